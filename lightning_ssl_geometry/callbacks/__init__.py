@@ -1,0 +1,8 @@
+"""Lightning Callbacks: observe the geometry, probe the representation, report the run."""
+
+__all__ = ["GeometryMonitor", "KNNProbe", "LinearEvaluation", "LinearProbe", "RunReport"]
+
+from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation
+from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
+from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe
+from lightning_ssl_geometry.callbacks.run_report import RunReport

@@ -1,0 +1,263 @@
+"""GeometryMonitor: any number of diagnostics, fed from one observation per step."""
+
+__all__ = ["GeometryMonitor", "Stage"]
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import lightning as L
+from torch import Tensor
+from torch.utils.data import DistributedSampler
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
+from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.taps import ViewLayout
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+
+Stage = Literal["train", "val", "test", "probe"]
+
+
+class GeometryMonitor(L.Callback):
+    """Observe the geometry of a model while it trains.
+
+    A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
+    (V, N, P), label, index, projector, ... Scalars are logged as `{stage}/{name}` through the module, before
+    `EarlyStopping` and `ModelCheckpoint` look; a Metric that computes a dict is logged as `{stage}/{name}_{key}`.
+    One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
+    run's folder. Training is the same, bit for bit, with and without the monitor.
+
+    Args:
+        diagnostics: Name -> Metric; None for the standard set.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
+            {"effective_rank_z": {"h": "z"}}.
+        stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
+            epoch. "val", "test": every batch of those loops. "probe": a fixed set, the first `probe_size` samples of
+            the validation set per process, in eval mode at the end of each training epoch.
+        every_n_steps: Observe every n-th training batch, the first of an epoch included.
+        taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
+            {"h": "backbone", "z": "projection_head", "projector": "projection_head"}.
+        views: How the host's two views pass through a tapped submodule: "calls" (one call each), "halves" or
+            "interleaved" (one call on 2N rows).
+        batch_keys: What to take from the host's batch: name -> key or position, such as {"label": 1}.
+        probe_size: Size of the probe set, at least; whole batches are taken.
+
+    Raises:
+        ValueError: If an argument is out of range; in training, if a diagnostic observes what is not there, a tap
+            names no submodule or never fires, shapes do not fit, or h or z are not finite.
+    """
+
+    def __init__(
+        self,
+        diagnostics: dict[str, Metric] | None = None,
+        rename: dict[str, dict[str, str]] | None = None,
+        stages: Sequence[Stage] = ("train", "val", "test"),
+        every_n_steps: int = 50,
+        taps: dict[str, str] | None = None,
+        views: ViewLayout = "calls",
+        batch_keys: dict[str, str | int] | None = None,
+        probe_size: int = 1024,
+    ) -> None:
+        super().__init__()
+        if diagnostics is None:
+            diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
+        for stage in stages:
+            if stage not in get_args(Stage):
+                raise ValueError(f"Expected `stages` to be of {get_args(Stage)}, but got {stage!r}.")
+        for name, value in {"every_n_steps": every_n_steps, "probe_size": probe_size}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        if unknown := [name for name in rename or {} if name not in diagnostics]:
+            raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {unknown[0]!r}.")
+        self.every_n_steps = every_n_steps
+        self.probe_size = probe_size
+        self.observer = Observer(taps, views, batch_keys)
+        self._rename = rename or {}
+        self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
+        self._arguments = {name: list(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
+        self._limits: dict[int, int] = {}
+        self._files: ArrayFiles | None = None
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Register the hooks, and go before the callbacks that read what is logged here."""
+        self.observer.attach(pl_module)
+        trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
+        folder = run_folder(trainer)
+        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._files = ArrayFiles(folder / "geometry")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Remove the hooks."""
+        self.observer.detach()
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget rows that an earlier run left in the folder, but those before a resumed step."""
+        if self._files:
+            self._files.keep_until(trainer.global_step)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin an epoch."""
+        self._reset("train", pl_module)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Begin to observe every n-th step."""
+        if "train" in self._metrics and batch_idx % self.every_n_steps == 0:
+            self.observer.open()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Feed the diagnostics with what the step returned or passed through the taps."""
+        if "train" in self._metrics and batch_idx % self.every_n_steps == 0:
+            self._update("train", self.observer.close(outputs, batch, trainer, "train"))
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Read out and log."""
+        self._read_out("train", trainer, pl_module)
+        if "probe" in self._metrics:
+            self._probe(trainer, pl_module)
+            self._read_out("probe", trainer, pl_module)
+
+    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a validation."""
+        self._reset("val", pl_module)
+
+    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """Begin to observe a step."""
+        self._open_evaluation("val", trainer)
+
+    def on_validation_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Feed the diagnostics."""
+        self._close_evaluation("val", trainer, outputs, batch, dataloader_idx, trainer.val_dataloaders)
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Read out and log."""
+        if not trainer.sanity_checking:
+            self._read_out("val", trainer, pl_module)
+
+    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a test."""
+        self._reset("test", pl_module)
+
+    def on_test_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """Begin to observe a step."""
+        self._open_evaluation("test", trainer)
+
+    def on_test_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Feed the diagnostics."""
+        self._close_evaluation("test", trainer, outputs, batch, dataloader_idx, trainer.test_dataloaders)
+
+    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Read out and log."""
+        self._read_out("test", trainer, pl_module)
+
+    def _open_evaluation(self, stage: Stage, trainer: L.Trainer) -> None:
+        if stage in self._metrics and not trainer.sanity_checking:
+            self.observer.open()
+
+    def _close_evaluation(
+        self, stage: Stage, trainer: L.Trainer, outputs: Any, batch: Any, dataloader_idx: int, loaders: Any
+    ) -> None:
+        if stage not in self._metrics or trainer.sanity_checking:
+            return
+        observation = self.observer.close(outputs, batch, trainer, stage)
+        loader = loaders[dataloader_idx] if isinstance(loaders, Sequence) else loaders
+        self._update(stage, self._without_repeats(observation, trainer, loader, dataloader_idx))
+
+    def _without_repeats(
+        self, observation: dict[str, Any], trainer: L.Trainer, loader: Any, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """Cut off the samples that Lightning's sampler repeats where a set does not divide by the ranks."""
+        sampler = getattr(loader, "sampler", None)
+        if type(sampler) is not DistributedSampler or sampler.drop_last:
+            return observation
+        own = len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
+        left = self._limits.get(dataloader_idx, own)
+        rows = next((observation[name].shape[1] for name in ("h", "z") if name in observation), 0)
+        self._limits[dataloader_idx] = max(left - rows, 0)
+        if left >= rows:
+            return observation
+        return {name: _cut(name, value, left) for name, value in observation.items()}
+
+    def _reset(self, stage: Stage, pl_module: L.LightningModule) -> None:
+        self._limits = {}
+        self.observer.restart(stage)
+        for metric in self._metrics.get(stage, {}).values():
+            metric.to(pl_module.device)
+            metric.reset()
+
+    def _update(self, stage: Stage, observation: dict[str, Any]) -> None:
+        for name, metric in self._metrics[stage].items():
+            rename = self._rename.get(name, {})
+            wanted = {argument: rename.get(argument, argument) for argument in self._arguments[name]}
+            if missing := [what for what in wanted.values() if what not in observation]:
+                raise ValueError(
+                    f"Expected `{missing[0]}` for the diagnostic {name!r}, but the {stage} step has only "
+                    f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
+                    "`taps`, `batch_keys` or `rename`."
+                )
+            metric.update(**{argument: observation[what] for argument, what in wanted.items()})
+
+    def _read_out(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for name, metric in self._metrics.get(stage, {}).items():
+            if not metric.update_called:  # an epoch that was resumed behind its last observed step
+                continue
+            result = metric.compute()
+            named = {f"{name}_{key}": v for key, v in result.items()} if isinstance(result, dict) else {name: result}
+            for key, value in named.items():
+                if value.ndim == 0:
+                    pl_module.log(f"{stage}/{key}", value.float())
+                elif self._files:
+                    self._files.append(f"{stage}/{key}", trainer.current_epoch, trainer.global_step, value)
+            metric.reset()
+
+    def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        datamodule = getattr(trainer, "datamodule", None)
+        loader = datamodule.val_dataloader() if datamodule else trainer.val_dataloaders
+        if loader is None:
+            raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
+        self._reset("probe", pl_module)
+        seen = 0
+        with undisturbed(pl_module):
+            for batch in loader:
+                batch = trainer.strategy.batch_to_device(batch)
+                self.observer.open()
+                outputs = self._pass(pl_module, batch)
+                observation = self.observer.close(outputs, batch, trainer, "probe")
+                self._update("probe", observation)
+                seen += observation["z" if "z" in observation else "h"].shape[1]
+                if seen >= self.probe_size:
+                    break
+
+    def _pass(self, pl_module: L.LightningModule, batch: Any) -> Any:
+        if self.observer.taps is None:
+            return pl_module.observe(batch)  # type: ignore[operator]
+        for view in batch["views"]:
+            pl_module(view)
+        return None
+
+
+def _cut(name: str, value: Any, rows: int) -> Any:
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return value
+    return value[:, :rows] if name in ("h", "z") else value[:rows]

@@ -1,0 +1,105 @@
+"""Taps: what a step of somebody else's model passes through its submodules, caught by forward hooks."""
+
+__all__ = ["Taps", "ViewLayout"]
+
+import difflib
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+ViewLayout = Literal["calls", "halves", "interleaved"]
+_MODULES = ("encoder", "projector")
+
+
+class Taps:
+    """Names for submodules of a host, and the tensors that they return while a step is observed.
+
+    Args:
+        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the
+            submodule itself, any other name (such as "h" and "z") for its output.
+        views: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
+            first views first; "interleaved", one call on 2N rows, the two views of a sample in turn.
+
+    Raises:
+        ValueError: If `views` is none of the choices.
+    """
+
+    def __init__(self, taps: dict[str, str], views: ViewLayout = "calls") -> None:
+        if views not in get_args(ViewLayout):
+            raise ValueError(f"Expected `views` to be one of {get_args(ViewLayout)}, but got {views!r}.")
+        self.taps = taps
+        self.views = views
+        self._modules: dict[str, nn.Module] = {}
+        self._caught: dict[str, list[Tensor]] = {}
+        self._handles: list[Any] = []
+        self._open = False
+
+    def attach(self, host: nn.Module) -> None:
+        """Register the hooks; before the first forward pass, since a compiled module ignores later ones.
+
+        Raises:
+            ValueError: If a tap names no submodule of the host; the nearest names are offered.
+        """
+        self.detach()
+        names = dict(host.named_modules())
+        for name, path in self.taps.items():
+            if path not in names:
+                near = difflib.get_close_matches(path, names) or [n for n in names if n and "." not in n]
+                raise ValueError(
+                    f"Expected `taps` to name submodules of {type(host).__name__}, but got {name}={path!r}. "
+                    f"Near: {', '.join(near) or 'it has none'}."
+                )
+            if name in _MODULES:
+                self._modules[name] = names[path]
+            else:
+                self._handles.append(names[path].register_forward_hook(self._hook(name)))
+
+    def detach(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._modules, self._open = [], {}, False
+
+    def open(self) -> None:
+        """Catch what passes from now on."""
+        self._caught, self._open = {}, True
+
+    def close(self) -> dict[str, Any]:
+        """Stop catching, and return the observation: outputs as (V, N, ...), detached, and the modules.
+
+        Raises:
+            ValueError: If a hook never fired, or the rows that it caught are not V x N.
+        """
+        self._open = False
+        silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
+        if silent:
+            raise ValueError(
+                f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called."
+            )
+        caught, self._caught = self._caught, {}
+        return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
+
+    def _hook(self, name: str) -> Any:
+        def catch(module: nn.Module, inputs: Any, output: Any) -> None:
+            if self._open:
+                if not isinstance(output, Tensor):
+                    raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(output).__name__}.")
+                self._caught.setdefault(name, []).append(output.detach().flatten(1))
+
+        return catch
+
+    def _arrange(self, name: str, calls: list[Tensor]) -> Tensor:
+        if self.views == "calls":
+            if len({call.shape for call in calls}) > 1:
+                shapes = [tuple(call.shape) for call in calls]
+                raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
+            return torch.stack(calls)
+        if len(calls) > 1 or len(calls[0]) % 2:
+            rows = [len(call) for call in calls]
+            raise ValueError(
+                f"Expected tap {name!r} to be called once on 2N rows (`views`={self.views!r}), got {rows}."
+            )
+        if self.views == "halves":
+            return calls[0].unflatten(0, (2, -1))
+        return calls[0].unflatten(0, (-1, 2)).transpose(0, 1)

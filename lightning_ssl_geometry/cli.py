@@ -1,0 +1,61 @@
+"""The command `ssl-geometry`: Lightning's own CLI, and the subcommand that Lightning lacks."""
+
+__all__ = ["main"]
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from lightning_ssl_geometry import __version__
+
+_DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
+LightningCLI's; besides them, `ssl-geometry report RUN [--output PAGE]` writes the page of a run."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a command line, that of the process by default.
+
+    Args:
+        args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
+    """
+    args = sys.argv[1:] if args is None else list(args)
+    if args[:1] == ["report"]:
+        _report(args[1:])
+    else:
+        _lightning(args)
+
+
+def _lightning(args: Sequence[str]) -> None:
+    from lightning.pytorch import LightningDataModule, LightningModule
+    from lightning.pytorch.cli import LightningCLI
+
+    LightningCLI(
+        LightningModule,
+        LightningDataModule,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        seed_everything_default=0,
+        save_config_kwargs={"overwrite": True},
+        parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
+        args=list(args),
+    )
+
+
+def _report(args: Sequence[str]) -> None:
+    from rich.console import Console
+
+    from lightning_ssl_geometry.report import read_run, summary_table, write_report
+
+    parser = argparse.ArgumentParser("ssl-geometry report", description="Write the page of a run.")
+    parser.add_argument("run", help="folder of the run: that of its metrics.csv, or one above")
+    parser.add_argument("--output", help="where the page goes; RUN/report.html by default")
+    options = parser.parse_args(args)
+    try:
+        run = read_run(options.run)
+        page = write_report(options.run, options.output)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    console = Console()
+    console.print(summary_table(run))
+    console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,41 @@
+"""InfoNCE and its upper bound (Cosentino et al. 2022)."""
+
+__all__ = ["UpperBound"]
+
+from torch import Tensor
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.functional.contrastive import info_nce, info_nce_upper_bound
+
+
+class UpperBound(SampledRows):
+    """InfoNCE as Eq. 1 has it, beside its upper bound and the bound's two terms (Prop. 3.1, Eq. 3-5).
+
+    Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the
+    model. `invariance` is in [-1, 1] (-1: the views coincide), `repulsion` too (1: the hardest negative coincides
+    with its anchor), `info_nce` <= `upper`, both within 2 / temperature of log 2(n - 1) with n = `contrast_size`.
+    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+
+    Args:
+        temperature: 1 / beta; the paper has beta = 2.
+        contrast_size: As in :class:`SampledRows`; it is the N of the loss, and part of its value.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `temperature` <= 0.
+    """
+
+    def __init__(self, temperature: float = 0.5, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(contrast_size, seed)
+        if not temperature > 0:
+            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        self.temperature = temperature
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `info_nce`, `upper`, `invariance` and `repulsion`."""
+        z = self.sample().double()
+        if len(z) < 2:
+            raise ValueError(f"Expected `z` of at least 2 views for UpperBound, but got {len(z)}.")
+        invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
+        loss = info_nce(z[0], z[1], self.temperature, positive_in_denominator=False, symmetric=False)
+        return {"info_nce": loss, "upper": upper, "invariance": invariance, "repulsion": repulsion}

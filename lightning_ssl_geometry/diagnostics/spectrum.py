@@ -1,0 +1,102 @@
+"""Ranks and spectra of representations, and of the projector's weights."""
+
+__all__ = ["EffectiveRank", "LogSpectrum", "ProjectorRank"]
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.accumulate import Moments
+from lightning_ssl_geometry.functional.spectrum import (
+    RankMode,
+    singular_values_effective_rank,
+    singular_values_rank,
+)
+
+
+class EffectiveRank(Moments):
+    """Effective rank of the rows seen (RankMe: singular values, uncentred, eps = 1e-7).
+
+    Observes h. From 1 to D: low means that the rows lie close to few directions (dimensional collapse), high that
+    they use all of them alike. O(N D^2) per update, O(D^3) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.effective_rank`.
+
+    Args:
+        center: Subtract the mean row first.
+        eps: As in the function.
+    """
+
+    def __init__(self, center: bool = False, eps: float = 1e-7) -> None:
+        super().__init__(center)
+        self.eps = eps
+
+    def compute(self) -> Tensor:
+        """Compute the effective rank, a scalar."""
+        return singular_values_effective_rank(self.singular_values(), eps=self.eps)
+
+
+class LogSpectrum(Moments):
+    """Log singular values of the rows seen (Cosentino et al., Fig. 4 and 9), divided by sqrt(n) first.
+
+    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed ones.
+    O(N D^2) per update, O(D^3) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.log_singular_values`.
+
+    Args:
+        center: Subtract the mean row first.
+    """
+
+    def compute(self) -> Tensor:
+        """Compute the log singular values, (D,), descending."""
+        return self.singular_values().log()
+
+
+class ProjectorRank(Metric):
+    """Numerical rank of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1), with the full spectrum.
+
+    Observes `projector`: a linear layer, or a module that contains some; then each of them is told apart by its
+    name. From 0 to min(D, P): low means that the projector maps the representation into few dimensions, as strong
+    augmentations make it. O(D P min(D, P)), independent of N. The value is that of the last update.
+
+    Args:
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`. The paper gives none; 1% of
+            the largest singular value is the default here.
+        mode: "absolute", "relative" or "cumulative".
+
+    Raises:
+        ValueError: If `tau` or `mode` is out of range; in `update`, if the projector has no linear layer.
+    """
+
+    full_state_update = False
+
+    def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
+        super().__init__()
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.spectra: dict[str, Tensor] = {}
+
+    def update(self, projector: nn.Module) -> None:
+        """Take the singular values of every linear layer's weight."""
+        layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
+        if not layers:
+            raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
+        names = [f"_{name.replace('.', '_')}" for name in layers] if len(layers) > 1 else [""]
+        self.spectra = {
+            name: torch.linalg.svdvals(layer.weight.detach().double())
+            for name, layer in zip(names, layers.values(), strict=True)
+        }
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `rank` and `singular_values` (min(D, P),), with the layer's name behind where there are several."""
+        if not self.spectra:
+            raise ValueError("Expected ProjectorRank to have observed a projector, but got none.")
+        ranks = {
+            f"rank{name}": singular_values_rank(sigma, self.tau, mode=self.mode) for name, sigma in self.spectra.items()
+        }
+        return ranks | {f"singular_values{name}": sigma for name, sigma in self.spectra.items()}
+
+    def reset(self) -> None:
+        """Forget the spectra."""
+        super().reset()
+        self.spectra = {}

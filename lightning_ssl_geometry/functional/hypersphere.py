@@ -1,0 +1,99 @@
+"""Embeddings on the hypersphere: alignment, uniformity and the Gaussian potential.
+
+Wang & Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere
+(2020).
+"""
+
+__all__ = ["alignment", "gaussian_potential", "uniformity"]
+
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+
+
+def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
+    r"""Mean distance between the two views of a sample.
+
+    .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
+
+    Args:
+        z1: (N, P), the first views.
+        z2: (N, P), the second views.
+        alpha: Exponent, > 0.
+        normalize: Put the rows on the unit sphere first.
+
+    Returns:
+        A scalar in [0, 2^alpha] on the sphere: 0 where views coincide, 2 (alpha = 2) for independent ones.
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, P), or `alpha` <= 0.
+
+    >>> import torch
+    >>> alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()
+    2.0
+    """
+    if z1.shape != z2.shape or z1.ndim != 2:
+        raise ValueError(f"Expected `z1` and `z2` of one shape (N, P), but got {tuple(z1.shape)}, {tuple(z2.shape)}.")
+    if not alpha > 0:
+        raise ValueError(f"Expected `alpha` > 0, but got {alpha}.")
+    if normalize:
+        z1, z2 = unit(z1, dim=-1), unit(z2, dim=-1)
+    return (z1 - z2).square().sum(-1).pow(alpha / 2).mean()
+
+
+def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
+    r"""Logarithm of the Gaussian potential: how far embeddings are from spreading over the sphere.
+
+    .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
+
+    Args:
+        z: (N, P), N >= 2.
+        t: Inverse squared width of the kernel, > 0.
+        normalize: Put the rows on the unit sphere first.
+        block_size: Rows handled at once; memory is O(N x block_size).
+
+    Returns:
+        A scalar <= 0: 0 if all rows coincide, about -2t (1 - t / P) for uniform rows in many dimensions.
+
+    Raises:
+        ValueError: If `z` is not (N, P) with N >= 2, or `t` <= 0.
+
+    >>> import torch
+    >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item(), 3)
+    -8.0
+    """
+    return gaussian_potential(z, t, normalize=normalize, block_size=block_size).log()
+
+
+def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
+    r"""Mean pairwise Gaussian kernel, without the logarithm of :func:`uniformity`.
+
+    .. math:: \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
+
+    CRL-TAC (arXiv 2111.07679) reports this with t = 2; uniform points on the sphere of 50 dimensions give 0.0215.
+
+    Args:
+        z: (N, P), N >= 2.
+        t: Inverse squared width of the kernel, > 0.
+        normalize: Put the rows on the unit sphere first.
+        block_size: Rows handled at once; memory is O(N x block_size).
+
+    Returns:
+        A scalar in (0, 1]: 1 if all rows coincide.
+
+    Raises:
+        ValueError: If `z` is not (N, P) with N >= 2, or `t` <= 0.
+    """
+    if z.ndim != 2 or z.shape[0] < 2:
+        raise ValueError(f"Expected `z` of shape (N, P) with N >= 2, but got {tuple(z.shape)}.")
+    if not t > 0:
+        raise ValueError(f"Expected `t` > 0, but got {t}.")
+    if normalize:
+        z = unit(z, dim=-1)
+    square = z.square().sum(-1)
+    total = z.new_zeros(())
+    for start in range(0, len(z), block_size):
+        rows = slice(start, start + block_size)
+        distance = (square[rows, None] + square - 2 * z[rows] @ z.T).clamp(min=0)  # rounding may give -1e-7
+        kernel = (-t * distance).exp()  # (block, N)
+        total = total + kernel.sum() - kernel.diagonal(start).sum()
+    return total / (len(z) * (len(z) - 1))

@@ -1,0 +1,160 @@
+"""Singular spectra: numerical rank, effective rank and log singular values.
+
+Numerical rank: Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022).
+Effective rank: Roy & Vetterli, The effective rank (2007), as RankMe uses it (Garrido et al. 2023).
+"""
+
+__all__ = [
+    "effective_rank",
+    "log_singular_values",
+    "numerical_rank",
+    "singular_values_effective_rank",
+    "singular_values_rank",
+]
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+RankMode = Literal["absolute", "relative", "cumulative"]
+
+
+def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
+    r"""Count the singular values of a matrix that reach a threshold.
+
+    .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
+
+    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained
+    variance; the other two modes do not depend on the scale of the matrix.
+
+    Args:
+        matrix: (..., m, n).
+        tau: The threshold; see :func:`singular_values_rank`.
+        mode: What it is compared with; see :func:`singular_values_rank`.
+
+    Returns:
+        int64 of shape (...), from 0 to min(m, n).
+
+    Raises:
+        ValueError: If `matrix` has fewer than 2 axes, or `tau` or `mode` is out of range.
+
+    >>> numerical_rank(torch.diag(torch.tensor([3.0, 1.0, 0.01])), 0.5).item()
+    2
+    """
+    return singular_values_rank(torch.linalg.svdvals(_matrix(matrix)), tau, mode=mode)
+
+
+def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
+    r"""Count the singular values that reach a threshold, as :func:`numerical_rank` does for a matrix.
+
+    Args:
+        sigma: (..., d), non-negative, descending.
+        tau: "absolute": smallest singular value that counts, > 0. "relative": the same as a fraction of the largest,
+            in (0, 1]. "cumulative": fraction of the sum of squares that the counted ones must explain, in (0, 1].
+        mode: One of "absolute", "relative" and "cumulative".
+
+    Returns:
+        int64 of shape (...), from 0 to d. All-zero singular values have rank 0 in every mode.
+
+    Raises:
+        ValueError: If `tau` or `mode` is out of range.
+
+    >>> singular_values_rank(torch.tensor([3.0, 1.0, 0.01]), 0.8, mode="cumulative").item()
+    1
+    """
+    if mode not in get_args(RankMode):
+        raise ValueError(f"Expected `mode` to be one of {get_args(RankMode)}, but got {mode!r}.")
+    if not tau > 0 or (mode != "absolute" and tau > 1):
+        raise ValueError(f"Expected `tau` > 0{'' if mode == 'absolute' else ' and <= 1'}, but got {tau}.")
+    if mode == "absolute":
+        return (sigma >= tau).sum(-1)
+    if mode == "relative":
+        return ((sigma >= tau * sigma[..., :1]) & (sigma > 0)).sum(-1)
+    variance = sigma.square()
+    missing = variance.sum(-1, keepdim=True) * tau - (variance.cumsum(-1) - variance)  # before adding the j-th
+    return ((missing > 0) & (sigma > 0)).sum(-1)
+
+
+def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Tensor:
+    r"""Exponential of the entropy of the normalised singular values.
+
+    .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
+
+    RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values (not eigenvalues of a covariance), rows not
+    centred, eps added after the division. Libraries differ in all three.
+
+    Args:
+        h: (N, D) or (V, N, D); views are further rows.
+        center: Subtract the mean row first.
+        eps: Keeps log(0) out; it also adds a bias of about d * eps * log(1 / eps).
+
+    Returns:
+        A float64 scalar from 1 (one direction) to min(N, D) (all directions alike), up to that bias.
+
+    Raises:
+        ValueError: If `h` has fewer than 2 axes or is all zero.
+
+    >>> round(effective_rank(torch.eye(4)).item(), 3)
+    4.0
+    """
+    return singular_values_effective_rank(_singular_values(h, center), eps=eps)
+
+
+def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
+    """Compute :func:`effective_rank` from singular values.
+
+    Args:
+        sigma: (d,), non-negative.
+        eps: As in :func:`effective_rank`.
+
+    Returns:
+        A scalar of the dtype of `sigma`.
+
+    Raises:
+        ValueError: If all singular values are zero: then no direction is there to count.
+
+    >>> round(singular_values_effective_rank(torch.tensor([2.0, 2.0, 0.0])).item(), 3)
+    2.0
+    """
+    total = sigma.sum()
+    if total == 0:
+        raise ValueError("Expected at least one singular value > 0, but all are 0: the rows are all zero.")
+    p = sigma / total + eps
+    return (-(p * p.log()).sum()).exp()
+
+
+def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
+    r"""Natural logarithms of the singular values of the representations, largest first.
+
+    .. math:: \log \sigma_k(H) - \tfrac12 \log N
+
+    Fig. 4 and 9 of Cosentino et al. Divided by the square root of the number of rows, so that spectra of sets of
+    different sizes lie on one scale: then sigma_k^2 is the mean square along the k-th direction.
+
+    Args:
+        h: (N, D) or (V, N, D); views are further rows.
+        center: Subtract the mean row first, so that sigma_k^2 is a variance.
+
+    Returns:
+        float64 of shape (min(N, D),), descending; -inf for an exact zero.
+
+    Raises:
+        ValueError: If `h` has fewer than 2 axes.
+
+    >>> log_singular_values(torch.eye(2)).exp().square()
+    tensor([0.5000, 0.5000], dtype=torch.float64)
+    """
+    rows = h.reshape(-1, h.shape[-1]).shape[0] if h.ndim else 0
+    return (_singular_values(h, center) / rows**0.5).log()
+
+
+def _singular_values(h: Tensor, center: bool) -> Tensor:
+    h = _matrix(h).reshape(-1, h.shape[-1]).double()
+    return torch.linalg.svdvals(h - h.mean(0) if center else h)
+
+
+def _matrix(matrix: Tensor) -> Tensor:
+    if matrix.ndim < 2:
+        raise ValueError(f"Expected a matrix with at least 2 axes, but got shape {tuple(matrix.shape)}.")
+    return matrix

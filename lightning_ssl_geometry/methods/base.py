@@ -1,0 +1,159 @@
+"""What every method shares: views through backbone and projector, one observation per step, optimizer and schedule."""
+
+__all__ = ["SSLModule"]
+
+from abc import abstractmethod
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.types import Batch, Observation
+
+_CLASS = "ssl_geometry_class"
+
+
+class SSLModule(L.LightningModule):
+    """Base of the methods: it embeds the views of a batch and descends `loss`.
+
+    A method implements :meth:`criterion`. `forward(x)` is the representation h of an image (N, C, H, W).
+
+    Args:
+        backbone: Maps (N, C, H, W) to h (N, D).
+        projector: Maps h (N, D) to z (N, P).
+        optimizer: Makes the optimizer from parameter groups; AdamW with learning rate 1e-3 by default.
+        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to
+            zero, stepped per optimizer step, over the length that the Trainer knows.
+        warmup_epochs: Length of that warm-up; fractions are fine. Must be 0 beside an `lr_scheduler` of your own.
+        exclude_norm_and_bias: Leave parameters with one axis (biases, normalisation) without weight decay, and so,
+            with timm's LARS, without its trust ratio, as SimCLR does.
+
+    Raises:
+        ValueError: If `warmup_epochs` is negative, or set beside `lr_scheduler`.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if warmup_epochs < 0:
+            raise ValueError(f"Expected `warmup_epochs` >= 0, but got {warmup_epochs}.")
+        if warmup_epochs and lr_scheduler is not None:
+            raise ValueError(f"Expected `warmup_epochs` = 0 beside `lr_scheduler`, but got {warmup_epochs}.")
+        self.backbone = backbone
+        self.projector = projector
+        self.optimizer = optimizer or _adamw
+        self.lr_scheduler = lr_scheduler
+        self.warmup_epochs = warmup_epochs
+        self.exclude_norm_and_bias = exclude_norm_and_bias
+
+    @abstractmethod
+    def criterion(self, h: Tensor, z: Tensor, batch: Batch) -> Tensor:
+        """Compute the scalar loss from h (V, N, D), z (V, N, P) and the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Represent images: (N, C, H, W) to h (N, D)."""
+        return self.backbone(x)
+
+    def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Pass all views through the networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P)."""
+        h = self.backbone(torch.cat(views))
+        if h.ndim != 2:
+            raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
+        z = self.projector(h)
+        return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
+
+    def observe(self, batch: Batch) -> Observation:
+        """Compute the loss of a batch, with everything that diagnostics may look at beside it, detached."""
+        h, z = self.embed(batch["views"])
+        observation: Observation = {
+            "loss": self.criterion(h, z, batch),
+            "h": h.detach(),
+            "z": z.detach(),
+            "encoder": self.backbone,
+            "projector": self.projector,
+        }
+        for name in ("label", "coarse_label", "index"):
+            if name in batch:
+                observation[name] = batch[name]
+        return observation
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Observation:
+        """Observe a batch and log the mean loss of the epoch as `train/loss`."""
+        observation = self.observe(batch)
+        n = len(batch["views"][0])
+        self.log("train/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
+        return observation
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
+        """Observe a batch, and its images without augmentation, and log the loss as `val/loss`."""
+        return self._evaluation_step(batch, "val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> Observation:
+        """Do the same for the test set, as `test/loss`."""
+        return self._evaluation_step(batch, "test")
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Represent the images of a batch without augmentation: h (N, D)."""
+        return self(batch["image"])
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Make the optimizer over two groups of parameters, and its schedule."""
+        optimizer = self.optimizer(self._parameter_groups())
+        if self.lr_scheduler is not None:
+            return {"optimizer": optimizer, "lr_scheduler": self.lr_scheduler(optimizer)}
+        scheduler = warmup_cosine(optimizer, *self._schedule_steps())
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Record the class, so that a checkpoint of another method is refused."""
+        checkpoint[_CLASS] = type(self).__name__
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another class.
+
+        Raises:
+            ValueError: If the checkpoint is not one of this class.
+        """
+        found = checkpoint.get(_CLASS, "a class of another package")
+        if found != type(self).__name__:
+            raise ValueError(f"Expected a checkpoint of {type(self).__name__}, but got one of {found}.")
+
+    def _evaluation_step(self, batch: Batch, stage: str) -> Observation:
+        observation = self.observe(batch)
+        if "image" in batch:
+            observation["h_image"] = self(batch["image"])
+        n = len(batch["views"][0])
+        self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n, sync_dist=True)
+        return observation
+
+    def _parameter_groups(self) -> list[dict[str, Any]]:
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        if not self.exclude_norm_and_bias:
+            return [{"params": parameters}]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in parameters if p.ndim > 1]},
+            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
+
+    def _schedule_steps(self) -> tuple[int, int]:
+        total = self.trainer.estimated_stepping_batches
+        if total == float("inf"):
+            raise ValueError("Expected `max_epochs` or `max_steps` of the Trainer for a cosine schedule, but got none.")
+        per_epoch = self.trainer.num_training_batches / self.trainer.accumulate_grad_batches
+        return round(self.warmup_epochs * per_epoch), int(total)
+
+
+def _adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-3)

@@ -1,0 +1,36 @@
+"""The learning-rate schedule of SimCLR and its relatives: linear warm-up, then half a cosine to zero, per step."""
+
+__all__ = ["warmup_cosine"]
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
+    r"""Scale each group's learning rate over the steps of a run.
+
+    .. math:: \eta_s / \eta = \begin{cases} (s + 1) / S_w & s < S_w \\
+        \tfrac12 \bigl(1 + \cos \pi \frac{s - S_w}{S - S_w}\bigr) & s \ge S_w \end{cases}
+
+    Args:
+        optimizer: Its learning rates are the peak values.
+        warmup_steps: S_w >= 0.
+        total_steps: S > S_w.
+
+    Returns:
+        A scheduler to be stepped once per optimizer step.
+
+    Raises:
+        ValueError: If `warmup_steps` is negative or not less than `total_steps`.
+    """
+    if not 0 <= warmup_steps < total_steps:
+        raise ValueError(f"Expected 0 <= `warmup_steps` < {total_steps} (`total_steps`), but got {warmup_steps}.")
+
+    def scale(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / (total_steps - warmup_steps)))
+
+    return LambdaLR(optimizer, scale)

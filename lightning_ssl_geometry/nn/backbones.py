@@ -1,0 +1,118 @@
+"""Backbones: image x (N, C, H, W) -> representation h (N, D)."""
+
+__all__ = ["ResNet", "SmallCNN", "TimmBackbone"]
+
+from functools import partial
+from typing import Literal
+
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
+
+
+class SmallCNN(nn.Sequential):
+    """Four 3x3 convolutions, two of stride 2, and a global average: for images of 8 to 32 pixels.
+
+    Args:
+        in_channels: C.
+        width: Channels of the first convolution; the others have 2, 4 and 8 times as many.
+        norm: "batch", or "group" (8 groups; no batch statistics, so independent of batch size and ranks).
+
+    Attributes:
+        out_dim: D = 8 * width.
+
+    Raises:
+        ValueError: If `width` is not positive, or not a multiple of 8 with `norm="group"`.
+    """
+
+    def __init__(self, in_channels: int = 3, width: int = 32, norm: Norm2d = "batch") -> None:
+        if width < 1:
+            raise ValueError(f"Expected `width` >= 1, but got {width}.")
+        super().__init__()
+        channels = [in_channels, width, 2 * width, 4 * width, 8 * width]
+        for i, stride in enumerate((1, 2, 2, 1)):
+            self.append(nn.Conv2d(channels[i], channels[i + 1], 3, stride, padding=1, bias=False))
+            self.append(norm_2d(norm, channels[i + 1]))
+            self.append(nn.ReLU(inplace=True))
+        self.append(nn.AdaptiveAvgPool2d(1))
+        self.append(nn.Flatten())
+        self.out_dim = channels[-1]
+
+
+class ResNet(nn.Module):
+    """torchvision's ResNet without its classifier, with a stem for small images by choice.
+
+    Args:
+        depth: 18, 34 or 50.
+        in_channels: C.
+        stem: "cifar": 3x3 convolution of stride 1 and no pooling, as SimCLR has it for 32 x 32 images; "imagenet":
+            7x7 of stride 2 and a max pooling.
+        norm: "batch", or "group" (8 groups; no batch statistics).
+
+    Attributes:
+        out_dim: D, 512 (depth 18 and 34) or 2048 (depth 50).
+
+    Raises:
+        ValueError: If `depth`, `stem` or `norm` is none of the choices.
+    """
+
+    def __init__(
+        self,
+        depth: Literal[18, 34, 50] = 18,
+        in_channels: int = 3,
+        stem: Literal["cifar", "imagenet"] = "cifar",
+        norm: Norm2d = "batch",
+    ) -> None:
+        super().__init__()
+        if depth not in (18, 34, 50):
+            raise ValueError(f"Expected `depth` to be one of 18, 34, 50, but got {depth}.")
+        if stem not in ("cifar", "imagenet"):
+            raise ValueError(f"Expected `stem` to be one of 'cifar', 'imagenet', but got {stem!r}.")
+        from torchvision.models import resnet
+
+        network = getattr(resnet, f"resnet{depth}")(norm_layer=partial(norm_2d, norm))
+        self.out_dim: int = network.fc.in_features
+        network.fc = nn.Identity()
+        if stem == "cifar":
+            network.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
+            network.maxpool = nn.Identity()
+        elif in_channels != 3:
+            network.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, H, W) to (N, D)."""
+        return self.network(x)
+
+
+class TimmBackbone(nn.Module):
+    """Any timm model without its classifier.
+
+    Args:
+        name: timm's name, such as "resnet18" or "vit_tiny_patch16_224".
+        in_channels: C.
+        pretrained: Load timm's weights (downloads them).
+
+    Attributes:
+        out_dim: D.
+
+    Raises:
+        ValueError: If timm knows no model of that name; the nearest names are offered.
+    """
+
+    def __init__(self, name: str, in_channels: int = 3, pretrained: bool = False) -> None:
+        super().__init__()
+        import difflib
+
+        import timm
+
+        if not timm.is_model(name):
+            near = difflib.get_close_matches(name, timm.list_models())
+            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {', '.join(near)}.")
+        network = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
+        self.out_dim: int = network.num_features
+        self.network: nn.Module = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, H, W) to (N, D)."""
+        return self.network(x)

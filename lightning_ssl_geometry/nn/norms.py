@@ -1,0 +1,40 @@
+"""Normalisation layers by name, for backbones and projectors."""
+
+__all__ = ["Norm1d", "Norm2d", "norm_1d", "norm_2d"]
+
+from typing import Literal
+
+from torch import nn
+
+Norm1d = Literal["batch", "layer", "none"]
+Norm2d = Literal["batch", "group"]
+
+
+def norm_1d(name: Norm1d, features: int) -> nn.Module:
+    """Make the layer that normalises (N, features).
+
+    Raises:
+        ValueError: If `name` is none of "batch", "layer" and "none".
+    """
+    if name == "batch":
+        return nn.BatchNorm1d(features)
+    if name == "layer":
+        return nn.LayerNorm(features)
+    if name == "none":
+        return nn.Identity()
+    raise ValueError(f"Expected `norm` to be one of 'batch', 'layer', 'none', but got {name!r}.")
+
+
+def norm_2d(name: Norm2d, channels: int) -> nn.Module:
+    """Make the layer that normalises (N, channels, H, W); "group" has 8 groups.
+
+    Raises:
+        ValueError: If `name` is neither "batch" nor "group", or 8 does not divide `channels` for "group".
+    """
+    if name == "batch":
+        return nn.BatchNorm2d(channels)
+    if name == "group":
+        if channels % 8:
+            raise ValueError(f"Expected a multiple of 8 channels for `norm='group'`, but got {channels}.")
+        return nn.GroupNorm(8, channels)
+    raise ValueError(f"Expected `norm` to be one of 'batch', 'group', but got {name!r}.")

@@ -1,0 +1,39 @@
+"""Projectors: representation h (N, D) -> embedding z (N, P). A linear one is `torch.nn.Linear` itself."""
+
+__all__ = ["MLPProjector"]
+
+from torch import nn
+
+from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
+
+
+class MLPProjector(nn.Sequential):
+    """Linear layers with a normalisation and a ReLU between them.
+
+    SimCLR's head is `depth=2`. The last layer is linear, without normalisation or bias, so that its singular values
+    are the projector's own.
+
+    Args:
+        in_dim: D.
+        hidden_dim: Width of every hidden layer.
+        out_dim: P.
+        depth: Number of linear layers, >= 1; 1 is a linear projector without bias.
+        norm: "batch", "layer" or "none", after each hidden layer.
+
+    Raises:
+        ValueError: If a width or `depth` is not positive, or `norm` none of the choices.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden_dim: int = 512, out_dim: int = 128, depth: int = 2, norm: Norm1d = "batch"
+    ) -> None:
+        for name, value in {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "depth": depth}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        super().__init__()
+        for _ in range(depth - 1):
+            self.append(nn.Linear(in_dim, hidden_dim, bias=norm == "none"))
+            self.append(norm_1d(norm, hidden_dim))
+            self.append(nn.ReLU(inplace=True))
+            in_dim = hidden_dim
+        self.append(nn.Linear(in_dim, out_dim, bias=False))

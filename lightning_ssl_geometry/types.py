@@ -1,0 +1,60 @@
+"""The vocabulary that data, methods and diagnostics share.
+
+    image x -> views (V) -> backbone -> representation h -> projector -> embedding z -> loss
+
+Axes, everywhere: V views, N samples of a batch, D representation, P projection, C channels.
+"""
+
+__all__ = ["Batch", "Observation"]
+
+from typing import TypedDict
+
+from torch import Tensor, nn
+
+
+class Batch(TypedDict, total=False):
+    """What a DataModule yields once a batch is on the training device.
+
+    Attributes:
+        views: V tensors of shape (N, C, H, W): augmented, normalised versions of the same N samples.
+        image: (N, C, H, W): the samples without augmentation, normalised.
+        label: (N,) integer classes.
+        coarse_label: (N,) integer superclasses, where the data set has them (CIFAR-100).
+        index: (N,) integers, the position of each sample in its data set, whatever the order or the rank.
+        latent: (V, N, d): the true latent variables of a synthetic process.
+        g: the group element of each view, V tensors with N rows.
+    """
+
+    views: tuple[Tensor, ...]
+    image: Tensor
+    label: Tensor
+    coarse_label: Tensor
+    index: Tensor
+    latent: Tensor
+    g: tuple[Tensor, ...]
+
+
+class Observation(TypedDict, total=False):
+    """What a training or validation step returns, and what diagnostics observe; all but `loss` detached.
+
+    Attributes:
+        loss: a scalar, the one that is descended.
+        h: (V, N, D): representations, the backbone's output for each view.
+        z: (V, N, P): embeddings, the projector's output for each view.
+        h_image: (N, D): representations of the samples without augmentation, in validation and test steps.
+        label: (N,) integer classes.
+        coarse_label: (N,) integer superclasses.
+        index: (N,) integers, the position of each sample in its data set.
+        encoder: the module that maps an image to h.
+        projector: the module that maps h to z.
+    """
+
+    loss: Tensor
+    h: Tensor
+    z: Tensor
+    h_image: Tensor
+    label: Tensor
+    coarse_label: Tensor
+    index: Tensor
+    encoder: nn.Module
+    projector: nn.Module

@@ -1,0 +1,34 @@
+"""Everything that has to hold before a change lands: `nox`."""
+
+import nox
+
+nox.options.default_venv_backend = "uv"
+nox.options.sessions = ["lint", "tests", "escnn"]
+nox.needs_version = ">=2025.2"
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def groups(*names):
+    return nox.project.dependency_groups(PYPROJECT, *names)
+
+
+@nox.session
+def lint(session):
+    session.install("-e", ".", *groups("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session):
+    session.install("-e", ".", *groups("test"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def escnn(session):
+    """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
+    session.install("-e", ".[escnn]")
+    session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")

@@ -1,0 +1,65 @@
+"""Fixtures for all tests: the real data's folder, and one pair of gloo processes per test run."""
+
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing.connection import Listener
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder that holds MNIST/raw and cifar10-jpeg.tar.xz, named by SSL_GEOMETRY_DATA."""
+    folder = os.environ.get("SSL_GEOMETRY_DATA")
+    if not folder:
+        pytest.skip("SSL_GEOMETRY_DATA names no folder with the real data")
+    return Path(folder)
+
+
+class TwoProcesses:
+    """Call it with a module-level `function(rank, *args)` and the args: [result of rank 0, result of rank 1]."""
+
+    def __init__(self, folder: Path) -> None:
+        self.listener = Listener(str(folder / "socket"), family="AF_UNIX")
+        command = [sys.executable, str(Path(__file__).with_name("ranks.py"))]
+        rest = [str(folder / "socket"), str(folder / "store")]
+        self.processes = [subprocess.Popen([*command, str(rank), *rest]) for rank in range(2)]
+        connections = [self.listener.accept() for _ in range(2)]
+        self.connections = [c for _, c in sorted(((c.recv(), c) for c in connections), key=lambda pair: pair[0])]
+
+    def __call__(self, function, *args):
+        task = pickle.dumps((function.__code__.co_filename, function.__name__, args))
+        for connection in self.connections:
+            connection.send_bytes(task)
+        answers = []
+        for rank, connection in enumerate(self.connections):
+            if not connection.poll(120):
+                self.stop()
+                raise TimeoutError(f"rank {rank} did not answer within 120 s")
+            answers.append(pickle.loads(connection.recv_bytes()))
+        errors = [f"rank {rank}:\n{text}" for rank, (kind, text) in enumerate(answers) if kind == "error"]
+        assert not errors, "\n".join(errors)
+        return [result for _, result in answers]
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.listener.close()
+
+
+@pytest.fixture(scope="session")
+def two_processes(tmp_path_factory):
+    """A pair of persistent gloo processes, started once per test run."""
+    pair = TwoProcesses(tmp_path_factory.mktemp("ranks"))
+    yield pair
+    pair.stop()

@@ -1,0 +1,216 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry import functional as F
+from lightning_ssl_geometry.diagnostics import (
+    Alignment,
+    EffectiveRank,
+    GaussianPotential,
+    LogSpectrum,
+    ProjectorRank,
+    Uniformity,
+    UpperBound,
+)
+from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
+
+V, N, P = 2, 60, 6
+OF_ROWS = {
+    "effective_rank": EffectiveRank(),
+    "effective_rank_centred": EffectiveRank(center=True),
+    "log_spectrum": LogSpectrum(),
+    "log_spectrum_centred": LogSpectrum(center=True),
+    "alignment": Alignment(),
+    "alignment_1": Alignment(alpha=1),
+    "potential": GaussianPotential(),
+    "potential_of_20": GaussianPotential(contrast_size=20),
+    "uniformity": Uniformity(t=1.0, seed=3),
+    "bound": UpperBound(),
+    "bound_of_20": UpperBound(temperature=0.1, contrast_size=20),
+}
+
+
+def data(n=N, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(V, n, P, generator=generator, dtype=dtype) + 0.3, torch.arange(n) * 7
+
+
+def fed(metric, z, index, chunks):
+    metric = copy.deepcopy(metric)
+    for rows in chunks:
+        update(metric, z[:, rows], index[rows])
+    return metric
+
+
+def update(metric, z, index):
+    if isinstance(metric, EffectiveRank | LogSpectrum | Alignment):
+        metric.update(z)
+    else:
+        metric.update(z, index)
+
+
+def close(found, expected, **tolerance):
+    torch.testing.assert_close(found, expected, **tolerance)
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_it_does_not_depend_on_batches_or_order(name):
+    z, index = data()
+    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
+    close(fed(OF_ROWS[name], z, index, torch.arange(N).split(7)).compute(), once)
+    close(fed(OF_ROWS[name], z, index, torch.randperm(N).split(11)).compute(), once)
+
+
+def rank_result(rank, name, z, index):
+    metric = copy.deepcopy(OF_ROWS[name])
+    half = slice(0, 37) if rank == 0 else slice(37, None)  # uneven
+    for rows in torch.arange(len(index))[half].split(10):
+        update(metric, z[:, rows], index[rows])
+    return metric.compute()
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_it_is_the_same_on_two_processes(name, two_processes):
+    z, index = data()
+    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
+    for found in two_processes(rank_result, name, z, index):
+        close(found, once)
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_reset_forgets(name):
+    z, index = data()
+    metric = fed(OF_ROWS[name], 100 * z + 5, index + 1, [torch.arange(N)])
+    metric.compute()
+    metric.reset()
+    update(metric, z, index)
+    close(metric.compute(), fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute())
+
+
+@pytest.mark.parametrize("name", ["potential_of_20", "bound_of_20", "uniformity"])
+def test_a_repeated_sample_counts_once(name):
+    z, index = data()
+    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
+    close(fed(OF_ROWS[name], z, index, [torch.arange(N), torch.arange(9)]).compute(), once)
+
+
+def test_moments_agree_with_the_functions():
+    z, index = data()
+    for center in (False, True):
+        rank = fed(EffectiveRank(center), z, index, torch.arange(N).split(8)).compute()
+        close(rank, F.effective_rank(z, center=center))
+        spectrum = fed(LogSpectrum(center), z, index, torch.arange(N).split(8)).compute()
+        close(spectrum, F.log_singular_values(z, center=center))
+
+
+def test_contrasts_agree_with_the_functions():
+    z, index = data()
+    whole = [torch.arange(N)]
+    close(fed(Alignment(), z, index, whole).compute(), F.alignment(z[0], z[1]))
+    potential = (F.gaussian_potential(z[0]) + F.gaussian_potential(z[1])) / 2
+    close(fed(GaussianPotential(), z, index, whole).compute(), potential)
+    uniform = (F.uniformity(z[0]) + F.uniformity(z[1])) / 2
+    close(fed(Uniformity(), z, index, whole).compute(), uniform)
+    bound = fed(UpperBound(0.2), z, index, whole).compute()
+    for found, expected in zip(
+        (bound["invariance"], bound["repulsion"], bound["upper"]),
+        F.info_nce_upper_bound(z[0], z[1], 0.2),
+        strict=True,
+    ):
+        close(found, expected)
+    loss = F.info_nce(z[0], z[1], 0.2, positive_in_denominator=False, symmetric=False)
+    close(bound["info_nce"], loss)
+    assert bound["info_nce"] <= bound["upper"]
+
+
+def test_the_sample_is_a_choice_by_index_and_seed():
+    z, index = data(500)
+    z[..., 0] = index.double()  # to tell who was chosen
+    chosen = {
+        seed: set(fed(GaussianPotential(contrast_size=50, seed=seed), z, index, [torch.arange(500)]).sample()[0, :, 0])
+        for seed in (0, 1)
+    }
+    assert all(len(s) == 50 for s in chosen.values())
+    assert chosen[0] != chosen[1]
+
+
+def test_a_collapsed_and_an_isotropic_cloud():
+    direction = torch.randn(1, 200, 1) * torch.eye(P)[0]
+    collapsed = fed(EffectiveRank(), direction, torch.arange(200), [torch.arange(200)]).compute()
+    assert collapsed.item() == pytest.approx(1, abs=1e-3)
+    cloud = torch.randn(1, 20_000, P)
+    assert fed(EffectiveRank(), cloud, torch.arange(20_000), [torch.arange(20_000)]).compute() > 0.999 * P
+
+
+def test_small_singular_values_survive_float32_features():
+    scale = torch.logspace(0, -6, P, dtype=torch.float64)
+    h = (torch.linalg.qr(torch.randn(500, P, dtype=torch.float64)).Q * scale).float()
+    metric = LogSpectrum()
+    metric.update(h[None])
+    close(metric.compute(), F.log_singular_values(h), rtol=1e-3, atol=1e-3)
+
+
+def test_projector_rank_of_a_linear_layer():
+    layer = nn.Linear(8, 5, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.diag(torch.tensor([1.0, 0.5, 0.02, 0.005, 0.0])) @ torch.eye(5, 8))
+    metric = ProjectorRank()
+    metric.update(layer)
+    found = metric.compute()
+    assert found["rank"] == 3
+    close(found["singular_values"], torch.tensor([1.0, 0.5, 0.02, 0.005, 0.0]).double(), atol=1e-7, rtol=1e-6)
+    metric = ProjectorRank(0.1, "absolute")
+    metric.update(layer)
+    assert metric.compute()["rank"] == 2
+
+
+def test_projector_rank_tells_layers_apart():
+    metric = ProjectorRank()
+    metric.update(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    assert set(metric.compute()) == {"rank_0", "rank_2", "singular_values_0", "singular_values_2"}
+    with pytest.raises(ValueError, match=r"torch.nn.Linear, but got ReLU"):
+        metric.update(nn.ReLU())
+
+
+def test_upper_bound_range():
+    # Both terms are cosines: L in [log 2(N - 1) - 2 beta, log 2(N - 1) + 2 beta], here N = 128 and beta = 2
+    for z in (torch.randn(2, 128, 9), torch.ones(2, 128, 9)):
+        metric = UpperBound(0.5)
+        metric.update(z, torch.arange(128))
+        found = metric.compute()
+        assert 1.537 < found["info_nce"] <= found["upper"] < 9.538
+    opposite = normalize(torch.randn(128, 9), dim=1)
+    metric.reset()
+    metric.update(torch.stack([opposite, -opposite]), torch.arange(128))
+    assert metric.compute()["invariance"].item() == pytest.approx(1)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
+        Uniformity(contrast_size=1)
+    with pytest.raises(ValueError, match="`temperature` > 0, but got 0"):
+        UpperBound(0)
+    with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
+        ProjectorRank(0, "absolute")
+    with pytest.raises(ValueError, match=r"V >= 2 views for Alignment, but got \(1, 3, 2\)"):
+        Alignment().update(torch.ones(1, 3, 2))
+    with pytest.raises(ValueError, match=r"`index` of \(N,\), but got \(2, 3, 2\), \(4,\)"):
+        Uniformity().update(torch.ones(2, 3, 2), torch.arange(4))
+    metric = UpperBound()
+    metric.update(torch.ones(1, 3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="at least 2 views for UpperBound, but got 1"):
+        metric.compute()
+    metric = Uniformity()
+    metric.update(torch.ones(1, 1, 2), torch.arange(1))
+    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
+        metric.compute()
+
+
+@pytest.mark.parametrize("name", standard_diagnostics())
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_nothing_observed_is_an_error(name):
+    with pytest.raises(ValueError, match="but got none"):
+        standard_diagnostics()[name].compute()

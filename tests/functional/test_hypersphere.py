@@ -1,0 +1,63 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.functional import alignment, gaussian_potential, uniformity
+
+
+def test_potential_is_the_mean_over_all_pairs():
+    z = torch.randn(13, 4, dtype=torch.float64)
+    unit = normalize(z, dim=1)
+    pairs = [(-3 * (unit[i] - unit[j]).square().sum()).exp() for i in range(13) for j in range(13) if i != j]
+    expected = torch.stack(pairs).mean()
+    for block_size in (1, 5, 100):
+        torch.testing.assert_close(gaussian_potential(z, 3.0, block_size=block_size), expected)
+    torch.testing.assert_close(uniformity(z, 3.0), expected.log())
+    torch.testing.assert_close(gaussian_potential(5 * z, 3.0), expected)
+    assert gaussian_potential(z, normalize=False) != gaussian_potential(z)
+
+
+def test_potential_of_uniform_points_on_the_sphere_of_50_dimensions():
+    # E exp(-2t + 2t u.v) = e^{-2t} Gamma(d/2) t'^{1-d/2} I_{d/2-1}(2t): 0.0215 at t = 2, d = 50
+    z = torch.randn(3000, 50, dtype=torch.float64)
+    assert gaussian_potential(z).item() == pytest.approx(0.0215, rel=0.02)
+
+
+def test_potential_of_coinciding_points_is_one():
+    assert gaussian_potential(torch.ones(5, 3)).item() == pytest.approx(1, abs=1e-6)
+    assert uniformity(torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_alignment():
+    z1, z2 = torch.randn(2, 6, 4, dtype=torch.float64)
+    assert alignment(z1, 3 * z1).item() == pytest.approx(0, abs=1e-12)
+    assert alignment(z1, -z1).item() == pytest.approx(4)
+    assert alignment(z1, -z1, alpha=1).item() == pytest.approx(2)
+    cosine = torch.nn.functional.cosine_similarity(z1, z2).mean()
+    assert alignment(z1, z2).item() == pytest.approx(2 - 2 * cosine.item())
+    assert alignment(z1, z2, normalize=False).item() == pytest.approx((z1 - z2).square().sum(1).mean().item())
+
+
+def test_gradients():
+    z = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    other = torch.randn(5, 3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda z: uniformity(z, block_size=2), z)
+    assert torch.autograd.gradcheck(lambda z: alignment(z, other, alpha=1.5), z)
+
+
+def test_two_antipodes():
+    z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert gaussian_potential(z, 0.5).item() == pytest.approx(math.exp(-2))
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"one shape \(N, P\), but got \(3, 2\), \(2, 2\)"):
+        alignment(torch.ones(3, 2), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="`alpha` > 0, but got 0"):
+        alignment(torch.ones(3, 2), torch.ones(3, 2), alpha=0)
+    with pytest.raises(ValueError, match=r"N >= 2, but got \(1, 2\)"):
+        gaussian_potential(torch.ones(1, 2))
+    with pytest.raises(ValueError, match="`t` > 0, but got -1"):
+        uniformity(torch.ones(3, 2), -1)

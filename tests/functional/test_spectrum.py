@@ -1,0 +1,86 @@
+import math
+
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional import effective_rank, log_singular_values, numerical_rank
+from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
+
+
+def rotation(n):
+    return torch.linalg.qr(torch.randn(n, n, dtype=torch.float64)).Q
+
+
+@pytest.mark.parametrize(("tau", "mode"), [(1e-6, "absolute"), (1e-6, "relative"), (1 - 1e-9, "cumulative")])
+def test_rank_of_a_product_of_thin_factors(tau, mode):
+    matrix = torch.randn(3, 12, 4, dtype=torch.float64) @ torch.randn(3, 4, 9, dtype=torch.float64)
+    assert numerical_rank(matrix, tau, mode=mode).tolist() == [4, 4, 4]
+
+
+def test_rank_is_invariant_under_rotation_and_relative_modes_under_scale():
+    matrix = torch.randn(8, 8, dtype=torch.float64)
+    turned = rotation(8) @ matrix @ rotation(8)
+    for tau, mode in [(1.5, "absolute"), (0.3, "relative"), (0.8, "cumulative")]:
+        assert numerical_rank(matrix, tau, mode=mode) == numerical_rank(turned, tau, mode=mode)
+        if mode != "absolute":
+            assert numerical_rank(matrix, tau, mode=mode) == numerical_rank(1e5 * matrix, tau, mode=mode)
+
+
+def test_rank_counts_a_singular_value_that_equals_the_threshold():
+    assert singular_values_rank(torch.tensor([4.0, 2.0, 1.0]), 2.0) == 2
+    assert singular_values_rank(torch.tensor([4.0, 2.0, 1.0]), 0.25, mode="relative") == 3
+    # 16 / 21 = 0.762 and 20 / 21 = 0.952 of the variance
+    for tau, rank in [(0.76, 1), (0.77, 2), (0.95, 2), (0.96, 3), (1.0, 3)]:
+        assert singular_values_rank(torch.tensor([4.0, 2.0, 1.0]), tau, mode="cumulative") == rank
+
+
+@pytest.mark.parametrize("mode", ["absolute", "relative", "cumulative"])
+def test_rank_of_zero_is_zero(mode):
+    assert numerical_rank(torch.zeros(3, 4), 0.5, mode=mode) == 0
+
+
+def test_effective_rank_lies_between_one_and_d():
+    assert effective_rank(torch.ones(20, 6)).item() == pytest.approx(1, abs=1e-4)
+    assert effective_rank(torch.eye(6).repeat(3, 1)).item() == pytest.approx(6, abs=1e-4)
+    h = torch.randn(2, 50, 6)
+    assert 1 < effective_rank(h) < 6
+    assert effective_rank(h) == pytest.approx(effective_rank(h.reshape(100, 6)).item())
+
+
+def test_effective_rank_is_invariant_under_rotation_and_scale():
+    h = torch.randn(50, 6, dtype=torch.float64) * torch.arange(1, 7)
+    turned = 10 * rotation(50) @ h @ rotation(6)
+    assert effective_rank(h).item() == pytest.approx(effective_rank(turned).item(), rel=1e-9)
+
+
+def test_effective_rank_of_two_singular_values():
+    # p = (3/4, 1/4): exp(-(3/4) log(3/4) - (1/4) log(1/4)) = 4 / 3^(3/4)
+    found = singular_values_effective_rank(torch.tensor([3.0, 1.0], dtype=torch.float64), eps=1e-12)
+    assert found.item() == pytest.approx(4 / 3**0.75, rel=1e-9)
+
+
+def test_centring_takes_the_mean_direction_away():
+    h = torch.randn(1000, 5) + 100 * torch.eye(5)[0]
+    assert effective_rank(h) < 1.5
+    assert effective_rank(h, center=True) > 4.9
+
+
+def test_log_spectrum_does_not_depend_on_the_number_of_rows_and_sums_to_the_mean_square():
+    h = torch.randn(30, 5, dtype=torch.float64)
+    spectrum = log_singular_values(h)
+    torch.testing.assert_close(spectrum, log_singular_values(h.repeat(7, 1)))
+    assert (2 * spectrum).exp().sum().item() == pytest.approx(h.square().sum(1).mean().item())
+    assert log_singular_values(torch.eye(3)[:, :2])[0].item() == pytest.approx(-0.5 * math.log(3))
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"at least 2 axes, but got shape \(3,\)"):
+        numerical_rank(torch.ones(3), 0.1)
+    with pytest.raises(ValueError, match=r"`tau` > 0, but got 0"):
+        numerical_rank(torch.eye(3), 0)
+    with pytest.raises(ValueError, match=r"`tau` > 0 and <= 1, but got 2"):
+        numerical_rank(torch.eye(3), 2, mode="relative")
+    with pytest.raises(ValueError, match=r"`mode` to be one of \('absolute', 'relative', 'cumulative'\), but got 'x'"):
+        numerical_rank(torch.eye(3), 1, mode="x")
+    with pytest.raises(ValueError, match="all are 0"):
+        effective_rank(torch.zeros(4, 3))

@@ -1,0 +1,34 @@
+import math
+
+import pytest
+import torch
+
+from lightning_ssl_geometry.methods.schedule import warmup_cosine
+
+
+def rates(warmup, total):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    scheduler = warmup_cosine(optimizer, warmup, total)
+    found = []
+    for _ in range(total):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found, optimizer.param_groups[0]["lr"]
+
+
+def test_warm_up_then_cosine():
+    found, last = rates(4, 12)
+    assert found[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert found[4:] == pytest.approx([1 + math.cos(math.pi * s / 8) for s in range(8)])
+    assert last == pytest.approx(0)
+
+
+def test_no_warm_up_begins_at_the_peak():
+    assert rates(0, 5)[0][0] == 2.0
+
+
+@pytest.mark.parametrize("warmup", [-1, 5, 6])
+def test_bad_input(warmup):
+    with pytest.raises(ValueError, match=rf"0 <= `warmup_steps` < 5 \(`total_steps`\), but got {warmup}"):
+        rates(warmup, 5)

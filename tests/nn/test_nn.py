@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.nn import MLPProjector, ResNet, SmallCNN, TimmBackbone
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 28), (3, 32)])
+def test_small_cnn(norm, channels, size):
+    backbone = SmallCNN(channels, width=8, norm=norm)
+    assert backbone(torch.randn(2, channels, size, size)).shape == (2, 64)
+    assert backbone.out_dim == 64
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize(("depth", "dim"), [(18, 512), (34, 512), (50, 2048)])
+def test_resnet_with_the_cifar_stem_keeps_the_resolution_longer(norm, depth, dim):
+    backbone = ResNet(depth, in_channels=1, norm=norm).eval()
+    assert backbone.out_dim == dim
+    with torch.no_grad():
+        assert backbone(torch.randn(1, 1, 32, 32)).shape == (1, dim)
+        assert backbone.network.layer1(backbone.network.conv1(torch.randn(1, 1, 32, 32))).shape[-2:] == (32, 32)
+    has_batch = any(isinstance(m, nn.BatchNorm2d) for m in backbone.modules())
+    assert has_batch == (norm == "batch")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resnet_with_the_imagenet_stem(channels):
+    backbone = ResNet(18, channels, stem="imagenet").eval()
+    with torch.no_grad():
+        assert backbone(torch.randn(1, channels, 64, 64)).shape == (1, 512)
+
+
+def test_timm():
+    backbone = TimmBackbone("resnet10t", in_channels=1).eval()
+    with torch.no_grad():
+        assert backbone(torch.randn(2, 1, 32, 32)).shape == (2, backbone.out_dim)
+    with pytest.raises(ValueError, match=r"timm model, but got 'resnet10x'. Near: .*resnet10t"):
+        TimmBackbone("resnet10x")
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "none"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_mlp_projector(norm, depth):
+    projector = MLPProjector(6, 10, 4, depth, norm)
+    assert projector(torch.randn(5, 6)).shape == (5, 4)
+    linear = [m for m in projector if isinstance(m, nn.Linear)]
+    assert len(linear) == depth
+    assert linear[-1].bias is None
+
+
+def test_bad_input():
+    for kwargs, message in [
+        ({"width": 0}, "`width` >= 1, but got 0"),
+        ({"width": 4, "norm": "group"}, "multiple of 8 channels for `norm='group'`, but got 4"),
+        ({"norm": "x"}, "`norm` to be one of 'batch', 'group', but got 'x'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            SmallCNN(**kwargs)
+    with pytest.raises(ValueError, match="`depth` to be one of 18, 34, 50, but got 20"):
+        ResNet(20)
+    with pytest.raises(ValueError, match="`stem` to be one of 'cifar', 'imagenet', but got 'x'"):
+        ResNet(18, stem="x")
+    with pytest.raises(ValueError, match="`depth` >= 1, but got 0"):
+        MLPProjector(4, depth=0)
+    with pytest.raises(ValueError, match="`norm` to be one of 'batch', 'layer', 'none', but got 'x'"):
+        MLPProjector(4, norm="x")

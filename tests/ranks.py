@@ -1,0 +1,42 @@
+"""One rank of the process pair behind the fixture `two_processes`: python ranks.py RANK ADDRESS STORE.
+
+It runs the functions it is sent, one after the other, in one gloo process group, and sends back what they
+return or the traceback they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
+"""
+
+import importlib.util
+import os
+import pickle
+import sys
+import traceback
+from multiprocessing.connection import Client
+
+import torch
+from torch import distributed
+
+
+def _load(path: str, name: str):
+    spec = importlib.util.spec_from_file_location(f"ranks_{abs(hash(path))}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def main(rank: int, address: str, store: str) -> None:
+    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE="2")  # what Lightning reads
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    with Client(address) as connection:
+        connection.send(rank)
+        while (task := connection.recv_bytes()) != b"stop":
+            path, name, args = pickle.loads(task)
+            try:
+                answer = ("result", _load(path, name)(rank, *args))
+            except BaseException:
+                answer = ("error", traceback.format_exc())
+            connection.send_bytes(pickle.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    os._exit(0)

@@ -1,0 +1,91 @@
+"""The rooms of the package, and what each may import of the others."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lightning_ssl_geometry
+
+PACKAGE = Path(lightning_ssl_geometry.__file__).parent
+ROOMS = {
+    "types": set(),
+    "functional": {"types"},
+    "distributed": set(),
+    "losses": {"functional", "distributed"},
+    "views": {"functional", "types"},
+    "nn": {"functional", "types"},
+    "data": {"functional", "views", "types"},
+    "methods": {"losses", "functional", "distributed", "nn", "views", "types"},
+    "diagnostics": {"functional"},
+    "callbacks": {"diagnostics", "functional", "distributed", "views", "types", "report"},
+    "plots": {"types"},
+    "report": {"types", "plots"},
+    "cli": {"report"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+FOREIGN = {"diagnostics": {"lightning"}, "functional": {"lightning"}, "report": {"lightning", "torch"}}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_between_rooms(path):
+    own = room(path)
+    for name in imports(path):
+        if name.startswith("lightning_ssl_geometry."):
+            other = name.split(".")[1]
+            assert other in ROOMS[own] | {own, "__version__"}, f"{own} imports {other}"
+        assert name.split(".")[0] not in FOREIGN.get(own, set()), f"{own} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "methods").glob("*.py")), ids=lambda path: path.stem)
+def test_a_method_imports_no_sibling_method(path):
+    shared = {"base", "schedule"}
+    for name in imports(path):
+        if path.stem != "__init__" and name.startswith("lightning_ssl_geometry.methods."):
+            assert name.split(".")[2] in shared
+
+
+def test_only_one_file_calls_torch_distributed():
+    for path in PACKAGE.rglob("*.py"):
+        called = [name for name in imports(path) if name.startswith("torch.distributed")]
+        assert room(path) == "distributed" or not called, path
+
+
+ROOM_NAMES = [name for name in ROOMS if not name.startswith("__")]
+OURS = "; ".join(["import lightning_ssl_geometry", *(f"import lightning_ssl_geometry.{name}" for name in ROOM_NAMES)])
+THEIRS = "import lightning.pytorch.cli, torchmetrics"
+HEAVY = ("wandb", "sklearn", "matplotlib", "timm", "pandas", "escnn", "torchvision.models")
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_everything_imports_nothing_heavy_that_lightning_does_not():
+    shown = f"import sys; print([m for m in {HEAVY} if m in sys.modules])"
+    assert python(f"{OURS}; {shown}") == python(f"{THEIRS}; {shown}")
+
+
+def test_import_takes_less_than_one_and_a_half_times_lightnings():
+    def seconds(imported):
+        clock = "from time import perf_counter; t = perf_counter(); {}; print(perf_counter() - t)"
+        return min(float(python(clock.format(imported))) for _ in range(2))
+
+    ours = seconds("import lightning_ssl_geometry.methods, lightning_ssl_geometry.callbacks, lightning_ssl_geometry.data")
+    assert ours < 1.5 * seconds("import lightning")
