@@ -1,10 +1,13 @@
 """The command `ssl-geometry`: Lightning's own CLI, and the subcommand that Lightning lacks."""
 
-__all__ = ["main"]
+__all__ = ["lightning_cli", "main"]
 
 import argparse
 import sys
 from collections.abc import Sequence
+
+from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.cli import LightningCLI
 
 from lightning_ssl_geometry import __version__
 
@@ -22,14 +25,20 @@ def main(args: Sequence[str] | None = None) -> None:
     if args[:1] == ["report"]:
         _report(args[1:])
     else:
-        _lightning(args)
+        lightning_cli(args)
 
 
-def _lightning(args: Sequence[str]) -> None:
-    from lightning.pytorch import LightningDataModule, LightningModule
-    from lightning.pytorch.cli import LightningCLI
+def lightning_cli(args: Sequence[str], run: bool = True) -> LightningCLI:
+    """Build Lightning's CLI with any LightningModule and LightningDataModule by `class_path`.
 
-    LightningCLI(
+    Args:
+        args: The command line, with a subcommand if it is to be run.
+        run: Run the subcommand; otherwise only build `model`, `datamodule` and `trainer`.
+
+    Returns:
+        The CLI, with those as attributes.
+    """
+    return LightningCLI(
         LightningModule,
         LightningDataModule,
         subclass_mode_model=True,
@@ -39,6 +48,7 @@ def _lightning(args: Sequence[str]) -> None:
         save_config_kwargs={"overwrite": True},
         parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
         args=list(args),
+        run=run,
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
+
 
 @pytest.fixture(autouse=True)
 def _seed():

@@ -52,6 +52,7 @@ class InterleavedHost(PlainHost):
 def pairs(n=40, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 6, generator=generator)
+    x[:, 0] += 2 * x[:, 0].sign()  # two clusters: the label
     noise = 0.1 * torch.randn(2, n, 6, generator=generator)
     return TensorDataset(x + noise[0], x + noise[1], (x[:, 0] > 0).long())
 

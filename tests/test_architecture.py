@@ -87,5 +87,7 @@ def test_import_takes_less_than_one_and_a_half_times_lightnings():
         clock = "from time import perf_counter; t = perf_counter(); {}; print(perf_counter() - t)"
         return min(float(python(clock.format(imported))) for _ in range(2))
 
-    ours = seconds("import lightning_ssl_geometry.methods, lightning_ssl_geometry.callbacks, lightning_ssl_geometry.data")
+    ours = seconds(
+        "import lightning_ssl_geometry.methods, lightning_ssl_geometry.callbacks, lightning_ssl_geometry.data"
+    )
     assert ours < 1.5 * seconds("import lightning")

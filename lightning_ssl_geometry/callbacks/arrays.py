@@ -34,7 +34,9 @@ class ArrayFiles:
             path.write_text(",".join(header) + "\n")
         with path.open("r+", newline="") as file:
             if (width := file.readline().count(",") + 1) != len(header):
-                raise ValueError(f"Expected {width - 2} values for {name!r}, as in earlier rows, but got {len(values)}.")
+                raise ValueError(
+                    f"Expected {width - 2} values for {name!r}, as in earlier rows, but got {len(values)}."
+                )
             file.seek(0, os.SEEK_END)
             csv.writer(file, lineterminator="\n").writerow([epoch, step, *(f"{v:.8g}" for v in values.tolist())])
 

@@ -114,7 +114,7 @@ class _Probe(L.Callback, ABC):
             )
         label = observation["label"]
         if int(label.max()) >= (self.num_classes or 0) or int(label.min()) < 0:
-            raise ValueError(f"Expected labels from 0 to {self.num_classes} - 1, but got {int(label.max())}.")
+            raise ValueError(f"Expected labels from 0 to {(self.num_classes or 0) - 1}, but got {int(label.max())}.")
         return observation["h"], label
 
     @abstractmethod
@@ -187,6 +187,7 @@ class LinearProbe(_Probe):
             self._descent.zero_grad()
             loss.backward()
         for parameter in self._head.parameters():
+            assert parameter.grad is not None
             parameter.grad = distributed.all_reduce_mean(parameter.grad)
         self._descent.step()
         pl_module.log(

@@ -152,7 +152,10 @@ class SSLModule(L.LightningModule):
         if total == float("inf"):
             raise ValueError("Expected `max_epochs` or `max_steps` of the Trainer for a cosine schedule, but got none.")
         per_epoch = self.trainer.num_training_batches / self.trainer.accumulate_grad_batches
-        return round(self.warmup_epochs * per_epoch), int(total)
+        warmup = round(self.warmup_epochs * per_epoch)
+        if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
+            warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
+        return warmup, int(total)
 
 
 def _adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -17,20 +17,20 @@ def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> 
     Args:
         optimizer: Its learning rates are the peak values.
         warmup_steps: S_w >= 0.
-        total_steps: S > S_w.
+        total_steps: S >= S_w, S > 0.
 
     Returns:
         A scheduler to be stepped once per optimizer step.
 
     Raises:
-        ValueError: If `warmup_steps` is negative or not less than `total_steps`.
+        ValueError: If `warmup_steps` is negative or greater than `total_steps`, or that is 0.
     """
-    if not 0 <= warmup_steps < total_steps:
-        raise ValueError(f"Expected 0 <= `warmup_steps` < {total_steps} (`total_steps`), but got {warmup_steps}.")
+    if not 0 <= warmup_steps <= total_steps or total_steps < 1:
+        raise ValueError(f"Expected 0 <= `warmup_steps` <= {total_steps} (`total_steps`), but got {warmup_steps}.")
 
     def scale(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / warmup_steps
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / (total_steps - warmup_steps)))
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(total_steps - warmup_steps, 1)))
 
     return LambdaLR(optimizer, scale)

@@ -109,9 +109,9 @@ class TimmBackbone(nn.Module):
         if not timm.is_model(name):
             near = difflib.get_close_matches(name, timm.list_models())
             raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {', '.join(near)}.")
-        network = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
-        self.out_dim: int = network.num_features
-        self.network: nn.Module = network
+        network: nn.Module = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
+        self.out_dim = int(network.num_features)  # type: ignore[arg-type]
+        self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C, H, W) to (N, D)."""

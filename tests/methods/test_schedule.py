@@ -24,11 +24,15 @@ def test_warm_up_then_cosine():
     assert last == pytest.approx(0)
 
 
+def test_warm_up_alone():
+    assert rates(4, 4)[0] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+
+
 def test_no_warm_up_begins_at_the_peak():
     assert rates(0, 5)[0][0] == 2.0
 
 
-@pytest.mark.parametrize("warmup", [-1, 5, 6])
+@pytest.mark.parametrize("warmup", [-1, 6])
 def test_bad_input(warmup):
-    with pytest.raises(ValueError, match=rf"0 <= `warmup_steps` < 5 \(`total_steps`\), but got {warmup}"):
+    with pytest.raises(ValueError, match=rf"0 <= `warmup_steps` <= 5 \(`total_steps`\), but got {warmup}"):
         rates(warmup, 5)

@@ -1,0 +1,155 @@
+"""NT-Xent, forward and backward: this package beside lightly, stable-pretraining and the bare matrix products.
+
+    python benchmarks/info_nce.py
+
+Peers that are not installed are left out. The contenders take turns, so that a machine that slows down slows all of
+them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
+one 2N x 2N product and the two of its backward, with the 2N x 2N matrix in memory and nothing else. Memory is the
+peak of a fresh process beyond what it held with torch warmed up and the inputs made.
+"""
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.losses import InfoNCELoss
+
+OURS, FLOOR = "this package", "bare products"
+
+
+def main() -> None:
+    options = _options()
+    if options.peak_of:
+        print(_peak(options.peak_of, options.sizes[0], options.dimension, options.threads))
+        return
+    _print_machine(options)
+    _print_speed(options)
+    _print_memory(options)
+
+
+def losses() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {OURS: InfoNCELoss(temperature=0.5)}
+    try:
+        from lightly.loss import NTXentLoss
+
+        found["lightly"] = NTXentLoss(temperature=0.5)
+    except ImportError:
+        pass
+    try:
+        from stable_pretraining.losses import NTXEntLoss
+
+        found["stable-pretraining"] = NTXEntLoss(temperature=0.5)
+    except ImportError:
+        pass
+    return found
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192], help="samples per view, N")
+    parser.add_argument("--large", type=int, default=32768, help="N at which only this package's memory is measured")
+    parser.add_argument("--dimension", type=int, default=128, help="P")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peak-of", help="print the peak memory in MiB of this contender alone, at the first size")
+    return parser.parse_args()
+
+
+def _print_machine(options: argparse.Namespace) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    print(f"{date.today()}, {_processor()}, {options.threads} threads, float32, P = {options.dimension}", end="")
+    for package in ("torch", "lightly", "stable-pretraining"):
+        try:
+            print(f", {package} {version(package)}", end="")
+        except PackageNotFoundError:
+            print(f", {package} not installed", end="")
+    print("\n")
+
+
+def _print_speed(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.threads)
+    print("| N | contender | ms, median (range) | time / ours | ours / time |")
+    print("| --- | --- | --- | --- | --- |")
+    for n in options.sizes:
+        times = _times(dict(_steps(n, options.dimension)), options.repeats)
+        ours = statistics.median(times[OURS])
+        for name, taken in times.items():
+            middle = statistics.median(taken)
+            spread = f"{min(taken) * 1e3:.0f}-{max(taken) * 1e3:.0f}"
+            print(f"| {n} | {name} | {middle * 1e3:.0f} ({spread}) | {middle / ours:.2f} | {ours / middle:.2f} |")
+    print()
+
+
+def _steps(n: int, p: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    z1, z2 = (torch.randn(n, p, requires_grad=True) for _ in range(2))
+    z = torch.cat([z1, z2]).detach()
+
+    def bare() -> None:
+        s = z @ z.T
+        _ = s @ z, s.T @ z
+
+    yield FLOOR, bare
+    for name, loss in losses().items():
+        yield name, lambda loss=loss: torch.autograd.grad(loss(z1, z2), (z1, z2))
+
+
+def _times(steps: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for repeat in range(repeats + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if repeat > 0:  # the first round warms up
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _print_memory(options: argparse.Namespace) -> None:
+    print("| N | contender | extra memory, MiB |")
+    print("| --- | --- | --- |")
+    for n, names in [(n, list(losses())) for n in options.sizes] + [(options.large, [OURS])]:
+        for name in names:
+            print(f"| {n} | {name} | {_peak_in_a_fresh_process(name, n, options):.0f} |", flush=True)
+
+
+def _peak_in_a_fresh_process(name: str, n: int, options: argparse.Namespace) -> float:
+    sizes = ["--sizes", str(n), "--dimension", str(options.dimension), "--threads", str(options.threads)]
+    command = [sys.executable, __file__, "--peak-of", name, *sizes]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(answer.stdout.split()[-1])
+
+
+def _peak(name: str, n: int, p: int, threads: int) -> float:
+    torch.set_num_threads(threads)
+    loss = losses()[name]
+    loss(*torch.randn(2, 64, p, requires_grad=True)).backward()
+    z1, z2 = (torch.randn(n, p, requires_grad=True) for _ in range(2))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    before = _status("VmHWM")
+    loss(z1, z2).backward()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+if __name__ == "__main__":
+    main()

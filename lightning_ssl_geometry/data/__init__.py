@@ -1,0 +1,18 @@
+"""Data as LightningDataModules, one source per file."""
+
+__all__ = [
+    "CIFAR10DataModule",
+    "CIFAR100DataModule",
+    "DigitsDataModule",
+    "ImageDataModule",
+    "ImageFolderDataModule",
+    "Images",
+    "MNISTDataModule",
+    "Source",
+]
+
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
+from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataModule
+from lightning_ssl_geometry.data.digits import DigitsDataModule
+from lightning_ssl_geometry.data.folder import ImageFolderDataModule
+from lightning_ssl_geometry.data.mnist import MNISTDataModule

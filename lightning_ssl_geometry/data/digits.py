@@ -1,0 +1,53 @@
+"""The 8 x 8 digits that scikit-learn ships: nothing to download."""
+
+__all__ = ["DigitsDataModule"]
+
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
+
+
+class DigitsDataModule(ImageDataModule):
+    """1,797 grey images of 8 x 8 pixels, 10 classes (UCI's optical recognition of handwritten digits, test part).
+
+    Args:
+        batch_size: As in :class:`ImageDataModule`.
+        views: As in :class:`ImageDataModule`.
+        val_fraction: As in :class:`ImageDataModule`.
+        subset: As in :class:`ImageDataModule`.
+        channels: As in :class:`ImageDataModule`.
+        seed: As in :class:`ImageDataModule`; the test set is chosen by it too.
+        drop_last: As in :class:`ImageDataModule`.
+        test_fraction: Fraction held out as the test set, in (0, 1).
+
+    Raises:
+        ValueError: As :class:`ImageDataModule`, and if `test_fraction` is out of range.
+    """
+
+    def __init__(
+        self,
+        batch_size: int = 256,
+        views: nn.Module | None = None,
+        val_fraction: float = 0.1,
+        subset: int | None = None,
+        channels: int | None = None,
+        seed: int = 0,
+        drop_last: bool = True,
+        test_fraction: float = 0.2,
+    ) -> None:
+        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+        if not 0 < test_fraction < 1:
+            raise ValueError(f"Expected `test_fraction` in (0, 1), but got {test_fraction}.")
+        self.test_fraction = test_fraction
+
+    def load(self) -> Source:
+        """Read the digits, their values 0 to 16 spread over 0 to 255."""
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        image = torch.from_numpy(digits.images * (255 / 16)).round().byte()[:, None]
+        label = torch.from_numpy(digits.target).long()
+        order = torch.randperm(len(label), generator=torch.Generator().manual_seed(self.seed))
+        test, train = order.tensor_split([round(self.test_fraction * len(label))])
+        return Source(Images(image[train], label[train]), Images(image[test], label[test]), [*map(str, range(10))])

@@ -1,0 +1,311 @@
+r"""InfoNCE in the forms of five papers, its upper bound, and the hardest negative that the bound rests on.
+
+With :math:`s_{ab}` the similarity of two embeddings divided by the temperature, :math:`a` an anchor, :math:`a^+` the
+other view of its sample and :math:`B_a` its negatives, every form is
+
+.. math:: L = \frac{1}{|A|} \sum_{a \in A} \log \frac{[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}{\exp s_{a a^+}}
+
+and the arguments of :func:`info_nce` choose :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets.
+"""
+
+__all__ = ["hardest_negative", "info_nce", "info_nce_upper_bound"]
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lightning_ssl_geometry.functional.info_nce_settings import (
+    check_length,
+    check_settings,
+    check_temperature,
+    check_views,
+    temperature_range,
+)
+from lightning_ssl_geometry.functional.info_nce_similarity import Dot, LpDistance, Similarity, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
+
+
+def info_nce(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float | Sequence[float] | Tensor = 0.5,
+    *,
+    normalize: bool = True,
+    positive_in_denominator: bool = True,
+    symmetric: bool = True,
+    negatives: Literal["both", "same", "other"] = "both",
+    include_self: bool = False,
+    joint: bool = False,
+    denominator: Literal["sum", "mean"] = "sum",
+    similarity: Literal["dot", "distance"] = "dot",
+    p: float = 2.0,
+    power: bool = True,
+    eps: float = 1e-8,
+    block_size: int | None = None,
+) -> Tensor:
+    r"""Contrast the two views of each sample with the other samples of the batch.
+
+    .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
+        {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
+
+    The defaults are SimCLR's NT-Xent. The other rows of this table name what differs from them:
+
+    ============================================== ====================================================== ===========
+    form                                           settings                                               at s = 0
+    ============================================== ====================================================== ===========
+    SimCLR, NT-Xent (Chen et al., 2020)            (defaults)                                             log(2N-1)
+    Cosentino et al. (2022), Eq. 1                 positive_in_denominator=False, symmetric=False         log(2(N-1))
+    Rusak et al. (2022), Eq. 1                     symmetric=False, negatives="same"                      log(N)
+    Zimmermann et al. (2021), the code (cl-ica)    symmetric=False, negatives="same", include_self=True,  log(N+1)
+                                                   similarity="distance", normalize=False
+    Calder & Lee (2025), Eq. 1                     symmetric=False, denominator="mean"                    log(3-2/N)
+    Calder & Lee (2025), Eq. 4                     symmetric=False, denominator="mean",                   log(2)
+                                                   negatives="other", include_self=True
+    Keller et al. (2023), Eq. 2 and 3              positive_in_denominator=False, joint=True              log(4(N-1))
+    trainable augmentation channel (2021), Eq. 20  positive_in_denominator=False, symmetric=False,        0
+                                                   denominator="mean", negatives="other",
+                                                   include_self=True
+    ============================================== ====================================================== ===========
+
+    Rusak et al. draw M negatives independently; here they are the M = N-1 other samples of the anchor's view. Calder
+    & Lee's Eq. 4 has exp(-\|x-y\|^2 / 2 tau): `similarity="distance"` and the temperature 2 tau, which on the unit
+    sphere is the dot product with tau.
+
+    The logits are computed in tiles, forward and again backward, so memory grows with N and not N^2; in float32
+    (float64 for float64 input), whatever the autocast. There is no second derivative.
+
+    Args:
+        z1: (N, P), embeddings of view 1. Any float dtype.
+        z2: (N, P), embeddings of view 2.
+        temperature: tau > 0, by which a similarity is divided. P values (or one, as a tensor) divide the products, or
+            the differences to the power p, of each dimension; a tensor may require a gradient. With `power=False`
+            they divide the differences.
+        normalize: Scale the rows to unit length: the dot product is then the cosine.
+        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
+        symmetric: Average over the anchors of both views, instead of those of view 1 only.
+        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
+        include_self: The anchor's own sample counts among the negatives in those views too: itself in its own view,
+            the positive in the other.
+        joint: One logarithm per pair, whose denominator runs over both anchors.
+        denominator: "sum", or "mean": the negatives' sum is divided by N, the number of samples per view.
+        similarity: "dot", or "distance": the negative distance -\|x-y\|_p^p.
+        p: The norm of the distance, 1 <= p < inf.
+        power: Whether the norm is raised to p, as above, or is -\|x-y\|_p.
+        eps: A row no longer than this has no direction to normalise to: it counts as 0, with gradient 0, so that both
+            stay finite.
+        block_size: Rows and columns of a tile; by default what fits a CPU's cache, or fills a GPU.
+
+    Returns:
+        The loss, a scalar in float32 (float64 for float64 input).
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, P); if there are no negatives (N = 1); if `temperature` is not
+            positive or has another length than P; if another argument is out of its range or contradicts the rest.
+
+    >>> z = torch.eye(4)
+    >>> info_nce(z, z, temperature=0.5)  # log(e^2 + 6) - 2
+    tensor(0.5944)
+    """
+    check_settings(
+        temperature,
+        normalize=normalize,
+        positive_in_denominator=positive_in_denominator,
+        symmetric=symmetric,
+        negatives=negatives,
+        include_self=include_self,
+        joint=joint,
+        denominator=denominator,
+        similarity=similarity,
+        p=p,
+        power=power,
+        eps=eps,
+        block_size=block_size,
+    )
+    check_views(z1, z2, least=1 if include_self else 2)
+    check_length(temperature, z1.shape[1])
+    with torch.autocast(z1.device.type, enabled=False):
+        x1, x2, logit, bounded = _logit(z1, z2, temperature, normalize, similarity, p, power, eps)
+        contrast = Contrast(
+            similarity=logit,
+            anchors=2 if symmetric else 1,
+            same=negatives != "other",
+            other=negatives != "same",
+            own=include_self,
+            bounded=bounded,
+            block=block_size or (4096 if x1.is_cuda else 1024),
+        )
+        ratio = negative_logsumexp(x1, x2, contrast) - logit.pairwise(x1, x2)  # (A, N)
+        if denominator == "mean":
+            ratio = ratio - math.log(len(z1))
+        if joint:
+            ratio = ratio.logsumexp(dim=0)  # (N,)
+        if positive_in_denominator:
+            ratio = torch.logaddexp(ratio, torch.zeros_like(ratio))
+        return ratio.mean()
+
+
+def info_nce_upper_bound(
+    z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Bound InfoNCE from above by an invariance term and the similarity to the hardest negative.
+
+    .. math::
+        L_{invariance} &= -\frac{1}{N} \sum_i \mathrm{Sim}(z^1_i, z^2_i) \\
+        L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
+        L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
+
+    Equations 3-5 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning
+    (2022), who bound the form of their Eq. 1: `info_nce(z1, z2, temperature, positive_in_denominator=False,
+    symmetric=False)`. Sim is the cosine.
+
+    Args:
+        z1: (N, P), embeddings of view 1, the anchors.
+        z2: (N, P), embeddings of view 2.
+        temperature: tau > 0.
+        eps: A row no longer than this counts as 0, as in :func:`info_nce`.
+
+    Returns:
+        invariance in [-1, 1], repulsion in [-1, 1] and the bound, three scalars; differentiable.
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, P), N < 2, or `temperature` is not a number > 0.
+
+    >>> z = torch.eye(4)
+    >>> info_nce_upper_bound(z, z, temperature=0.5)  # the bound is -2 + log 6, and so is the loss
+    (tensor(-1.), tensor(0.), tensor(-0.2082))
+    """
+    check_temperature(temperature)
+    if torch.as_tensor(temperature).ndim != 0:
+        raise ValueError(f"Expected `temperature` to be one number, but got {temperature!r}.")
+    check_views(z1, z2, least=2)
+    with torch.autocast(z1.device.type, enabled=False):
+        u1, u2 = _unit_rows(*_in_full_precision(z1, z2), eps)
+        _, _, similarity = _hardest(u1, u2)
+        invariance = -torch.linalg.vecdot(u1, u2).mean()
+        repulsion = similarity.mean()
+        return invariance, repulsion, (invariance + repulsion) / temperature + math.log(2 * (len(z1) - 1))
+
+
+def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Find, for each sample's first view, the most similar embedding of another sample.
+
+    .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
+
+    Sim is the cosine; the maximum runs over both views of the N-1 other samples (Proposition 3.1 of Cosentino et al.,
+    2022, where h* is the encoder's vector at the same index).
+
+    Args:
+        z1: (N, P), embeddings of view 1, the anchors.
+        z2: (N, P), embeddings of view 2.
+        eps: A row no longer than this counts as 0, as in :func:`info_nce`.
+
+    Returns:
+        index: (N,) int64, the sample j.
+        view: (N,) int64, 0 where the negative is a row of `z1`, 1 where it is one of `z2`.
+        similarity: (N,) in [-1, 1], the cosine with it; differentiable.
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, P), or N < 2.
+
+    >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> z2 = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    >>> hardest_negative(z1, z2)
+    (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
+    """
+    check_views(z1, z2, least=2)
+    with torch.autocast(z1.device.type, enabled=False):
+        return _hardest(*_unit_rows(*_in_full_precision(z1, z2), eps))
+
+
+def _logit(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float | Sequence[float] | Tensor,
+    normalize: bool,
+    similarity: str,
+    p: float,
+    power: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor, Similarity, bool]:
+    """The views, scaled and shifted, the similarity that makes logits of them, and whether these are bounded."""
+    x1, x2 = _in_full_precision(z1, z2)
+    if normalize:
+        x1, x2 = _unit_rows(x1, x2, eps)
+    widest = 2 / 3 * math.log(torch.finfo(x1.dtype).max) if normalize else 0.0  # see `Contrast.bounded`
+    sharpness = 1 / temperature_range(temperature)[0]
+    if similarity == "dot":
+        x1, x2, scale = _tempered(x1, x2, temperature, degree=2)
+        return x1, x2, Dot(scale), 2 * sharpness < widest
+    x1, x2, scale = _tempered(x1, x2, temperature, degree=p if power else 1)
+    if p == 2 and power:
+        return *_centred(x1, x2), SquaredDistance(scale), 4 * sharpness < widest
+    return x1, x2, LpDistance(scale, p, power), False
+
+
+def _in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+    dtype = torch.float64 if torch.float64 in (z1.dtype, z2.dtype) else torch.float32
+    return z1.to(dtype), z2.to(dtype)
+
+
+def _tempered(
+    x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
+) -> tuple[Tensor, Tensor, float]:
+    """Divide a similarity that is homogeneous of this degree: by a number afterwards, by a tensor beforehand."""
+    if isinstance(temperature, int | float):
+        return x1, x2, 1 / temperature
+    factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)
+    return x1 * factor, x2 * factor, 1.0
+
+
+def _centred(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    """Distances do not change, and their expansion into products loses less to rounding near the origin."""
+    centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
+    return x1 - centre, x2 - centre
+
+
+def _unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
+
+
+class _UnitRows(torch.autograd.Function):
+    """z / |z|, and 0 with gradient 0 where |z| <= eps; holds its result and no other (N, P) tensor for backward."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
+        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # a nan stays one
+        unit = z * inverse
+        ctx.save_for_backward(unit, inverse)
+        return unit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        unit, inverse = ctx.saved_tensors
+        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's
+            radial = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
+        return torch.addcmul(grad, unit, radial, value=-1).mul_(inverse), None
+
+
+def _hardest(u1: Tensor, u2: Tensor, block: int = 256) -> tuple[Tensor, Tensor, Tensor]:
+    index, view = u1.new_empty(len(u1), dtype=torch.int64), u1.new_empty(len(u1), dtype=torch.int64)
+    for start in range(0, len(u1), block):
+        rows = slice(start, start + block)
+        index[rows], view[rows] = _most_similar(u1.detach(), u2.detach(), rows)
+    negative = torch.where((view == 0)[:, None], u1[index], u2[index])  # (N, P)
+    return index, view, torch.linalg.vecdot(u1, negative)
+
+
+def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    anchors = u1[rows]
+    cosine = u1.new_empty(2, len(anchors), len(u1))
+    torch.mm(anchors, u1.T, out=cosine[0])
+    torch.mm(anchors, u2.T, out=cosine[1])
+    cosine.diagonal(offset=rows.start, dim1=1, dim2=2).fill_(-torch.inf)
+    best, index = cosine.max(dim=2)
+    view = best.argmax(dim=0)
+    return index.gather(0, view[None]).squeeze(0), view

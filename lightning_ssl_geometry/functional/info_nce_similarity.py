@@ -1,0 +1,107 @@
+"""The similarities of InfoNCE: their logits for one tile of pairs, and the gradient of a weighted sum of them."""
+
+__all__ = ["Dot", "LpDistance", "Similarity", "SquaredDistance"]
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Similarity(abc.ABC):
+    """A symmetric similarity of two embeddings, divided by the temperature: the logit of their pair."""
+
+    @abc.abstractmethod
+    def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
+        """The logits of row i of `a` (N, P) with row i of `b` (N, P): (N,), differentiable."""
+
+    @abc.abstractmethod
+    def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        """The logits of every row of `a` (A, P) with every row of `b` (B, P), written to `out` (A, B)."""
+
+    @abc.abstractmethod
+    def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
+        """Add the gradient of (weight * tile(a, b)).sum() to `grad_a` (A, P) and, if given, `grad_b` (B, P)."""
+
+
+@dataclass(frozen=True)
+class Dot(Similarity):
+    """The inner product, scale <a, b>."""
+
+    scale: float
+
+    def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply row by row."""
+        return torch.linalg.vecdot(a, b) * self.scale
+
+    def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        """Compute scale a b^T, one matrix product."""
+        return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
+
+    def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
+        """Add scale w b for `a` and scale w^T a for `b`."""
+        grad_a.addmm_(weight, b, alpha=self.scale)
+        if grad_b is not None:
+            grad_b.addmm_(weight.T, a, alpha=self.scale)
+
+
+@dataclass(frozen=True)
+class SquaredDistance(Similarity):
+    """-scale |a - b|^2, by the expansion scale (2 <a, b> - |a|^2 - |b|^2), which is one matrix product."""
+
+    scale: float
+
+    def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
+        """-scale |a_i - b_i|^2, from the differences."""
+        return (a - b).square().sum(dim=-1) * -self.scale
+
+    def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        """-scale |a_i - b_j|^2, expanded."""
+        torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
+        return out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
+
+    def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
+        """2 scale (w b - a sum w) for `a`, and the same transposed for `b`."""
+        grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
+        if grad_b is not None:
+            grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
+            grad_b.addcmul_(b, weight.sum(dim=0)[:, None], value=-2 * self.scale)
+
+
+@dataclass(frozen=True)
+class LpDistance(Similarity):
+    """-scale ||a - b||_p, or -scale ||a - b||_p^p where `power` is set, from the differences themselves."""
+
+    scale: float
+    p: float
+    power: bool
+
+    def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
+        """-scale ||a_i - b_i||_p^(p)."""
+        difference = a - b
+        if self.power:
+            return difference.abs().pow(self.p).sum(dim=-1) * -self.scale
+        return torch.linalg.vector_norm(difference, ord=self.p, dim=-1) * -self.scale
+
+    def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        """-scale ||a_i - b_j||_p^(p)."""
+        return out.copy_(self._distances(a, b)).mul_(-self.scale)
+
+    def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
+        """By autograd on the tile; coinciding rows have gradient 0."""
+        with torch.enable_grad():
+            a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+            distances = self._distances(a, b)
+        gradients = torch.autograd.grad(distances, (a, b), weight)
+        grad_a.sub_(gradients[0], alpha=self.scale)
+        if grad_b is not None:
+            grad_b.sub_(gradients[1], alpha=self.scale)
+
+    def _distances(self, a: Tensor, b: Tensor) -> Tensor:
+        distances = torch.cdist(a, b, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
+        return distances.pow(self.p) if self.power else distances
+
+
+def _squared_norm(x: Tensor) -> Tensor:
+    return torch.linalg.vecdot(x, x)

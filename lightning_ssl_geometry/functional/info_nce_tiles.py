@@ -1,0 +1,215 @@
+"""Log-sum-exp of the similarities between all samples of two views, tile by tile, forward and backward.
+
+The N x N logits of two views are never held: a tile of `block` x `block` of them is written into one buffer,
+reduced, and overwritten by the next, and the backward pass computes it again. Beside the inputs and their
+gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal
+serves the one below it too; between views it serves the anchors of both.
+"""
+
+__all__ = ["Contrast", "negative_logsumexp"]
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lightning_ssl_geometry.functional.info_nce_similarity import Similarity
+
+_Views = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Which similarities enter which anchor's log-sum-exp, and how they are computed.
+
+    Attributes:
+        similarity: The logit of a pair.
+        anchors: 1 where only the rows of view 1 are anchors, 2 where those of view 2 are too.
+        same: Whether an anchor meets the samples of its own view.
+        other: Whether it meets those of the other view.
+        own: Whether its own sample is among them.
+        bounded: Whether the logits' spread, and their size, are below two thirds of the dtype's range of exponents.
+            Sums of exponentials, and these over those times a gradient, are then normal numbers, and the exponentials
+            can be summed as they are instead of against each row's maximum.
+        block: Rows and columns of a tile.
+    """
+
+    similarity: Similarity
+    anchors: int
+    same: bool
+    other: bool
+    own: bool
+    bounded: bool
+    block: int
+
+
+def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
+    """Sum each anchor's exponentiated similarities with its negatives, and take the logarithm.
+
+    Args:
+        x1: (N, P) float32 or float64, view 1.
+        x2: (N, P) of the same dtype, view 2.
+        contrast: Which pairs are summed.
+
+    Returns:
+        (contrast.anchors, N): row v holds the anchors of view v + 1. Differentiable once.
+
+    >>> from lightning_ssl_geometry.functional.info_nce_similarity import Dot
+    >>> contrast = Contrast(Dot(1.0), anchors=2, same=True, other=True, own=False, bounded=True, block=256)
+    >>> negative_logsumexp(torch.zeros(5, 3), torch.zeros(5, 3), contrast).exp()[0]  # 2 (N-1) negatives
+    tensor([8., 8., 8., 8., 8.])
+    """
+    logsumexp: Tensor = _NegativeLogSumExp.apply(x1.contiguous(), x2.contiguous(), contrast)
+    return logsumexp
+
+
+class _NegativeLogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
+        with torch.autocast(x1.device.type, enabled=False):
+            total = (_sums if contrast.bounded else _running_logsumexp)((x1, x2), contrast)
+        ctx.contrast = contrast
+        ctx.save_for_backward(x1, x2, total)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x1, x2, total = ctx.saved_tensors
+        with torch.autocast(x1.device.type, enabled=False):
+            gradients = _gradients((x1, x2), total, grad, ctx.contrast)
+        return *gradients, None
+
+
+class _Tile(NamedTuple):
+    """Rows (view, samples) against columns (view, samples)."""
+
+    row: tuple[int, slice]
+    col: tuple[int, slice]
+    mirrored: bool  # the columns are anchors too, and the rows their negatives
+
+    @property
+    def symmetric(self) -> bool:
+        return self.row == self.col
+
+    @property
+    def has_own(self) -> bool:
+        return self.row[1] == self.col[1]
+
+
+def _tiles(n: int, contrast: Contrast) -> Iterator[_Tile]:
+    blocks = [slice(start, min(start + contrast.block, n)) for start in range(0, n, contrast.block)]
+    if contrast.same:
+        for view in range(contrast.anchors):
+            for i, rows in enumerate(blocks):
+                yield _Tile((view, rows), (view, rows), mirrored=False)
+                for cols in blocks[i + 1 :]:
+                    yield _Tile((view, rows), (view, cols), mirrored=True)
+    if contrast.other:
+        for rows in blocks:
+            for cols in blocks:
+                yield _Tile((0, rows), (1, cols), mirrored=contrast.anchors == 2)
+
+
+def _sums(x: _Views, contrast: Contrast) -> Tensor:
+    """Take log sum exp(logit) as it is written, for bounded logits."""
+    n, buffer = len(x[0]), _buffer(x[0], contrast)
+    total = x[0].new_zeros(contrast.anchors, n)
+    for tile in _tiles(n, contrast):
+        terms = _exponentials(x, tile, contrast, buffer)
+        total[tile.row] += terms.sum(dim=1)
+        if tile.mirrored:
+            total[tile.col] += terms.sum(dim=0)
+    return total.log_()
+
+
+def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
+    """Take log sum exp(logit) for logits of any size: of each tile against its own maxima, then of these."""
+    n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
+    total = x[0].new_full((contrast.anchors, n), -torch.inf)
+    for tile in _tiles(n, contrast):
+        logits, scratch = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+        total[tile.row] = torch.logaddexp(total[tile.row], _logsumexp(logits, 1, scratch))
+        if tile.mirrored:
+            total[tile.col] = torch.logaddexp(total[tile.col], _logsumexp(logits, 0, scratch))
+    return total
+
+
+def _logsumexp(logits: Tensor, dim: int, scratch: Tensor) -> Tensor:
+    # A row that is all -inf, an anchor alone with itself in a tile, must give -inf and not -inf - -inf = nan.
+    peak = logits.amax(dim=dim, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
+    terms = _exp_(torch.sub(logits, peak, out=scratch))
+    return terms.sum(dim=dim).log_().add_(peak.squeeze(dim))
+
+
+def _exp_(exponent: Tensor) -> Tensor:
+    """Take exp, in place, of what is added to terms of size 1; 0 where that is far below their rounding error.
+
+    Without the cut, exponents of some -90 (float32) become subnormal numbers, on which a CPU's exp and matrix product
+    are a hundred times slower.
+    """
+    cut = -0.75 * math.log(torch.finfo(exponent.dtype).max)
+    return torch.threshold_(exponent, cut, -torch.inf).exp_()
+
+
+def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
+    """Weigh a logit by d total_a / d logit_ab = exp(logit_ab - total_a), summed where it serves two anchors."""
+    gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
+    buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
+    scale = grad * total.neg().exp() if contrast.bounded else None
+    for tile in _tiles(len(x[0]), contrast):
+        if scale is not None:
+            weight = _bounded_weights(x, tile, contrast, scale, buffers)
+        else:
+            weight = _weights(x, tile, contrast, total, grad, buffers)
+        (view, rows), (view_col, cols) = tile.row, tile.col
+        grad_col = None if tile.symmetric else gradients[view_col][cols]
+        contrast.similarity.accumulate(weight, x[view][rows], x[view_col][cols], gradients[view][rows], grad_col)
+    return gradients
+
+
+def _bounded_weights(
+    x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Weigh by exp(logit_ab) (scale_a + scale_b), where scale_a = grad_a exp(-total_a)."""
+    terms = _exponentials(x, tile, contrast, buffers[0])
+    if not (tile.mirrored or tile.symmetric):
+        return terms.mul_(scale[tile.row][:, None])
+    return terms.mul_(torch.add(scale[tile.row][:, None], scale[tile.col], out=_shaped(buffers[1], tile)))
+
+
+def _weights(
+    x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Weigh by grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b): no exponent is above 0."""
+    logits, weight = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+    _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
+    if tile.mirrored or tile.symmetric:
+        weight.addcmul_(_exp_(logits.sub_(total[tile.col])), grad[tile.col])
+    return weight
+
+
+def _exponentials(x: _Views, tile: _Tile, contrast: Contrast, buffer: Tensor) -> Tensor:
+    return _logits(x, tile, contrast, buffer).exp_()
+
+
+def _logits(x: _Views, tile: _Tile, contrast: Contrast, buffer: Tensor) -> Tensor:
+    (view, rows), (view_col, cols) = tile.row, tile.col
+    logits = contrast.similarity.tile(x[view][rows], x[view_col][cols], out=_shaped(buffer, tile))
+    if tile.has_own and not contrast.own:
+        logits.fill_diagonal_(-torch.inf)
+    return logits
+
+
+def _buffer(x: Tensor, contrast: Contrast) -> Tensor:
+    return x.new_empty(min(contrast.block, len(x)) ** 2)
+
+
+def _shaped(buffer: Tensor, tile: _Tile) -> Tensor:
+    """The head of `buffer` as a contiguous matrix of the tile's shape: the last blocks are smaller."""
+    shape = [samples.stop - samples.start for _, samples in (tile.row, tile.col)]
+    return buffer[: shape[0] * shape[1]].view(shape)

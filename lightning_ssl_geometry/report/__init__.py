@@ -1,0 +1,9 @@
+"""The report of a run: one HTML page, its figures, and a table for the terminal, from what the run wrote to disk."""
+
+__all__ = ["Evaluation", "Readouts", "Run", "Series", "figures", "read_run", "summary_table", "write_report"]
+
+from lightning_ssl_geometry.report.headline import summary_table
+from lightning_ssl_geometry.report.logs import Readouts, Series
+from lightning_ssl_geometry.report.page import write_report
+from lightning_ssl_geometry.report.panels import figures
+from lightning_ssl_geometry.report.run import Evaluation, Run, read_run

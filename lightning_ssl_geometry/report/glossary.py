@@ -1,0 +1,261 @@
+"""What each diagnostic is, what low and high mean, and where it comes from."""
+
+# ruff: noqa: RUF001  -- people read these texts: a minus is a minus sign
+
+__all__ = ["ENTRIES", "PAPERS", "STAGES", "Entry", "Paper", "lookup", "split"]
+
+from dataclasses import dataclass
+from typing import Literal
+
+STAGES = ("train", "val", "probe", "test")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A source: its short form and where it can be read."""
+
+    short: str
+    title: str
+    arxiv: str
+
+    @property
+    def address(self) -> str:
+        """Where it can be read."""
+        return f"https://arxiv.org/abs/{self.arxiv}"
+
+
+PAPERS = {
+    "cosentino": Paper(
+        "Cosentino et al. 2022",
+        "Toward a Geometrical Understanding of Self-supervised Contrastive Learning",
+        "2205.06926",
+    ),
+    "wang": Paper(
+        "Wang & Isola 2020",
+        "Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere",
+        "2005.10242",
+    ),
+    "garrido": Paper(
+        "Garrido et al. 2023",
+        "RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations by Their Rank",
+        "2210.02885",
+    ),
+    "crltac": Paper(
+        "CRL-TAC 2021",
+        "Contrastive Representation Learning with Trainable Augmentation Channel",
+        "2111.07679",
+    ),
+    "chen": Paper(
+        "Chen et al. 2020",
+        "A Simple Framework for Contrastive Learning of Visual Representations",
+        "2002.05709",
+    ),
+    "wu": Paper(
+        "Wu et al. 2018",
+        "Unsupervised Feature Learning via Non-Parametric Instance-level Discrimination",
+        "1805.01978",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One diagnostic.
+
+    Attributes:
+        title: For people.
+        names: What it may be called in a log, behind the stage.
+        text: What it is, and what low and high mean.
+        paper: A key of `PAPERS`.
+        place: Where in the paper.
+        best: The better end, where there is one.
+        percent: Shown in percent.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    text: str
+    paper: str | None = None
+    place: str = ""
+    best: Literal["low", "high"] | None = None
+    percent: bool = False
+
+
+ENTRIES = {
+    "loss": Entry(
+        "Loss",
+        ("loss",),
+        "The objective that training descends. Low means that the views of a sample find each other among all others; "
+        "high, near the logarithm of the number of negatives, that they are not told apart. Values compare only at "
+        "one temperature and batch size.",
+        "chen",
+        best="low",
+    ),
+    "upper_bound": Entry(
+        "Upper bound",
+        ("upper_bound", "bound_upper"),
+        "A bound on InfoNCE that keeps, of all negatives, only the one closest to its anchor. Low, like the loss, "
+        "means views that agree and closest negatives that are far; a bound high above the loss, that the other "
+        "negatives are much farther than the closest.",
+        "cosentino",
+        "Eq. 3",
+        "low",
+    ),
+    "info_nce": Entry(
+        "InfoNCE",
+        ("upper_bound_info_nce", "bound_info_nce"),
+        "InfoNCE on the same samples as its upper bound. Low means that views find each other among all samples; high, "
+        "near log 2(N − 1), that they do not.",
+        "cosentino",
+        "Eq. 1",
+        "low",
+    ),
+    "invariance": Entry(
+        "Invariance term",
+        ("upper_bound_invariance", "bound_invariance"),
+        "Minus the cosine between the embeddings of two views: at −1 they coincide, at 0 they are unrelated.",
+        "cosentino",
+        "Eq. 4",
+        "low",
+    ),
+    "repulsion": Entry(
+        "Repulsion term",
+        ("upper_bound_repulsion", "bound_repulsion"),
+        "The cosine between an embedding and its closest negative: low means samples kept apart, 1 that another "
+        "sample sits on the same spot.",
+        "cosentino",
+        "Eq. 5",
+        "low",
+    ),
+    "linear_probe": Entry(
+        "Linear probe",
+        ("linear_probe_accuracy",),
+        "Accuracy of a linear classifier that learns along on the detached representation h. High means that classes "
+        "are linearly separable in h; low, near chance, that they are not (yet, for it trails while h moves).",
+        "chen",
+        best="high",
+        percent=True,
+    ),
+    "knn_probe": Entry(
+        "kNN",
+        ("knn_probe_accuracy",),
+        "Accuracy of a vote among the nearest neighbours in h, with nothing to train. High means that neighbours share "
+        "their class; low, that neighbourhoods follow something else.",
+        "wu",
+        best="high",
+        percent=True,
+    ),
+    "effective_rank_h": Entry(
+        "Effective rank of h",
+        ("effective_rank_h",),
+        "The exponential of the entropy of the singular values of the representations h: how many directions are "
+        "used. Low, near 1, is dimensional collapse; high, up to D, means that all directions are used alike.",
+        "garrido",
+        "RankMe",
+        "high",
+    ),
+    "effective_rank_z": Entry(
+        "Effective rank of z",
+        ("effective_rank_z",),
+        "The same for the embeddings z behind the projector, up to P. Usually lower than that of h: the projector "
+        "drops what the loss asks to ignore.",
+        "garrido",
+        "RankMe",
+        "high",
+    ),
+    "projector_rank": Entry(
+        "Projector rank",
+        ("projector_rank",),
+        "How many singular values of the projector's weight W exceed a threshold. High means that nearly all of h "
+        "reaches the loss; low, that directions are discarded, as strong augmentations make it.",
+        "cosentino",
+        "Eq. 2, Fig. 1",
+    ),
+    "alignment": Entry(
+        "Alignment",
+        ("alignment",),
+        "Mean squared distance between the normalised embeddings of two views: 0 where they coincide, 2 where they "
+        "have nothing in common.",
+        "wang",
+        best="low",
+    ),
+    "uniformity": Entry(
+        "Uniformity",
+        ("uniformity",),
+        "Logarithm of the mean Gaussian kernel between embeddings of different samples: 0 where all coincide "
+        "(collapse), about −4 where they spread evenly over a sphere of many dimensions.",
+        "wang",
+        best="low",
+    ),
+    "gaussian_potential": Entry(
+        "Gaussian potential",
+        ("gaussian_potential",),
+        "Mean of exp(−2‖z − z′‖²) over pairs of samples, the uniformity without its logarithm. High, near 1, means "
+        "that embeddings crowd on one spot; low, near 0.02, that they spread evenly.",
+        "crltac",
+        "Sec. 5.5",
+        "low",
+    ),
+    "spectrum_h": Entry(
+        "Spectrum of h",
+        ("log_spectrum_h", "singular_values_h", "log_singular_values_h"),
+        "Singular values of the representations h, in order. A slow fall means that many directions carry variance; a "
+        "steep fall or a cliff (low values early on), that few do.",
+        "cosentino",
+        "Fig. 4 and 9",
+    ),
+    "spectrum_z": Entry(
+        "Spectrum of z",
+        ("log_spectrum_z", "singular_values_z", "log_singular_values_z"),
+        "Singular values of the embeddings z, behind the projector. High up to the last index means that the loss sees "
+        "all P dimensions; a cliff, that it sees fewer.",
+        "cosentino",
+        "Fig. 4 and 9",
+    ),
+    "projector_spectrum": Entry(
+        "Spectrum of the projector",
+        ("projector_singular_values", "log_projector_singular_values"),
+        "Singular values of the projector's weight W. High ones are directions of h that it passes on, low ones "
+        "directions that it discards.",
+        "cosentino",
+        "Eq. 2",
+    ),
+    "trajectory": Entry(
+        "Alignment against uniformity",
+        (),
+        "Each point is a readout, from grey (early) to violet (late). Down is lower alignment, where two views "
+        "coincide; left is lower uniformity, where samples spread over the sphere. Good embeddings move to the "
+        "lower left; the lower right corner, where everything coincides, is collapse.",
+        "wang",
+    ),
+    "linear_evaluation": Entry(
+        "Linear evaluation",
+        (),
+        "One linear classifier, trained the same way on each kind of feature. High means linearly separable classes; "
+        "what training adds is the distance from the frozen network, whose weights are random.",
+        "chen",
+    ),
+}
+
+
+def split(name: str) -> tuple[str, str]:
+    """Split a logged name into its stage and the rest.
+
+    >>> split("val/loss"), split("lr-SGD")
+    (('val', 'loss'), ('', 'lr-SGD'))
+    """
+    stage, slash, rest = name.partition("/")
+    return (stage, rest) if slash and stage in STAGES else ("", name)
+
+
+def lookup(name: str) -> Entry | None:
+    """Find what is known of a logged name; a layer's rank (`projector_rank_2`) is a projector's rank.
+
+    >>> lookup("train/effective_rank_h").title
+    'Effective rank of h'
+    """
+    base = split(name)[1]
+    for entry in ENTRIES.values():
+        if base in entry.names or any(base.startswith(f"{known}_") for known in entry.names if "projector" in known):
+            return entry
+    return None

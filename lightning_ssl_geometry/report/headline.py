@@ -1,0 +1,122 @@
+"""The few numbers of a run that a person looks at first, on the page and in the terminal."""
+
+__all__ = ["Tile", "headline", "summary_table"]
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl_geometry.report.array_panels import array_width
+from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, shown_accuracy
+from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
+from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.numbers import number, percent, points
+from lightning_ssl_geometry.report.run import Run, read_run
+from lightning_ssl_geometry.report.scalar_panels import matching
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_SPECTRA = {"effective_rank_h": "spectrum_h", "effective_rank_z": "spectrum_z", "projector_rank": "projector_spectrum"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A headline number.
+
+    Attributes:
+        name: What it is.
+        value: The number.
+        of: What it is out of, small behind it.
+        remark: Below it.
+    """
+
+    name: str
+    value: str
+    of: str = ""
+    remark: str = ""
+
+
+def headline(run: Run) -> list[Tile]:
+    """Choose what there is of: gain over the frozen network, probes, ranks, loss."""
+    keys = ("linear_probe", "knn_probe", "effective_rank_h", "effective_rank_z", "projector_rank", "loss")
+    return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
+
+
+def summary_table(run: Run | str | Path) -> "Table":
+    """Make a table for the terminal: first, best and last value of each known scalar, and the linear evaluation.
+
+    Args:
+        run: A run that was read, or its folder.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If it is no run.
+
+    >>> import numpy as np
+    >>> from lightning_ssl_geometry.report.logs import Series
+    >>> series = Series("val/loss", np.arange(3.0), np.arange(3.0), np.array([4.0, 2.5, 3.0]))
+    >>> summary_table(Run(Path("."), "run", scalars={"val/loss": series})).row_count
+    1
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    read = run if isinstance(run, Run) else read_run(run)
+    table = Table(title=Text(read.name), title_justify="left", title_style="bold")
+    table.add_column("")
+    for column in ("first", "best", "last"):
+        table.add_column(column, justify="right")
+    for entry in ENTRIES.values():
+        for series in matching(read, entry):
+            table.add_row(Text(series.name), *_summary(series, entry))
+    for heading, rows in evaluation_groups(read).items():
+        table.add_section()
+        table.add_row(Text(f"linear evaluation, {heading}", style="dim"), "", "", "")
+        for row in rows:
+            style = "bold" if row.features == "trained" else ""
+            table.add_row(
+                Text(f"  {feature_name(row.features)}", style=style), "", "", Text(shown_accuracy(row), style=style)
+            )
+    return table
+
+
+def _summary(series: Series, entry: Entry) -> tuple[str, str, str]:
+    value = series.value[series.finite]
+    if not len(value):
+        return "NaN", "", "NaN"
+    show = percent if entry.percent else number
+    best = ""
+    if entry.best:
+        at = int(value.argmin() if entry.best == "low" else value.argmax())
+        best = f"{show(float(value[at]))} (epoch {series.epoch[series.finite][at]:.0f})"
+    return show(float(value[0])), best, show(float(series.value[-1]))
+
+
+def _gains(run: Run) -> list[Tile]:
+    """What training added under one linear classifier, in points, for each number of labels."""
+    tiles = []
+    for heading, rows in evaluation_groups(run).items():
+        by_name = {row.features: row.accuracy for row in rows}
+        if {"trained", "frozen"} <= by_name.keys():
+            gain = points(by_name["trained"] - by_name["frozen"])
+            order = [f"{name} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels") if name in by_name]
+            tiles.append(Tile(f"Trained over frozen, {heading}", gain, "points", ", ".join(order)))
+    return tiles
+
+
+def _tile(run: Run, key: str) -> Tile | None:
+    """The last value on validation data if there is one, else on the first data there is."""
+    entry = ENTRIES[key]
+    found = [series for series in matching(run, entry) if series.finite.any()]
+    if not found:
+        return None
+    series = next((series for series in found if split(series.name)[0] == "val"), found[0])
+    show = percent if entry.percent else number
+    value = series.value[series.finite]
+    size = array_width(run, _SPECTRA[key]) if key in _SPECTRA else None
+    remark = f"{split(series.name)[0]}, ".lstrip(", ") + f"from {show(float(value[0]))}"
+    if entry.best and entry.percent:
+        remark += f", best {show(float(value.max()))}"
+    last = float(series.value[-1])
+    return Tile(entry.title, show(last), f"of {size}" if size else "", remark)

@@ -1,0 +1,84 @@
+"""Numbers and times as people read them."""
+
+__all__ = ["duration", "moment", "number", "percent", "points"]
+
+import math
+from datetime import datetime
+
+_MINUS, _TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def number(value: float) -> str:
+    """Write a number with three meaningful digits, whole ones in full up to a million.
+
+    >>> [number(x) for x in (4.1234, 0.0845, -0.5, 1234.5, 50, 1e-9, float("nan"))]
+    ['4.12', '0.0845', '−0.500', '1,234', '50', '1.00×10⁻⁹', 'NaN']
+    """
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{_MINUS}∞"
+    size = abs(value)
+    if value == int(value) and size < 1e6:
+        text = f"{int(value):,}"
+    elif 1e-3 <= size < 1e6:
+        text = f"{value:,.{max(0, 2 - math.floor(math.log10(size)))}f}"
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        text = f"{mantissa}{_TIMES}10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return text.replace("-", _MINUS)
+
+
+def percent(value: float) -> str:
+    """Write a share in percent with one decimal.
+
+    >>> percent(0.93456)
+    '93.5%'
+    """
+    return f"{100 * value:.1f}%".replace("-", _MINUS) if math.isfinite(value) else number(value)
+
+
+def points(value: float) -> str:
+    """Write a difference of shares in percentage points, with its sign.
+
+    >>> points(0.0384)
+    '+3.8'
+    """
+    return f"{100 * value:+.1f}".replace("-", _MINUS)
+
+
+def moment(text: object) -> str:
+    """Write an ISO date to the minute; what is none stays as it is.
+
+    >>> moment("2026-01-02T03:04:05.678+00:00"), moment("yesterday")
+    ('2026-01-02 03:04 UTC', 'yesterday')
+    """
+    parsed = _parsed(text)
+    return str(text) if parsed is None else parsed.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def duration(started: object, ended: object) -> str | None:
+    """Write the time between two ISO dates, None where it is not known.
+
+    >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
+    ('1 h 5 min', None)
+    """
+    start, end = _parsed(started), _parsed(ended)
+    if start is None or end is None or (start.tzinfo is None) != (end.tzinfo is None) or end < start:
+        return None
+    seconds = round((end - start).total_seconds())
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def _parsed(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

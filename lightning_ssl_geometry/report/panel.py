@@ -1,0 +1,75 @@
+"""What a figure of the page is made of, and how its lines, moments and data are named."""
+
+__all__ = ["DASHES", "Panel", "printable", "stage_order", "time_axis", "time_name"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots import Dash
+from lightning_ssl_geometry.report.glossary import STAGES, Entry
+from lightning_ssl_geometry.report.logs import Readouts, Series
+from lightning_ssl_geometry.report.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure and what stands beside it.
+
+    Attributes:
+        name: Good for a file name.
+        title: Above it.
+        figure: Drawn.
+        label: What it shows, in words.
+        entries: What the glossary says of it.
+        stages: The data that it shows.
+        dashed: Whether dashes tell these data apart.
+        remark: One more sentence.
+    """
+
+    name: str
+    title: str
+    figure: "Figure"
+    label: str
+    entries: tuple[Entry, ...] = ()
+    stages: tuple[str, ...] = ()
+    dashed: bool = False
+    remark: str = ""
+
+
+def stage_order(stage: str) -> int:
+    """Sort key: train, val, probe, test, then what has no stage."""
+    return STAGES.index(stage) if stage in STAGES else len(STAGES)
+
+
+def time_axis(run: Run) -> tuple[str, tuple[float, float]]:
+    """Label and limits of the time axis, the same for all figures of a run."""
+    logs: list[Mapping[str, Series] | Mapping[str, Readouts]] = [run.scalars, run.arrays]
+    times = [run.time(item) for log in logs for item in log.values()]
+    every = np.concatenate([np.zeros(1), *times])
+    return f"{run.time_unit} of training", (float(every.min()), float(every.max()) or 1.0)
+
+
+def time_name(run: Run, time: float) -> str:
+    """Name a moment of the time axis: "at the start", "after 10 epochs"."""
+    if time < 0.05 and run.time_unit == "epochs":
+        return "at the start"
+    rounded = f"{round(time)}" if abs(time - round(time)) < 0.05 else f"{time:.1f}"
+    return f"after {rounded} {run.time_unit.removesuffix('s') if rounded == '1' else run.time_unit}"
+
+
+def printable(text: str, most: int = 18) -> str:
+    r"""Make a text of a run fit to stand in a figure.
+
+    >>> printable("a\x00 name that is too long")
+    'a� name that is t…'
+    """
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return text if len(text) <= most else text[: most - 1] + "…"

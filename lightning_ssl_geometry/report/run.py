@@ -1,0 +1,241 @@
+"""A run as it lies on disk: what is read, and what is missing."""
+
+__all__ = ["Evaluation", "Run", "read_run"]
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from lightning_ssl_geometry.report.logs import Floats, Readouts, Series, read_arrays, read_rows, read_scalars
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One row of linear_evaluation.csv: a linear classifier on fixed features.
+
+    Attributes:
+        features: `pixels`, `frozen` (a network with random weights), `trained`, or another name.
+        labels: Labels per class, `all` or a number.
+        accuracy: In [0, 1].
+        std: Standard deviation over repeats, NaN where there is none.
+        details: The row's other columns, as they are.
+    """
+
+    features: str
+    labels: str
+    accuracy: float
+    std: float
+    details: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run wrote.
+
+    Attributes:
+        folder: Where its files are.
+        name: The folder's name, with its parent's where it is a version.
+        scalars: metrics.csv by name (`val/loss`).
+        arrays: geometry/ by name (`train/log_spectrum_h`).
+        evaluations: linear_evaluation.csv.
+        info: run.json.
+        config: config.yaml as text.
+        notes: One sentence for each thing that is missing or could not be read.
+        steps_per_epoch: Estimated from the logged steps; None within one epoch.
+    """
+
+    folder: Path
+    name: str
+    scalars: Mapping[str, Series] = field(default_factory=dict)
+    arrays: Mapping[str, Readouts] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...] = ()
+    info: Mapping[str, object] = field(default_factory=dict)
+    config: str | None = None
+    notes: tuple[str, ...] = ()
+    steps_per_epoch: float | None = None
+
+    @property
+    def time_unit(self) -> str:
+        """What :meth:`time` counts: `epochs`, or `steps` where no more than one epoch was seen."""
+        return "epochs" if self.steps_per_epoch else "steps"
+
+    def time(self, of: Series | Readouts) -> Floats:
+        """(R,): how much training lies behind each value. A scalar's step is an index, a readout's a count."""
+        done = of.step + 1 if isinstance(of, Series) else of.step
+        return done / self.steps_per_epoch if self.steps_per_epoch else done
+
+
+def read_run(run: str | Path) -> Run:
+    r"""Read a run's folder, or the newest `version_*` in it.
+
+    Args:
+        run: A folder with metrics.csv or geometry/, or one that holds such folders named `version_*`.
+
+    Returns:
+        What was found. Anything else that is missing, cut off or not a number becomes a sentence in `notes`.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If it is no run.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
+    >>> run = read_run(folder)
+    >>> run.scalars["train/loss"].value.tolist(), run.steps_per_epoch
+    ([4.5, 4.0], 10.0)
+    """
+    folder, notes = _locate(Path(run))
+    scalars: dict[str, Series] = {}
+    if (folder / "metrics.csv").is_file():
+        scalars, more = read_scalars(folder / "metrics.csv")
+        notes += more
+    else:
+        notes.append("metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it).")
+    arrays, more = read_arrays(folder / "geometry")
+    notes += more
+    if not arrays:
+        notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
+    evaluations, more = _read_evaluations(folder / "linear_evaluation.csv")
+    notes += more
+    info, more = _read_info(folder / "run.json")
+    notes += more
+    config, configured, more = _read_config(folder / "config.yaml")
+    notes += more
+    notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
+    pace = _steps_per_epoch(scalars, arrays)
+    return Run(
+        folder,
+        _name(folder),
+        scalars,
+        arrays,
+        evaluations,
+        info | {key: value for key, value in configured.items() if key not in info},
+        config,
+        tuple(notes),
+        pace,
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "metrics.csv").is_file() or (folder / "geometry").is_dir()
+
+
+def _locate(folder: Path) -> tuple[Path, list[str]]:
+    if not folder.exists():
+        raise FileNotFoundError(f"Expected `run` to be the folder of a run, but {folder} does not exist.")
+    if not folder.is_dir():
+        raise ValueError(f"Expected `run` to be the folder of a run, but {folder} is a file.")
+    if _is_run(folder):
+        return folder, []
+    versions = sorted((child for child in folder.glob("version_*") if _is_run(child)), key=_version)
+    if versions:
+        others = f"the newest of {len(versions)} versions" if len(versions) > 1 else "the only version"
+        return versions[-1], [f"This is {versions[-1].name}, {others} in {folder.name}."]
+    found = sorted(child.name for child in folder.iterdir())
+    holds = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "") if found else "nothing"
+    deeper = sorted(path.parent for path in [*folder.glob("*/metrics.csv"), *folder.glob("*/*/metrics.csv")])
+    hint = f" Runs further down: {', '.join(map(str, deeper[:3]))}." if deeper else ""
+    raise ValueError(
+        f"Expected `run` to hold metrics.csv or geometry/, itself or in a folder version_*, but {folder} holds "
+        f"{holds}.{hint}"
+    )
+
+
+def _version(folder: Path) -> tuple[int, str]:
+    number = folder.name.removeprefix("version_")
+    return (int(number) if number.isascii() and number.isdigit() else -1, folder.name)
+
+
+def _name(folder: Path) -> str:
+    folder = folder.resolve()
+    return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("version_") else folder.name
+
+
+def _read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
+    if not path.is_file():
+        return (), []
+    rows, notes = read_rows(path, path.name)
+    if missing := [key for key in ("features", "accuracy") if rows and key not in rows[0]]:
+        return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
+    found = [_evaluation(row) for row in rows]
+    kept = tuple(row for row in found if np.isfinite(row.accuracy))
+    if len(kept) < len(found):
+        notes.append(
+            f"{path.name}: left out rows whose accuracy is not a number, {len(found) - len(kept)} of {len(found)}."
+        )
+    return kept, notes
+
+
+def _evaluation(row: dict[str, str]) -> Evaluation:
+    rest = dict(row)
+    features, labels = rest.pop("features"), rest.pop("labels_per_class", "all")
+    accuracy, std = rest.pop("accuracy"), rest.pop("accuracy_std", "")
+    return Evaluation(features, labels, _float(accuracy), _float(std), {k: v for k, v in rest.items() if v})
+
+
+def _float(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
+
+
+def _read_info(path: Path) -> tuple[dict[str, object], list[str]]:
+    if not path.is_file():
+        return {}, ["run.json is missing: model, data, seed, versions and status are not known from it."]
+    try:
+        info = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
+    except ValueError as error:
+        return {}, [f"run.json could not be read: {error}."]
+    if not isinstance(info, dict):
+        return {}, [f"run.json holds a {type(info).__name__} instead of an object; it was left out."]
+    return info, []
+
+
+def _read_config(path: Path) -> tuple[str | None, dict[str, object], list[str]]:
+    """The file as text, and what it says of model, data and seed, for runs without run.json."""
+    if not path.is_file():
+        return None, {}, ["config.yaml is missing: the run was not started from the command line, or was moved."]
+    import yaml  # type: ignore[import-untyped]
+
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text, {}, ["config.yaml is not YAML; it is shown as it is."]
+    return text, _configured(config) if isinstance(config, dict) else {}, []
+
+
+def _configured(config: dict[str, object]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key in ("model", "data"):
+        section = config.get(key)
+        if isinstance(section, dict) and isinstance(section.get("class_path"), str):
+            found[key] = section["class_path"].rpartition(".")[2]
+    if isinstance(seed := config.get("seed_everything"), int) and not isinstance(seed, bool):
+        found["seed"] = seed
+    return found
+
+
+def _not_finite(series: Series) -> str:
+    bad = np.flatnonzero(~series.finite)
+    where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
+    return f"{series.name} is not a finite number in {len(bad)} of {len(series.value)} rows, first at {where}."
+
+
+def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
+    """Median growth of the last step of an epoch, from one epoch to the next."""
+    last: dict[float, float] = {}
+    for item in (item for log in logs for item in log.values()):
+        for epoch, step in zip(item.epoch, item.step, strict=True):
+            if np.isfinite(epoch) and np.isfinite(step):
+                last[float(epoch)] = max(float(step), last.get(float(epoch), 0.0))
+    if len(last) < 2:
+        return None
+    epochs = np.array(sorted(last))
+    pace = float(np.median(np.diff([last[epoch] for epoch in epochs]) / np.diff(epochs)))
+    return pace if pace > 0 else None

@@ -1,0 +1,114 @@
+"""A matplotlib figure as an inline SVG that follows the page: its colours, its font, its width."""
+
+__all__ = ["inline_svg"]
+
+import io
+import json
+import re
+import warnings
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from lightning_ssl_geometry.plots import COLORS, RAMP
+from lightning_ssl_geometry.report.html import Html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_VARIABLES = {color: f"var(--{name})" for name, color in COLORS.items()}
+_VARIABLES |= {color: f"var(--ramp-{number})" for number, color in enumerate(RAMP)}
+_VARIABLES |= {"#ffffff": "var(--paper)"}
+_NAMESPACE = re.compile(r"^\{[^}]*\}")
+_COLOR = re.compile(r"#[0-9a-f]{6}\b")
+_FONT = re.compile(r"\bfont: (?:[\w ]*? )?([\d.]+px) [^;]*")
+_FAMILY = re.compile(r"font-family: [^;]*;? ?")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_DECIMALS = re.compile(r"(\.\d\d)\d+")
+
+
+def inline_svg(figure: "Figure", *, key: str, label: str) -> Html:
+    """Render a figure for an HTML page.
+
+    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique
+    to `key`, and texts that `plots` put on points become `<title>` elements.
+
+    Args:
+        figure: Made by a function of `plots`.
+        key: Unlike that of any other figure on the page.
+        label: What the figure shows, for those who do not see it.
+
+    >>> from lightning_ssl_geometry.plots import Curve, curves
+    >>> import numpy as np
+    >>> figure = curves([Curve("a", np.arange(2.0), np.arange(2.0))], xlabel="x", ylabel="y")
+    >>> inline_svg(figure, key="f1", label="a < b").partition("<g")[0]
+    '<svg class="figure" viewBox="0 0 380 236" role="img" aria-label="a &lt; b">'
+    """
+    root = ElementTree.fromstring(_render(figure))
+    for node in root.iter():
+        node.tag = _NAMESPACE.sub("", node.tag)
+        node.attrib = {_NAMESPACE.sub("", name): _compact(value) for name, value in node.attrib.items()}
+        if node.get("transform", "").startswith("rotate(-0 "):
+            del node.attrib["transform"]
+        node.text, node.tail = (node.text if node.tag == "text" else None), None
+    for group in root.iter("g"):
+        _explain(group)
+    _rename(root, key)
+    _drop_empty(root)
+    box = " ".join(f"{float(side):g}" for side in root.attrib["viewBox"].split())
+    root.attrib = {"class": "figure", "viewBox": box, "role": "img", "aria-label": label}
+    return Html(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _render(figure: "Figure") -> bytes:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "figure"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the page's font draws the text
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def _compact(value: str) -> str:
+    """Two decimals are a hundredth of a pixel; a colour of `plots` is the page's; the font is the page's."""
+    if value.startswith('["tips"'):
+        return value
+    value = _COLOR.sub(lambda match: _VARIABLES.get(match[0], match[0]), _DECIMALS.sub(r"\1", value))
+    return _FAMILY.sub("", _FONT.sub(r"font-size: \1", value))
+
+
+def _drop_empty(parent: ElementTree.Element) -> None:
+    """Remove empty groups, and matplotlib's style sheet, which on a page would hold for all of it."""
+    for child in list(parent):
+        _drop_empty(child)
+        if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):
+            parent.remove(child)
+
+
+def _explain(group: ElementTree.Element) -> None:
+    """Hand the texts in a group's id to its points, in their order."""
+    if not group.get("id", "").startswith('["tips"'):
+        return
+    texts = json.loads(group.attrib.pop("id"))[1:]
+    group.set("class", "tips")
+    for point, text in zip(group.iter("use"), texts, strict=True):
+        point.attrib.pop("style", None)
+        ElementTree.SubElement(point, "title").text = text
+    for path in group.iter("path"):
+        path.attrib.pop("style", None)
+
+
+def _rename(root: ElementTree.Element, key: str) -> None:
+    """Keep the ids that something refers to, under names that are unique to the figure."""
+    used: dict[str, str] = {}
+    for node in root.iter():
+        for name, value in node.attrib.items():
+            for old in _REFERENCE.findall(value) + ([value[1:]] if name == "href" else []):
+                used.setdefault(old, f"{key}-{len(used) + 1}")
+    for node in root.iter():
+        if old := node.attrib.pop("id", None):
+            node.attrib |= {"id": used[old]} if old in used else {}
+        node.attrib = {
+            name: f"#{used[value[1:]]}" if name == "href" else _REFERENCE.sub(lambda m: f"url(#{used[m[1]]})", value)
+            for name, value in node.attrib.items()
+        }

@@ -1,0 +1,37 @@
+"""Batched random views, made on the device where the images are, with parameters per sample."""
+
+__all__ = [
+    "SimCLRViews",
+    "ViewParameters",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "color_jitter",
+    "gaussian_blur",
+    "grayscale",
+    "horizontal_flip",
+    "resized_crop",
+    "sample_bernoulli",
+    "sample_color_jitter",
+    "sample_resized_crop",
+    "sample_uniform",
+]
+
+from lightning_ssl_geometry.views.color import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    color_jitter,
+    grayscale,
+)
+from lightning_ssl_geometry.views.geometric import gaussian_blur, horizontal_flip, resized_crop
+from lightning_ssl_geometry.views.render import ViewParameters
+from lightning_ssl_geometry.views.sampling import (
+    sample_bernoulli,
+    sample_color_jitter,
+    sample_resized_crop,
+    sample_uniform,
+)
+from lightning_ssl_geometry.views.simclr import SimCLRViews

@@ -1,0 +1,276 @@
+r"""Batched colour operations with a factor per sample, equal to torchvision's v2 operations image by image.
+
+Images are in [0, 1], with 1 or 3 channels; of one channel, hue, saturation and grayscale change nothing. With the
+luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, the first three blend with a reference and clamp to [0, 1]:
+
+    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
+
+Hue turns without conversion to HSV. On the hexagon of hues, with :math:`M`, :math:`m` the greatest and the least
+channel, the distance of a colour from pure red, in sixths of a turn, is
+:math:`|k| = (M - r + g - m + b - m) / (M - m)`, and k has the sign of :math:`g - b`. A channel whose pure hue lies at
+distance k has the value :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`: no sector has to be told apart.
+"""
+
+__all__ = [
+    "LUMA",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "color_jitter",
+    "grayscale",
+    "jitter_planes",
+    "luma",
+]
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.views.validation import check_image, check_per_sample
+
+LUMA = (0.2989, 0.587, 0.114)
+_CONTRAST, _SATURATION, _HUE = 1, 2, 3
+
+
+def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
+    """Multiply by the brightness factor and clamp.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        factor: (N,), >= 0; 1 changes nothing.
+
+    Returns:
+        (N, C, H, W), in [0, 1], of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
+
+    >>> adjust_brightness(torch.full((1, 1, 1, 1), 0.5), torch.tensor([0.5])).item()
+    0.25
+    """
+    _check_factor(image, factor)
+    return _on_planes(image, lambda x: x.mul(_per_sample(factor, x)).clamp(0, 1))
+
+
+def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the mean of the luma over the image, and clamp.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        factor: (N,), >= 0; 0 gives the mean, 1 changes nothing.
+
+    Returns:
+        (N, C, H, W), in [0, 1], of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
+
+    >>> adjust_contrast(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([0.5])).flatten().tolist()
+    [0.25, 0.75]
+    """
+    _check_factor(image, factor)
+    return _on_planes(image, lambda x: _blend(luma(x).mean((1, 2), keepdim=True), x, _per_sample(factor, x)))
+
+
+def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the luma, and clamp.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        factor: (N,), >= 0; 0 gives the luma, 1 changes nothing.
+
+    Returns:
+        (N, C, H, W), in [0, 1], of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
+
+    >>> adjust_saturation(torch.ones(1, 3, 1, 1), torch.tensor([2.0])).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    _check_factor(image, factor)
+    if image.shape[1] == 1:
+        return image.clone()
+    return _on_planes(image, lambda x: _blend(luma(x), x, _per_sample(factor, x)))
+
+
+def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
+    """Turn the hue, with saturation and value of HSV kept.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        shift: (N,), in turns, within [-0.5, 0.5]; 0 changes nothing, 1/3 makes red green.
+
+    Returns:
+        (N, C, H, W), in [0, 1], of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `shift` has another shape or a value outside.
+
+    >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
+    >>> adjust_hue(red, torch.tensor([1 / 3])).round().flatten().tolist()
+    [0.0, 1.0, 0.0]
+    """
+    check_image(image, color=True)
+    check_per_sample("shift", shift, image)
+    if not bool((shift.abs() <= 0.5).all()):
+        raise ValueError(f"Expected `shift` within [-0.5, 0.5], but got {shift[shift.abs().argmax()].item()}.")
+    if image.shape[1] == 1:
+        return image.clone()
+    return _on_planes(image, lambda x: _turn_hue(x, _per_sample(shift, x)))
+
+
+def grayscale(image: Tensor, gray: Tensor) -> Tensor:
+    """Replace every channel by the luma, where `gray` says so.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        gray: (N,) bool.
+
+    Returns:
+        (N, C, H, W): as many channels as before, of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `gray` has another shape.
+
+    >>> grayscale(torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1), torch.tensor([True])).unique().numel()
+    1
+    """
+    check_image(image, color=True)
+    check_per_sample("gray", gray, image)
+    return _on_planes(image, lambda x: torch.where(gray.bool()[:, None, None], luma(x), x))
+
+
+def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
+    """Adjust brightness, contrast, saturation and hue, in an order of its own for every sample.
+
+    Args:
+        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
+        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
+        factor: (N, 4): brightness, contrast, saturation >= 0, and the shift of the hue in turns.
+
+    Returns:
+        (N, C, H, W), in [0, 1], of the image's dtype.
+
+    Raises:
+        ValueError: If the image is no such batch, or `order` or `factor` has another shape or no such values.
+
+    >>> image = torch.rand(2, 3, 4, 4)
+    >>> same = color_jitter(image, torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]]), torch.tensor([[1.0, 1, 1, 0]] * 2))
+    >>> torch.allclose(same, image, atol=1e-6)
+    True
+    """
+    check_image(image, color=True)
+    _check_jitter(image, order, factor)
+    x, hue_at = _planes(image), (order == _HUE).long().argmax(1)
+    groups = [(hue_at == position).nonzero().squeeze(1) for position in range(4)]
+    jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue) for hue, rows in enumerate(groups)]
+    return _to_batch(torch.cat(jittered, 1)[:, torch.cat(groups).argsort()], image)
+
+
+def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
+    """Jitter the colours of samples that all turn their hue at the same position in their order.
+
+    Turning the hue costs most, so it is worth to sort the samples for it. The other three operations are blends with
+    a reference; at each position every sample does its own.
+
+    Args:
+        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
+        order: (N, 4), as in :func:`color_jitter`; 3 stands in column `hue_at`.
+        factor: (N, 4), as in :func:`color_jitter`.
+        hue_at: 0, 1, 2 or 3.
+        in_place: Whether to overwrite x: faster, and not differentiable.
+
+    Returns:
+        (C, N, H, W), in [0, 1].
+
+    >>> jitter_planes(torch.full((1, 1, 1, 1), 0.5), torch.tensor([[3, 0, 1, 2]]), torch.tensor([[0.5, 1, 1, 0]]), 0)
+    tensor([[[[0.2500]]]])
+    """
+    strength = factor.gather(1, order)  # (N, 4), in the order of application
+    use_mean, use_luma = (order == _CONTRAST), (order == _SATURATION)
+    strength, use_mean, use_luma = (v.T.to(x.dtype)[:, :, None, None] for v in (strength, use_mean, use_luma))
+    out = x if in_place else None
+    for position in range(4):
+        if position != hue_at:
+            y = luma(x)
+            reference = y * use_luma[position] + y.mean((1, 2), keepdim=True) * use_mean[position]
+            x = _blend(reference, x, strength[position], out=out)
+        elif len(x) == 3:
+            x = _turn_hue(x, strength[position], out=out)
+    return x
+
+
+def luma(x: Tensor) -> Tensor:
+    """The luma of colours, or the single channel itself.
+
+    Args:
+        x: (C, N, H, W), C = 1 or 3.
+
+    Returns:
+        (N, H, W).
+
+    >>> luma(torch.ones(1, 2, 3, 3)).shape
+    torch.Size([2, 3, 3])
+    """
+    if len(x) == 1:
+        return x[0]
+    return torch.mul(x[0], LUMA[0]).add_(x[1], alpha=LUMA[1]).add_(x[2], alpha=LUMA[2])
+
+
+def _blend(reference: Tensor, x: Tensor, factor: Tensor, out: Tensor | None = None) -> Tensor:
+    blended = torch.lerp(reference, x, factor, out=out)
+    return torch.clamp(blended, 0, 1, out=out)
+
+
+def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
+    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns, by the formula in the module's docstring."""
+    r, g, b = x
+    high = torch.maximum(torch.maximum(r, g), b)
+    low = torch.minimum(torch.minimum(r, g), b)
+    angle = (high - r).add_(g).add_(b).sub_(low, alpha=2)
+    chroma = high.sub_(low)
+    angle = torch.copysign(angle.div_(chroma.clamp_min(1e-12)), g - b)  # k, in [-3, 3]; gray has any
+    pure = torch.arange(0, 6, 2, dtype=x.dtype, device=x.device)[:, None, None, None]  # red, green, blue
+    offset = (6 * shift - pure + 3).remainder_(6).sub_(3)  # (3, N, 1, 1), in [-3, 3)
+    distance = torch.add(angle, offset, out=out)  # (3, N, H, W), in [-6, 6]
+    # clamp(2 - |k|, 0, 1) with period 6 is | |k| - 3 | clamped to [1, 2], less 1
+    return distance.abs_().sub_(3).abs_().clamp_(1, 2).mul_(chroma).add_(low.sub_(chroma))
+
+
+def _per_sample(value: Tensor, x: Tensor) -> Tensor:
+    return value.to(x.dtype)[:, None, None]
+
+
+def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
+    return _to_batch(operation(_planes(image)), image)
+
+
+def _planes(image: Tensor) -> Tensor:
+    """(C, N, H, W), in float32 at least: half has too few digits to tell hues apart."""
+    return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
+
+
+def _to_batch(x: Tensor, image: Tensor) -> Tensor:
+    return x.transpose(0, 1).to(image.dtype).contiguous()
+
+
+def _check_factor(image: Tensor, factor: Tensor) -> None:
+    check_image(image, color=True)
+    check_per_sample("factor", factor, image)
+    if not bool((factor >= 0).all()):
+        raise ValueError(f"Expected `factor` >= 0, but got {factor.min().item()}.")
+
+
+def _check_jitter(image: Tensor, order: Tensor, factor: Tensor) -> None:
+    for name, value in {"order": order, "factor": factor}.items():
+        if value.shape != (len(image), 4):
+            raise ValueError(f"Expected `{name}` of shape ({len(image)}, 4), but got shape {tuple(value.shape)}.")
+    permuted = order.sort(1).values == torch.arange(4, device=order.device)
+    if not bool(permuted.all()):
+        bad = order[~permuted.all(1)][0].tolist()
+        raise ValueError(f"Expected rows of `order` that are permutations of 0, 1, 2, 3, but got {bad}.")
+    if not bool((factor[:, :3] >= 0).all()):
+        raise ValueError(f"Expected `factor` >= 0 in its first three columns, but got {factor[:, :3].min().item()}.")

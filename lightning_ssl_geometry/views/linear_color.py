@@ -1,0 +1,94 @@
+r"""Colour jitter and grayscale as one affine map of colours per sample, clamped once at the end.
+
+Where the operations of :mod:`lightning_ssl_geometry.views.color` clamp to [0, 1] each, these do not, and the hue turns
+by a rotation of the colour space about its gray axis instead of around the hexagon of HSV. All of them are then
+linear, and so is the mean that the contrast needs. With the luma :math:`y = g^\top x`, the rotation R and the factors
+b of brightness, c of contrast and s of saturation, a jitter in any order is
+
+.. math:: x' = M x + \mathbf 1 \, q^\top \bar x, \qquad
+          M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
+          q = b (1 - c) \, p
+
+with the mean colour :math:`\bar x` of the view. Brightness and contrast commute with all the rest; the order decides
+what the luma is taken of: :math:`l` is g where the saturation changes before the hue turns, else :math:`R^\top g`, and
+:math:`p^\top x` is the luma at the moment when the contrast changes.
+"""
+
+__all__ = ["affine_color", "color_maps"]
+
+import math
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.views.color import LUMA
+
+
+def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
+    """Compose brightness, contrast, saturation, hue and grayscale into M and q.
+
+    Args:
+        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
+        factor: (N, 4): brightness, contrast, saturation, and the shift of the hue in turns.
+        gray: (N,) bool: where the luma replaces every channel in the end.
+
+    Returns:
+        M (N, 3, 3), for colours, and q (N, 3), for the view's mean colour.
+
+    >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
+    >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
+    (True, [[0.0, 0.0, 0.0]])
+    """
+    _, contrast_at, saturation_at, hue_at = order.argsort(1).unsqueeze(2).unbind(1)  # (N, 1)
+    b, c, s, shift = factor.unsqueeze(2).unbind(1)  # (N, 1)
+    g = torch.tensor(LUMA, dtype=factor.dtype, device=factor.device)
+    g = g / g.sum()  # 0.9999 as printed: gray would not stay as it is
+    r = _rotation(shift.unsqueeze(2))  # (N, 3, 3)
+    turned = g @ r  # (N, 3)
+    saturated = torch.lerp(g.expand_as(turned), turned, s)
+    luma = torch.where(saturation_at < hue_at, g, turned)
+    final = torch.where(saturation_at < hue_at, saturated, turned)
+    m = b.unsqueeze(2) * c.unsqueeze(2) * torch.lerp(luma.unsqueeze(1).expand_as(r), r, s.unsqueeze(2))
+    q = b * (1 - c) * torch.where(hue_at < contrast_at, final, g)
+    return torch.where(gray[:, None, None], (g @ m).unsqueeze(1), m), q
+
+
+def affine_color(
+    x: Tensor, m: Tensor, q: Tensor, normalize: tuple[Tensor, Tensor] | None = None, out: Tensor | None = None
+) -> Tensor:
+    r"""Map the colours of each sample to :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, and normalise.
+
+    Args:
+        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is taken as three equal ones.
+        m: M, (N, 3, 3).
+        q: q, (N, 3).
+        normalize: Mean, which is subtracted, and standard deviation, which divides the result: each (C,).
+        out: (N, C, H, W), contiguous, to write to.
+
+    Returns:
+        (N, C, H, W).
+
+    >>> affine_color(torch.ones(3, 1, 2, 2), 2 * torch.eye(3).expand(1, 3, 3), torch.zeros(1, 3)).mean().item()
+    1.0
+    """
+    c, n, height, width = x.shape
+    if c == 1:
+        m, q = m.sum(2, keepdim=True)[:, :1], q.sum(1, keepdim=True)
+    mean, std = (x.new_zeros(c), x.new_ones(c)) if normalize is None else normalize
+    mean, std = mean.to(x).unsqueeze(1), std.to(x).unsqueeze(1)
+    out = x.new_empty(n, c, height, width) if out is None else out
+    flat, y = x.view(c, n, height * width), out.view(n, c, height * width)
+    pull = (q.T * flat.mean(2)).sum(0)  # (N,)
+    # the normalisation is part of the product, so the clamp has its bounds normalised too
+    torch.baddbmm((pull[:, None, None] - mean) / std, m / std, flat.transpose(0, 1), out=y)
+    torch.maximum(y, (0 - mean) / std, out=y)
+    torch.minimum(y, (1 - mean) / std, out=y)
+    return out
+
+
+def _rotation(shift: Tensor) -> Tensor:
+    r"""Rodrigues' rotation by `shift` (N, 1, 1) turns about the gray axis: (N, 3, 3); a third maps red to green."""
+    angle = 2 * math.pi * shift
+    eye = torch.eye(3, dtype=shift.dtype, device=shift.device)
+    turn = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=shift.dtype, device=shift.device)
+    return angle.cos() * (eye - 1 / 3) + angle.sin() * (turn / math.sqrt(3)) + 1 / 3

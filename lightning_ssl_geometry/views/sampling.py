@@ -1,0 +1,158 @@
+"""From uniform numbers to the parameters of views: the distributions of torchvision's v2 transforms.
+
+Every function is elementwise over the samples and deterministic, so a view is as reproducible as its uniform
+numbers (see :func:`lightning_ssl_geometry.functional.counter.counter_uniform`).
+"""
+
+__all__ = [
+    "CROP_UNIFORMS",
+    "JITTER_UNIFORMS",
+    "sample_bernoulli",
+    "sample_color_jitter",
+    "sample_resized_crop",
+    "sample_uniform",
+]
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.views.validation import check_range
+
+_TRIES = 10
+CROP_UNIFORMS = 2 * _TRIES + 2
+JITTER_UNIFORMS = 5
+_ORDERS = tuple(itertools.permutations(range(4)))
+
+
+def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
+    """Stretch uniform numbers from [0, 1) to [low, high).
+
+    Args:
+        u: Uniform on [0, 1), of any shape.
+        low: Lower end.
+        high: Upper end.
+
+    Returns:
+        `low + (high - low) u`, of the same shape.
+
+    >>> sample_uniform(torch.tensor([0.0, 0.5]), 1.0, 3.0).tolist()
+    [1.0, 2.0]
+    """
+    return low + (high - low) * u
+
+
+def sample_bernoulli(u: Tensor, probability: float) -> Tensor:
+    """True with the given probability: never for 0, always for 1.
+
+    Args:
+        u: Uniform on [0, 1), of any shape.
+        probability: In [0, 1].
+
+    Returns:
+        bool, of the same shape.
+
+    >>> sample_bernoulli(torch.tensor([0.1, 0.9]), 0.5).tolist()
+    [True, False]
+    """
+    return u < probability
+
+
+def sample_resized_crop(
+    u: Tensor,
+    height: int,
+    width: int,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
+
+    Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`;
+    the first crop that fits is placed uniformly. If none fits, it is the largest central crop of a ratio allowed.
+
+    Args:
+        u: (N, 22), uniform on [0, 1).
+        height: H, of the image.
+        width: W, of the image.
+        scale: Least and greatest fraction of the area, in (0, 1].
+        ratio: Least and greatest width / height, > 0.
+
+    Returns:
+        (top, left, height, width), each (N,) int64 in pixels.
+
+    Raises:
+        ValueError: If `u` has not 22 columns, or a range is not one.
+
+    >>> [v.item() for v in sample_resized_crop(torch.full((1, 22), 0.5), 32, 32)]
+    [4, 4, 24, 24]
+    """
+    _check_columns(u, CROP_UNIFORMS)
+    check_range("scale", scale, 0.0, 1.0, open_low=True)
+    check_range("ratio", ratio, 0.0, math.inf, open_low=True)
+    # float64: a last-digit difference of `exp` between machines then hardly ever crosses a rounding boundary
+    u = u.double()
+    area = height * width * sample_uniform(u[:, :_TRIES], *scale)
+    aspect = sample_uniform(u[:, _TRIES : 2 * _TRIES], math.log(ratio[0]), math.log(ratio[1])).exp()
+    rows, columns = (area / aspect).sqrt_().round_(), (area * aspect).sqrt_().round_()  # (N, 10)
+    fits = (rows > 0) & (rows <= height) & (columns > 0) & (columns <= width)
+    first, found = fits.to(torch.uint8).argmax(1, keepdim=True), fits.any(1)
+    fallback = _central_crop(height, width, ratio)
+    rows = torch.where(found, rows.gather(1, first).squeeze(1), fallback[0])
+    columns = torch.where(found, columns.gather(1, first).squeeze(1), fallback[1])
+    room = torch.stack([height - rows, width - columns])
+    corner = torch.where(found, u[:, 2 * _TRIES :].T * (room + 1), room / 2).floor_()
+    top, left = corner.long()
+    return top, left, rows.long(), columns.long()
+
+
+def sample_color_jitter(
+    u: Tensor,
+    brightness: tuple[float, float],
+    contrast: tuple[float, float],
+    saturation: tuple[float, float],
+    hue: tuple[float, float],
+) -> tuple[Tensor, Tensor]:
+    """Draw the order and the factors of a colour jitter, as torchvision's ColorJitter does.
+
+    Args:
+        u: (N, 5), uniform on [0, 1).
+        brightness: Range of the brightness factor, >= 0.
+        contrast: Range of the contrast factor, >= 0.
+        saturation: Range of the saturation factor, >= 0.
+        hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
+
+    Returns:
+        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue: what comes first,
+            second, third and fourth; each of the 24 equally likely.
+        factor: (N, 4), the factors in the order brightness, contrast, saturation, hue.
+
+    Raises:
+        ValueError: If `u` has not 5 columns, or a range is not one.
+
+    >>> order, factor = sample_color_jitter(torch.full((1, 5), 0.5), (0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1))
+    >>> order.tolist(), factor.tolist()
+    ([[2, 0, 1, 3]], [[1.0, 1.0, 1.0, 0.0]])
+    """
+    _check_columns(u, JITTER_UNIFORMS)
+    for name, value in {"brightness": brightness, "contrast": contrast, "saturation": saturation}.items():
+        check_range(name, value, 0.0, math.inf)
+    check_range("hue", hue, -0.5, 0.5)
+    order = torch.tensor(_ORDERS, device=u.device)[(u[:, 0] * len(_ORDERS)).long()]
+    ends = torch.tensor([brightness, contrast, saturation, hue], dtype=u.dtype, device=u.device).T
+    return order, ends[0] + (ends[1] - ends[0]) * u[:, 1:]
+
+
+def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
+    """The whole image, cut to the nearest ratio allowed: (height, width)."""
+    if width / height < ratio[0]:
+        return float(round(width / ratio[0])), float(width)
+    if width / height > ratio[1]:
+        return float(height), float(round(height * ratio[1]))
+    return float(height), float(width)
+
+
+def _check_columns(u: Tensor, columns: int) -> None:
+    if u.ndim != 2 or u.shape[1] != columns:
+        raise ValueError(f"Expected `u` of shape (N, {columns}), but got shape {tuple(u.shape)}.")

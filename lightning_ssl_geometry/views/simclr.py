@@ -1,0 +1,245 @@
+r"""The views of SimCLR, in the three strengths of Cosentino et al.
+
+Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a Geometrical Understanding of
+Self-supervised Contrastive Learning (2022), Table 2; the operations and their order are those of Chen, Kornblith,
+Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations (2020):
+
+    crop and resize -> flip -> colour jitter -> grayscale -> blur (off in the paper).
+"""
+
+__all__ = ["SimCLRViews"]
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.views.render import ViewParameters, render_exact, render_fast
+from lightning_ssl_geometry.views.sampling import (
+    CROP_UNIFORMS,
+    JITTER_UNIFORMS,
+    sample_bernoulli,
+    sample_color_jitter,
+    sample_resized_crop,
+    sample_uniform,
+)
+from lightning_ssl_geometry.views.validation import check_image, check_range, check_size
+
+
+class _Settings(NamedTuple):
+    crop_scale: tuple[float, float]
+    flip: float
+    jitter_strength: float
+    jitter: float = 0.8
+    grayscale: float = 0.2
+
+
+_PRESETS = {
+    "small": _Settings(crop_scale=(0.9, 1.0), flip=0.0, jitter_strength=0.05),
+    "moderate": _Settings(crop_scale=(0.5, 1.0), flip=0.5, jitter_strength=0.25),
+    "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
+}
+_MAX_JITTER = 2.5  # the hue then turns by up to half a turn
+_CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk then stay in a second-level cache
+_CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
+
+
+class SimCLRViews(nn.Module):
+    """Random views of a batch of images, made on the device where the images are.
+
+    A view is a function of (seed, epoch, sample index, view) and the image: whatever the batch, the rank, the
+    order or the chunks, a sample's view is the same. The parameters are drawn on the CPU, so that they are the same
+    on every device; leave `index` on the CPU, and nothing waits for an accelerator.
+
+    Args:
+        size: Of the views in pixels: their side, or (height, width). None: the size of the input.
+        strength: Preset of Table 2: "small", "moderate" or "large".
+        num_views: V, how many views of each image.
+        blur: Probability of a Gaussian blur.
+        color: "exact" has the semantics of torchvision's operations. "fast" composes jitter and grayscale into one
+            affine map per view, with a single clamp at the end and the hue turned by a rotation about the gray axis
+            (see :mod:`lightning_ssl_geometry.views.linear_color`); the parameters have the same distribution.
+        seed: Of the parameters.
+        chunk_size: How many views are made at a time, at most. None: as many as stay in a cache on the CPU (112 of
+            32 x 32 pixels), or 2^24 pixels on an accelerator.
+        crop_scale: Least and greatest fraction of the image's area that is cropped, in (0, 1]; None: the preset's.
+        crop_ratio: Least and greatest width / height of the crop.
+        flip: Probability of a flip, left to right; None: the preset's.
+        jitter: Probability of a colour jitter; None: the preset's.
+        jitter_strength: s in [0, 2.5]: the factors of brightness, contrast and saturation are uniform within 0.8 s
+            of 1 (and not negative), the shift of the hue within 0.2 s turns of 0; None: the preset's.
+        grayscale: Probability of grayscale; None: the preset's.
+        blur_sigma: Least and greatest standard deviation of the blur, in pixels.
+        blur_kernel: Side of the blur's kernel, odd; None: the odd number next above a tenth of the view's sides.
+        channels_last: Whether the views are laid out channels last in memory.
+
+    Raises:
+        ValueError: If one of these is not as it says.
+
+    >>> views = SimCLRViews(strength="large", seed=1)
+    >>> image, index = torch.rand(4, 3, 32, 32), torch.arange(4)
+    >>> a, b = views(image, index, epoch=3)
+    >>> a.shape, torch.equal(views(image[2:], index[2:], epoch=3)[0], a[2:])
+    (torch.Size([4, 3, 32, 32]), True)
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int] | None = None,
+        strength: Literal["small", "moderate", "large"] = "large",
+        num_views: int = 2,
+        blur: float = 0.0,
+        color: Literal["exact", "fast"] = "exact",
+        seed: int = 0,
+        chunk_size: int | None = None,
+        *,
+        crop_scale: tuple[float, float] | None = None,
+        crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float | None = None,
+        jitter: float | None = None,
+        jitter_strength: float | None = None,
+        grayscale: float | None = None,
+        blur_sigma: tuple[float, float] = (0.1, 2.0),
+        blur_kernel: int | None = None,
+        channels_last: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_choice("strength", strength, tuple(_PRESETS))
+        _check_choice("color", color, ("exact", "fast"))
+        chosen = _Settings(crop_scale, flip, jitter_strength, jitter, grayscale)._asdict()  # type: ignore[arg-type]
+        settings = _PRESETS[strength]._replace(**{name: v for name, v in chosen.items() if v is not None})
+        self.crop_scale, self.flip, self.jitter_strength, self.jitter, self.grayscale = settings
+        self.size = None if size is None else check_size("size", size)
+        self.num_views, self.blur, self.color, self.seed, self.chunk_size = num_views, blur, color, seed, chunk_size
+        self.crop_ratio, self.blur_sigma, self.blur_kernel = crop_ratio, blur_sigma, blur_kernel
+        self.channels_last = channels_last
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("flip", "jitter", "grayscale", "blur"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"Expected `{name}` in [0, 1], but got {getattr(self, name)}.")
+        check_range("crop_scale", self.crop_scale, 0.0, 1.0, open_low=True)
+        check_range("crop_ratio", self.crop_ratio, 0.0, math.inf, open_low=True)
+        check_range("blur_sigma", self.blur_sigma, 0.0, math.inf, open_low=True)
+        if not 0 <= self.jitter_strength <= _MAX_JITTER:
+            raise ValueError(f"Expected `jitter_strength` in [0, {_MAX_JITTER}], but got {self.jitter_strength}.")
+        for name in ("num_views", "chunk_size"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {count}.")
+        if self.blur_kernel is not None and (self.blur_kernel < 1 or self.blur_kernel % 2 == 0):
+            raise ValueError(f"Expected `blur_kernel` odd and >= 1, but got {self.blur_kernel}.")
+
+    @torch.no_grad()
+    def forward(
+        self, image: Tensor, index: Tensor, epoch: int = 0, mean: Tensor | None = None, std: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Make V views of every image.
+
+        Args:
+            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change.
+            index: (N,) int64, the position of each sample in its data set.
+            epoch: Of the training: other epochs see other views.
+            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
+            std: (C,), that they are divided by; None: 1.
+
+        Returns:
+            V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.
+
+        Raises:
+            ValueError: If an argument has another shape or dtype, or the blur's kernel is too large for the view.
+        """
+        self._check_input(image, index, mean, std)
+        c, height, width = image.shape[1:]
+        size = self.size or (height, width)
+        parameters = self.draw(index, epoch, height, width)
+        out = self._empty(image, size)
+        normalize = None
+        if mean is not None or std is not None:
+            normalize = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
+        render = render_fast if self.color == "fast" and self._colors else render_exact
+        with torch.autocast(image.device.type, enabled=False):
+            render(
+                image,
+                parameters,
+                out,
+                kernel_size=self._kernel_size(size),
+                normalize=normalize,
+                chunk_size=self._chunk_size(image.device, size),
+            )
+        return out.tensor_split(self.num_views)
+
+    def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
+        """Draw the parameters of all views: a function of the module's settings, its seed and the arguments.
+
+        Args:
+            index: (N,) int64, the position of each sample in its data set.
+            epoch: Of the training.
+            height: H, of the images.
+            width: W, of the images.
+
+        Returns:
+            The parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
+        """
+        n = len(index)
+        view = torch.arange(self.num_views).unsqueeze(1)
+        u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)
+        s = self.jitter_strength
+        blend = (max(0.0, 1 - 0.8 * s), 1 + 0.8 * s)
+        order, factor = sample_color_jitter(u[:, 5 : 5 + JITTER_UNIFORMS], blend, blend, blend, (-0.2 * s, 0.2 * s))
+        return ViewParameters(
+            torch.arange(n).repeat(self.num_views),
+            *sample_resized_crop(u[:, 5 + JITTER_UNIFORMS :], height, width, self.crop_scale, self.crop_ratio),
+            sample_bernoulli(u[:, 0], self.flip),
+            sample_bernoulli(u[:, 1], self.jitter if s > 0 else 0.0),
+            order,
+            factor,
+            sample_bernoulli(u[:, 2], self.grayscale),
+            sample_bernoulli(u[:, 3], self.blur),
+            sample_uniform(u[:, 4], *self.blur_sigma),
+        )
+
+    def extra_repr(self) -> str:
+        """The settings, as `print(module)` shows them."""
+        names = ("size", "num_views", "crop_scale", "flip", "jitter", "jitter_strength", "grayscale", "blur", "color")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    def _check_input(self, image: Tensor, index: Tensor, mean: Tensor | None, std: Tensor | None) -> None:
+        check_image(image, allow_uint8=True, color=self._colors)
+        n, c = image.shape[:2]
+        if index.shape != (n,) or index.dtype != torch.int64:
+            got = f"shape {tuple(index.shape)} and {index.dtype}"
+            raise ValueError(f"Expected `index` of shape ({n},) and torch.int64, but got {got}.")
+        for name, value in {"mean": mean, "std": std}.items():
+            if value is not None and value.shape != (c,):
+                raise ValueError(f"Expected `{name}` of shape ({c},), but got shape {tuple(value.shape)}.")
+
+    @property
+    def _colors(self) -> bool:
+        return self.jitter > 0 or self.grayscale > 0
+
+    def _empty(self, image: Tensor, size: tuple[int, int]) -> Tensor:
+        shape = (self.num_views * len(image), image.shape[1], *size)
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        dtype = image.dtype if image.is_floating_point() else torch.float32
+        return torch.empty(shape, dtype=dtype, device=image.device, memory_format=memory_format)
+
+    def _kernel_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        if self.blur_kernel is not None:
+            return self.blur_kernel, self.blur_kernel
+        height, width = (side // 10 // 2 * 2 + 1 for side in size)
+        return height, width
+
+    def _chunk_size(self, device: torch.device, size: tuple[int, int]) -> int:
+        if self.chunk_size is not None:
+            return self.chunk_size
+        pixels = _CHUNK_PIXELS if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR
+        return max(1, pixels // (size[0] * size[1]))
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"Expected `{name}` to be one of {', '.join(map(repr, choices))}, but got {value!r}.")

@@ -1,0 +1,102 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from lightning_ssl_geometry import __version__
+from lightning_ssl_geometry.cli import main
+
+SMOKE = str(Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml")
+QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+
+
+def smoke(folder, *arguments):
+    return ["fit", "--config", SMOKE, "--trainer.logger.init_args.save_dir", str(folder), *arguments]
+
+
+def test_version_and_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert __version__ in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for word in ("fit", "validate", "test", "predict", "report RUN"):
+        assert word in shown
+
+
+def test_print_config_is_a_config(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["fit", "--config", SMOKE, "--print_config"])
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["model"]["class_path"] == "lightning_ssl_geometry.methods.SimCLRModule"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("max_epochs: 2", "max_epoch: 2"),
+        ("projector:", "projektor:"),
+        ("strength: moderate", "strenght: moderate"),
+        ("every_n_steps: 2", "every_n_step: 2"),
+        ("batch_size: 64", "batch_size: many"),
+        ("methods.SimCLRModule", "methods.SimClrModule"),
+    ],
+)
+def test_a_misspelt_key_fails_and_is_named(tmp_path, capsys, right, wrong):
+    text = Path(SMOKE).read_text()
+    assert right in text
+    (tmp_path / "x.yaml").write_text(text.replace(right, wrong))
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(tmp_path / "x.yaml")])
+    assert wrong.split(":")[0].split(".")[-1] in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_validate_test_and_predict_from_a_checkpoint(tmp_path):
+    main(smoke(tmp_path, *QUIET, "--trainer.max_epochs", "1"))
+    run = tmp_path / "simclr_smoke" / "version_0"
+    (checkpoint,) = run.rglob("*.ckpt")
+    assert torch.load(checkpoint, weights_only=True)["ssl_geometry_class"] == "SimCLRModule"
+    for command in ("validate", "test", "predict"):
+        extra = [] if command != "predict" else ["--return_predictions", "false"]
+        main([command, *smoke(tmp_path, *QUIET)[1:], "--ckpt_path", str(checkpoint), *extra])
+
+
+def test_report_of_a_run_and_of_no_run(tmp_path, capsys):
+    main(smoke(tmp_path, *QUIET, "--trainer.max_epochs", "1"))
+    main(["report", str(tmp_path / "simclr_smoke" / "version_0")])
+    page = tmp_path / "simclr_smoke" / "version_0" / "report.html"
+    assert page.exists()
+    assert str(page) in capsys.readouterr().out.replace("\n", "")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(tmp_path / "empty")])
+    assert "empty" in capsys.readouterr().err
+
+
+def test_an_interrupted_fit_leaves_a_checkpoint_and_readable_logs(tmp_path):
+    command = [sys.executable, "-m", "lightning_ssl_geometry", *smoke(tmp_path, "--trainer.max_epochs", "10000")]
+    environment = os.environ | {"COLUMNS": "200", "TERM": "dumb"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    run = tmp_path / "simclr_smoke" / "version_0"
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and process.poll() is None:
+        if (run / "metrics.csv").exists() and "val/loss" in (run / "metrics.csv").read_text():
+            break
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=60)[0].decode()
+    metrics = pd.read_csv(run / "metrics.csv")
+    assert metrics["val/loss"].notna().any(), printed
+    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] > 0
+    assert '"status": "interrupted"' in (run / "run.json").read_text()
+    assert (run / "report.html").exists()
+    assert "The page of this run" in printed

@@ -1,0 +1,120 @@
+"""What every method keeps to: the same on 1 and on 2 processes, and the same when it was resumed."""
+
+import lightning as L
+import pandas as pd
+import pytest
+import torch
+from hosts import quiet
+
+from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.methods import SimCLRModule
+from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
+from lightning_ssl_geometry.views import SimCLRViews
+
+
+def simclr():
+    torch.manual_seed(0)
+    return SimCLRModule(
+        SmallCNN(1, 8, "group"),
+        MLPProjector(64, 16, 8, norm="layer"),
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        warmup_epochs=1,
+    )
+
+
+METHODS = {"simclr": simclr}
+
+
+def data(batch_size):
+    return DigitsDataModule(batch_size=batch_size, subset=300, views=SimCLRViews(strength="moderate"))
+
+
+class Stop(L.Callback):
+    """Save a checkpoint and stop after the first epoch, as an interruption would."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.current_epoch == 0:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer, pl_module):
+        trainer.save_checkpoint(self.path)
+
+
+def callbacks():
+    return [
+        GeometryMonitor(stages=["train", "val", "probe"], every_n_steps=2, probe_size=10),
+        LinearProbe(),
+        KNNProbe(k=5),
+        LinearEvaluation(repeats=1),
+    ]
+
+
+def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **arguments):
+    """Weights, logged scalars and the probe's state after a fit; on both ranks where a rank is given."""
+    torch.use_deterministic_algorithms(True)
+    devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
+    model, watch = METHODS[method](), callbacks()
+    trainer = quiet(folder, max_epochs=2, callbacks=[*watch, *further], **(devices | arguments))
+    trainer.fit(model, datamodule=data(batch_size), ckpt_path=ckpt_path)
+    scalars = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    probe = watch[1].state_dict()["head"]
+    return {"weights": model.state_dict(), "scalars": scalars, "probe": probe, "rows": watch[3].rows}
+
+
+def same(found, expected, **tolerance):
+    for part in ("weights", "probe"):
+        for name, value in expected[part].items():
+            torch.testing.assert_close(found[part][name], value, msg=lambda m, n=name: f"{n}: {m}", **tolerance)
+    for name, value in expected["scalars"].items():
+        found_value = torch.tensor(found["scalars"][name])
+        torch.testing.assert_close(found_value, torch.tensor(value), msg=lambda m, n=name: f"{n}: {m}", **tolerance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_and_two_processes_agree(method, tmp_path, two_processes):
+    alone = fitted(None, method, tmp_path / "one", 50)
+    assert {"train/loss", "val/loss", "train/bound_upper", "val/linear_probe_accuracy", "probe/alignment"} <= set(
+        alone["scalars"]
+    )
+    together = two_processes(fitted, method, tmp_path / "two", 25)
+    for found in together:
+        same(found, alone, rtol=1e-3, atol=1e-4)
+    assert together[0]["rows"] == alone["rows"][:0] + together[0]["rows"]
+    for found, expected in zip(together[0]["rows"], alone["rows"], strict=True):
+        assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=0.02)
+    arrays = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("geometry/**/*.csv")]
+    assert arrays
+    for path in arrays:
+        one, two = (pd.read_csv(tmp_path / name / path) for name in ("one", "two"))
+        pd.testing.assert_frame_equal(one, two, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resumed_fit_is_the_same_fit(method, tmp_path):
+    whole = fitted(None, method, tmp_path / "whole", 50)
+    fitted(None, method, tmp_path / "parts", 50, Stop(tmp_path / "x.ckpt"))
+    resumed = fitted(None, method, tmp_path / "parts", 50, ckpt_path=tmp_path / "x.ckpt")
+    same(resumed, whole, rtol=0, atol=0)
+    assert resumed["rows"] == whole["rows"]
+    for path in (tmp_path / "whole").rglob("geometry/**/*.csv"):
+        assert path.read_text() == (tmp_path / "parts" / path.relative_to(tmp_path / "whole")).read_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_callbacks_change_nothing(method, tmp_path):
+    watched = fitted(None, method, tmp_path, 50)
+    bare = METHODS[method]()
+    quiet(tmp_path, max_epochs=2).fit(bare, datamodule=data(50))
+    assert list(bare.state_dict()) == list(watched["weights"])
+    for name, value in bare.state_dict().items():
+        assert torch.equal(value, watched["weights"][name])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bf16(method, tmp_path):
+    found = fitted(None, method, tmp_path, 50, precision="bf16-mixed")
+    assert all(torch.isfinite(torch.tensor(value)) for value in found["scalars"].values())

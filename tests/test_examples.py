@@ -1,0 +1,53 @@
+"""Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from lightning_ssl_geometry.cli import lightning_cli, main
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
+ALONE = sorted([*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml")])
+OVERLAYS = sorted(set(EXAMPLES.glob("*/*.yaml")) - set(ALONE) - set(EXAMPLES.glob("*/smoke.yaml")))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/smoke.yaml")), ids=lambda path: path.parent.name)
+def test_smoke_fits(path, tmp_path, capsys):
+    main(["fit", "--config", str(path), "--trainer.logger.init_args.save_dir", str(tmp_path)])
+    (run,) = tmp_path.glob("*/version_0")
+    assert (run / "report.html").exists()
+    assert str(run / "report.html") in capsys.readouterr().out.replace("\n", "")
+    metrics = pd.read_csv(run / "metrics.csv")
+    names = ["train/loss", "val/loss", "val/linear_probe_accuracy", "val/knn_probe_accuracy", "train/effective_rank_h"]
+    assert (metrics[names].notna().sum() == 2).all()
+    evaluation = pd.read_csv(run / "linear_evaluation.csv")
+    assert evaluation.groupby("features").size().to_dict() == {"pixels": 2, "frozen": 2, "trained": 2}
+    assert evaluation["accuracy"].between(0.3, 1).all()
+
+
+def parsed(paths, tmp_path):
+    configs = [word for path in paths for word in ("--config", str(path))]
+    quiet = ["--trainer.accelerator", "cpu", "--trainer.default_root_dir", str(tmp_path)]
+    return lightning_cli([*configs, *quiet], run=False)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [*([path] for path in ALONE), *([path.with_name("laptop.yaml"), path] for path in OVERLAYS)],
+    ids=lambda paths: f"{paths[-1].parent.name}-{paths[-1].stem}",
+)
+def test_the_others_parse_and_take_a_step(paths, tmp_path):
+    cli = parsed(paths, tmp_path)
+    size = SIZES.get(type(cli.datamodule).__name__, 32)
+    image = torch.randint(256, (4, 3, size, size), dtype=torch.uint8)
+    model = cli.model
+    optimizer = model.optimizer(model._parameter_groups())
+    before = [p.detach().clone() for p in model.parameters()]
+    loss = model.observe({"views": cli.datamodule.views(image, torch.arange(4))})["loss"]
+    loss.backward()
+    optimizer.step()
+    assert torch.isfinite(loss)
+    assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))

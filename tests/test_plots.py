@@ -1,0 +1,213 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lightning_ssl_geometry import plots
+from lightning_ssl_geometry.plots import Curve, Dot, curves, dots, ramp, trajectory
+
+
+def line(y, **rest):
+    y = np.asarray(y, dtype=np.float64)
+    return Curve(rest.pop("label", "a"), np.arange(len(y), dtype=np.float64), y, **rest)
+
+
+def draw(*lines, **rest):
+    return curves(lines, **{"xlabel": "epochs", "ylabel": "loss"} | rest).axes[0]
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_figures_touch_no_global_state():
+    code = """
+import sys, io, matplotlib
+before = list(dict.items(matplotlib.rcParams))  # asking for one by name may import pyplot
+import numpy as np
+from lightning_ssl_geometry.plots import Curve, curves
+from lightning_ssl_geometry.report.svg import inline_svg
+figure = curves([Curve("a", np.arange(3.0), np.arange(3.0))], xlabel="x", ylabel="y")
+inline_svg(figure, key="f", label="a")
+buffer = io.BytesIO()
+figure.savefig(buffer, format="png", dpi=100)
+assert buffer.getvalue().startswith(b"\\x89PNG")
+assert "matplotlib.pyplot" not in sys.modules
+assert list(dict.items(matplotlib.rcParams)) == before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_line_is_drawn_with_its_values_and_its_label():
+    axes = draw(line([4.0, 3.0, 2.0], label="train 2", color="orange", dash="dashed"))
+    drawn = axes.lines[0]
+    assert np.array_equal(drawn.get_ydata(), [4.0, 3.0, 2.0])
+    assert drawn.get_color() == plots.COLORS["orange"]
+    assert "train 2" in texts(axes)
+    assert axes.get_xlabel() == "epochs"
+    assert texts(axes)[0] == "loss"
+
+
+def test_what_is_not_finite_is_a_gap_with_a_cross():
+    axes = draw(line([4.0, np.nan, 2.0, np.inf, 1e200]))
+    curve, points, crosses = axes.lines[:3]
+    assert np.array_equal(np.isnan(curve.get_ydata()), [False, True, False, True, True])
+    assert np.array_equal(points.get_ydata(), [4.0, 2.0])
+    assert np.array_equal(crosses.get_xdata(), [1.0, 3.0, 4.0])
+
+
+def test_a_point_between_gaps_is_seen_on_a_long_line():
+    y = np.ones(40)
+    y[[10, 12]] = np.nan
+    assert np.array_equal(draw(line(y)).lines[1].get_xdata(), [11.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [([1.0, 2.0], "linear"), ([1.0, 1e6], "log"), ([-1.0, 1e6], "linear"), ([0.0, 1e6], "linear")],
+)
+def test_only_positive_values_over_many_decades_get_a_log_axis(values, scale):
+    axes = draw(line(values))
+    assert axes.get_yscale() == scale
+    assert ("log scale" in texts(axes)[0]) == (scale == "log")
+
+
+def test_on_a_log_axis_what_is_not_positive_is_left_out_without_a_cross():
+    axes = draw(line([3.0, 1.0, 0.0, -1.0]), log=True)
+    assert np.array_equal(np.isnan(axes.lines[0].get_ydata()), [False, False, True, True])
+    assert len(axes.lines[2].get_xdata()) == 0
+
+
+def test_a_floor_is_part_of_the_axis():
+    assert draw(line([50.0, 60.0]), floor=0.0).get_ylim()[0] == 0.0
+    assert draw(line([-5.0, 60.0]), floor=0.0).get_ylim()[0] < -5.0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ticks_are_round_within_the_limits_and_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    center, spread = rng.normal() * 10.0 ** rng.uniform(-8, 8), 10.0 ** rng.uniform(-8, 8)
+    axes = draw(line(center + spread * rng.normal(size=5)), log=False)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    low, high = axes.get_ylim()
+    assert len(labels) >= 2
+    assert len(set(labels)) == len(labels)
+    assert all(low <= tick <= high for tick in axes.get_yticks())
+    assert max(map(len, labels)) <= 8
+
+
+def test_ticks_far_from_zero_and_close_together_count_from_the_first():
+    axes = draw(line([100.000012, 100.000048]))
+    assert texts(axes)[0] == "loss above 100.00001 (\N{MULTIPLICATION SIGN}10⁻⁵)"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.5, 1e-310, 1e99, -1e99])
+def test_a_constant_has_an_axis(value):
+    low, high = draw(line([value, value])).get_ylim()
+    assert low < value < high
+
+
+def test_large_and_small_ticks_share_a_power_of_ten():
+    axes = draw(line([2e9, 8e9]))
+    assert texts(axes)[0] == "loss (\N{MULTIPLICATION SIGN}10⁹)"
+    assert all(len(label.get_text()) <= 4 for label in axes.get_yticklabels())
+
+
+def test_epochs_have_whole_ticks():
+    axes = draw(line([3.0, 2.0, 1.0]), xlim=(0.0, 3.0))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_labels_are_moved_apart_and_keep_their_order(seed):
+    rng = np.random.default_rng(seed)
+    heights = rng.uniform(30, 190, size=7)
+    moved = plots._apart(heights, 13.0, 30.0, 200.0)
+    order = np.argsort(heights)
+    assert (np.diff(moved[order]) >= 13.0 - 1e-9).all()
+    assert moved.max() <= 200.0
+    far = np.array([40.0, 80.0, 60.0])
+    assert np.array_equal(plots._apart(far, 13.0, 30.0, 200.0), far)
+
+
+def test_a_long_line_is_thinned_and_keeps_its_spikes():
+    y = np.sin(np.linspace(0, 20, 50_000))
+    y[31_415], y[27_182] = 9.0, -7.0
+    drawn = draw(line(y)).lines[0]
+    assert len(drawn.get_ydata()) <= 610
+    assert drawn.get_ydata().max() == 9.0
+    assert drawn.get_ydata().min() == -7.0
+    assert drawn.get_xdata()[[0, -1]].tolist() == [0.0, 49_999.0]
+
+
+def test_a_faint_line_has_no_label_and_no_points():
+    axes = draw(line([1.0, 2.0]), line([1.0, 3.0], label="behind", faint=True))
+    assert "behind" not in texts(axes)
+    assert len(axes.lines) == 4
+
+
+def test_texts_are_no_mathematics():
+    axes = draw(line([1.0, 2.0], label="$\\bad{$"), ylabel="$x$", xlabel="$y$")
+    axes.figure.canvas.draw()
+    assert "$\\bad{$" in texts(axes)
+
+
+def test_a_trajectory_runs_from_grey_to_violet():
+    path = np.linspace(0.0, 1.0, 30)
+    axes = trajectory(path, path**2, xlabel="x", ylabel="y", ends=("start", "end")).axes[0]
+    assert axes.lines[0].get_color() == plots.RAMP[0]
+    assert axes.lines[28].get_color() == plots.RAMP[-1]
+    assert {"start", "end"} <= set(texts(axes))
+    assert ramp(1) == [plots.RAMP[-1]]
+
+
+def test_a_trajectory_skips_what_is_not_finite_and_thins():
+    path = np.arange(1000.0)
+    path[500] = np.nan
+    axes = trajectory(path, path, xlabel="x", ylabel="y", ends=("start", "end")).axes[0]
+    assert 100 <= len(axes.lines) <= 130
+
+
+def test_a_trajectory_of_one_point_has_its_end():
+    point = np.array([0.5])
+    axes = trajectory(point, point, xlabel="x", ylabel="y", ends=("start", "end")).axes[0]
+    assert "end" in texts(axes)
+    assert "start" not in texts(axes)
+
+
+def test_dots_have_their_bars_and_a_row_each():
+    rows = [Dot("pixels", 90.0, np.nan, "90%"), Dot("trained", 95.0, 1.0, "95%", "blue", "tip")]
+    axes = dots([("all", rows), ("few", rows)], xlabel="accuracy").axes[0]
+    bars = [bar for bar in axes.lines if len(bar.get_xdata()) == 2]
+    assert [bar.get_xdata().tolist() for bar in bars] == [[94.0, 96.0]] * 2
+    assert texts(axes).count("pixels") == 2
+    assert axes.get_xlim()[0] < 90.0 < 96.0 < axes.get_xlim()[1]
+
+
+def test_many_dots_make_a_taller_figure():
+    rows = [Dot("a", float(value), np.nan, "") for value in range(30)]
+    assert (
+        dots([("all", rows)], xlabel="x").get_size_inches()[1]
+        > dots([("all", rows[:3])], xlabel="x").get_size_inches()[1]
+    )
+
+
+def test_errors_name_what_was_expected():
+    with pytest.raises(ValueError, match=r"`x` and `y` of one shape \(R,\), but got \(2,\) and \(3,\)"):
+        Curve("a", np.zeros(2), np.zeros(3))
+    with pytest.raises(ValueError, match="Expected `tips` for all 2 points or none, but got 1"):
+        Curve("a", np.zeros(2), np.zeros(2), tips=["x"])
+    with pytest.raises(ValueError, match=r"Expected `color` to be one of ink, .*, but got 'pink'"):
+        Curve("a", np.zeros(2), np.zeros(2), color="pink")
+    with pytest.raises(ValueError, match=r"Expected `dash` to be one of solid, .*, but got '--'"):
+        Curve("a", np.zeros(2), np.zeros(2), dash="--")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected `lines` with a finite value, but got none"):
+        draw(line([np.nan]))
+    with pytest.raises(ValueError, match="Expected `lines` with a finite positive value, but got none"):
+        draw(line([-1.0]), log=True)
+    with pytest.raises(ValueError, match="Expected `points` with a finite value, but got none"):
+        trajectory(np.array([np.nan]), np.zeros(1), xlabel="x", ylabel="y", ends=("a", "b"))
+    with pytest.raises(ValueError, match="Expected `groups` with a finite value, but got none"):
+        dots([], xlabel="x")
