@@ -6,6 +6,9 @@ Peers that are not installed are left out. The contenders take turns, so that a 
 them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
 one 2N x 2N product and the two of its backward, with the 2N x 2N matrix in memory and nothing else. Memory is the
 peak of a fresh process beyond what it held with torch warmed up and the inputs made.
+
+Threads that share their cores with other processes wait for each other, which hurts many short operations more than
+a few long ones: measure on a quiet machine, where the ranges are narrow.
 """
 
 import argparse
@@ -15,7 +18,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -38,18 +44,14 @@ def main() -> None:
 
 def losses() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {OURS: InfoNCELoss(temperature=0.5)}
-    try:
+    with suppress(ImportError):
         from lightly.loss import NTXentLoss
 
         found["lightly"] = NTXentLoss(temperature=0.5)
-    except ImportError:
-        pass
-    try:
+    with suppress(ImportError):
         from stable_pretraining.losses import NTXEntLoss
 
         found["stable-pretraining"] = NTXEntLoss(temperature=0.5)
-    except ImportError:
-        pass
     return found
 
 
@@ -65,8 +67,6 @@ def _options() -> argparse.Namespace:
 
 
 def _print_machine(options: argparse.Namespace) -> None:
-    from importlib.metadata import PackageNotFoundError, version
-
     print(f"{date.today()}, {_processor()}, {options.threads} threads, float32, P = {options.dimension}", end="")
     for package in ("torch", "lightly", "stable-pretraining"):
         try:
@@ -98,9 +98,12 @@ def _steps(n: int, p: int) -> Iterator[tuple[str, Callable[[], object]]]:
         s = z @ z.T
         _ = s @ z, s.T @ z
 
+    def forward_and_backward(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        torch.autograd.grad(loss(z1, z2), (z1, z2))
+
     yield FLOOR, bare
     for name, loss in losses().items():
-        yield name, lambda loss=loss: torch.autograd.grad(loss(z1, z2), (z1, z2))
+        yield name, partial(forward_and_backward, loss)
 
 
 def _times(steps: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:

@@ -16,7 +16,8 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,11 +34,11 @@ BATCH, THREADS = 256, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
-class Lightly(Dataset):
+class Lightly(Dataset[object]):
     """PIL images through lightly's transform, as its documentation has it."""
 
     def __init__(self, image: Tensor, blur: float) -> None:
-        from lightly.transforms import SimCLRTransform
+        from lightly.transforms.simclr_transform import SimCLRTransform
 
         self.image = [Image.fromarray(x) for x in image.permute(0, 2, 3, 1).numpy()]
         self.transform = SimCLRTransform(input_size=image.shape[2], cj_strength=0.5, gaussian_blur=blur)
@@ -46,8 +47,8 @@ class Lightly(Dataset):
         """How many images."""
         return len(self.image)
 
-    def __getitem__(self, index: int) -> list[Tensor]:
-        """Two views of one image."""
+    def __getitem__(self, index: int) -> object:
+        """Two views of one image, each (3, H, W)."""
         return self.transform(self.image[index])
 
 
@@ -69,8 +70,8 @@ def all_views(views: SimCLRViews, image: Tensor) -> None:
         views(image[index], index, 0, MEAN, STD)
 
 
-def all_batches(loader: DataLoader) -> None:
-    for _ in loader:
+def all_items(items: Iterable[object]) -> None:
+    for _ in items:
         pass
 
 
@@ -95,30 +96,30 @@ def medians(
 
 
 def ours(image: Tensor, blur: float) -> dict[str, Callable[[], None]]:
-    rows = {}
+    rows: dict[str, Callable[[], None]] = {}
     for color in ("exact", "fast"):
         for channels_last in (False, True):
             views = SimCLRViews(blur=blur, color=color, channels_last=channels_last)
             name = f"SimCLRViews, {color} colours{', channels last' if channels_last else ''}"
-            rows[name] = lambda views=views: all_views(views, image)
+            rows[name] = partial(all_views, views, image)
     return rows
 
 
 def throughput(image: Tensor, blur: float, repeats: int) -> None:
     torch.set_num_threads(THREADS)
     loader = DataLoader(Lightly(image, blur), BATCH, shuffle=True, num_workers=THREADS, persistent_workers=True)
-    rows = {f"lightly, DataLoader with {THREADS} workers": lambda: all_batches(loader), **ours(image, blur)}
+    theirs = {f"lightly, DataLoader with {THREADS} workers": partial(all_items, loader)}
     print(f"\n| blur p = {blur}, {THREADS} threads | images/s | times lightly |\n| --- | ---: | ---: |")
-    for name, (time_, ratio) in medians(rows, repeats, time.perf_counter).items():
+    for name, (time_, ratio) in medians({**theirs, **ours(image, blur)}, repeats, time.perf_counter).items():
         print(f"| {name} | {len(image) / time_:,.0f} | {ratio:.1f} |")
 
 
 def one_core(image: Tensor, blur: float, repeats: int) -> None:
     torch.set_num_threads(1)
     data = Lightly(image[:BATCH], blur)
-    few = {"lightly": lambda: [data[i] for i in range(BATCH)], **ours(image[:BATCH], blur)}
+    theirs = {"lightly": lambda: all_items(map(data.__getitem__, range(BATCH)))}
     print(f"\n| blur p = {blur}, one core | core-ms per {BATCH} images | times lightly |\n| --- | ---: | ---: |")
-    for name, (time_, ratio) in medians(few, repeats, time.process_time).items():
+    for name, (time_, ratio) in medians({**theirs, **ours(image[:BATCH], blur)}, repeats, time.process_time).items():
         print(f"| {name} | {1e3 * time_:,.1f} | {ratio:.1f} |")
 
 
@@ -135,8 +136,8 @@ def machine() -> str:
     info = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", "lightly", "pillow"))
-    load = f"load {os.getloadavg()[0]:.1f}"
-    return f"{os.cpu_count()} x {models[0] if models else platform.processor()}, {load}; {packages}; {datetime.date.today()}"
+    model = models[0] if models else platform.processor()
+    return f"{os.cpu_count()} x {model}, load {os.getloadavg()[0]:.1f}; {packages}; {datetime.date.today()}"
 
 
 def main() -> None:

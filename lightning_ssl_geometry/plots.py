@@ -372,7 +372,7 @@ def _name_ends(axes: "Axes", x: Floats, y: Floats, ends: tuple[str, str], colors
     for number, text in [(0, ends[0]), (-1, ends[1])] if len(x) > 1 else [(-1, ends[1])]:
         left, up = x[number] > np.mean(axes.get_xlim()), y[number] > np.mean(axes.get_ylim())
         color = COLORS["muted"] if number == 0 else colors[-1]
-        _write(axes, text, (x[number], y[number]), (-9 if left else 9, 9 if up else -9), color, ("data", "data"))
+        _write(axes, text, (x[number], y[number]), (-9 if left else 9, 11 if up else -11), color, ("data", "data"))
 
 
 def _dot(axes: "Axes", row: int, dot: Dot) -> None:

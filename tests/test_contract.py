@@ -1,6 +1,7 @@
 """What every method keeps to: the same on 1 and on 2 processes, and the same when it was resumed."""
 
 import lightning as L
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -83,14 +84,15 @@ def test_one_and_two_processes_agree(method, tmp_path, two_processes):
     together = two_processes(fitted, method, tmp_path / "two", 25)
     for found in together:
         same(found, alone, rtol=1e-3, atol=1e-4)
-    assert together[0]["rows"] == alone["rows"][:0] + together[0]["rows"]
     for found, expected in zip(together[0]["rows"], alone["rows"], strict=True):
         assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=0.02)
     arrays = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("geometry/**/*.csv")]
     assert arrays
     for path in arrays:
         one, two = (pd.read_csv(tmp_path / name / path) for name in ("one", "two"))
-        pd.testing.assert_frame_equal(one, two, rtol=1e-2, atol=1e-2)
+        if "log_spectrum" in path.name:  # those below 1e-6 are rounding: compare the singular values themselves
+            one, two = one.apply(np.exp), two.apply(np.exp)
+        pd.testing.assert_frame_equal(one, two, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -303,7 +303,16 @@ def test_the_page_has_all_sections_figures_and_numbers(page):
         "3 min 18 s",
     ):
         assert text in page.text
-    for text in ("94.9%", "of 128", "+3.8", "+8.3", "92.5% ± 0.9", "label_agreement", "lr-LARS", "seed_everything"):
+    for text in (
+        "94.9%",
+        "of 128",
+        "+3.8",
+        "+8.3",
+        "92.5% ± 0.9",
+        "label_agreement",
+        "lr-LARS",
+        "Accuracy on the split test",
+    ):
         assert text in page.text
     assert "Not recorded" not in page.text
     assert page.values("class").count("figure") == 15
@@ -401,13 +410,23 @@ def test_layers_of_a_projector_are_told_apart_and_drawn_once(tmp_path):
         name = f"geometry/val/projector_singular_values_{layer}.csv"
         write_csv(tmp_path / name, ["epoch", "step", 0, 1], [[0, 1, 2.0, 1.0]])
     page = Page(write_report(tmp_path).read_text("utf-8"))
-    for text in ("layer 0: 4", "layer 2: 3", "Spectrum of the projector, layer 2"):
+    for text in (
+        "layer 0: 4",
+        "layer 2: 3",
+        "Spectrum of the projector, layer 2",
+        "Projector rank, layer 23 of 2val, from 3",
+    ):
         assert page.text.count(text) == 1
 
 
 def test_alignment_without_uniformity_is_a_line(tmp_path):
     write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/alignment"], [[0, 9, 1.0], [1, 19, 0.5]])
     assert list(report.figures(read_run(tmp_path))) == ["alignment"]
+    header = ["epoch", "step", "train/alignment", "train/uniformity", "val/alignment"]
+    write_csv(tmp_path / "metrics.csv", header, [[0, 9, 1.0, -2.0, 0.9], [1, 19, 0.5, -3.0, 0.8]])
+    assert list(report.figures(read_run(tmp_path))) == ["trajectory_train", "alignment"]
+    write_csv(tmp_path / "metrics.csv", header, [[0, 9, 1.0, "", 0.9], [1, 19, "", -3.0, 0.8]])
+    assert list(report.figures(read_run(tmp_path))) == ["alignment", "uniformity"]
 
 
 def test_no_more_unknown_scalars_are_drawn_than_a_page_holds(tmp_path):
@@ -420,8 +439,8 @@ def test_no_more_unknown_scalars_are_drawn_than_a_page_holds(tmp_path):
 
 
 def test_figures_have_names_of_their_own(tmp_path):
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a b", "a/b", "a.b"], [[0, 9, 1, 2, 3]])
-    assert list(report.figures(read_run(tmp_path))) == ["other_a_b", "other_a_b_2", "other_a_b_3"]
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a_b_2", "a b", "a/b", "a.b"], [[0, 9, 1, 2, 3, 4]])
+    assert list(report.figures(read_run(tmp_path))) == ["other_a_b_2", "other_a_b", "other_a_b_3", "other_a_b_4"]
 
 
 def test_an_interrupted_write_leaves_the_old_page(run, tmp_path, monkeypatch):

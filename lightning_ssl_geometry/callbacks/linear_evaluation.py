@@ -3,6 +3,7 @@
 __all__ = ["LinearEvaluation"]
 
 import csv
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ class LinearEvaluation(L.Callback):
         split: Where accuracy is measured.
         repeats: Draws of the few labels; their mean and standard deviation are kept.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
+        max_iter: Most iterations of L-BFGS; the table has how many it took, of the last draw.
         seed: Of the draws.
 
     Raises:
@@ -43,6 +45,7 @@ class LinearEvaluation(L.Callback):
         split: Literal["val", "test"] = "test",
         repeats: int = 5,
         regularization: float = 1.0,
+        max_iter: int = 300,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -50,14 +53,16 @@ class LinearEvaluation(L.Callback):
             raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
         if any(few is not None and few < 1 for few in labels_per_class):
             raise ValueError(f"Expected `labels_per_class` of None or numbers >= 1, but got {labels_per_class}.")
-        if repeats < 1:
-            raise ValueError(f"Expected `repeats` >= 1, but got {repeats}.")
+        for name, value in {"repeats": repeats, "max_iter": max_iter}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
         if not regularization > 0:
             raise ValueError(f"Expected `regularization` > 0, but got {regularization}.")
         self.labels_per_class = tuple(labels_per_class)
         self.split = split
         self.repeats = repeats
         self.regularization = regularization
+        self.max_iter = max_iter
         self.seed = seed
         self.rows: list[dict[str, Any]] = []
 
@@ -101,17 +106,19 @@ class LinearEvaluation(L.Callback):
             for batch in datamodule.clean_dataloader(split):
                 batch = trainer.strategy.batch_to_device(batch)
                 image = batch["image"]
-                found["features"].append((image.flatten(1) if name == "pixels" else pl_module(image)).float())
+                found["features"].append(image if name == "pixels" else pl_module(image).float())
                 found["label"].append(batch["label"])
                 found["index"].append(batch["index"])
         features, label, index = (distributed.gather(torch.cat(part)).cpu() for part in found.values())
         order = index.argsort()
+        features = _pixels(features) if name == "pixels" else features
         return features[order].numpy(), label[order].numpy()
 
     def _score(self, name: str, train: _Split, test: _Split, few: int | None) -> dict[str, Any]:
         generator = np.random.default_rng(self.seed)
         draws = [_draw(train[1], few, generator) for _ in range(1 if few is None else self.repeats)]
-        scores = [self._accuracy((train[0][draw], train[1][draw]), test) for draw in draws]
+        judged = [self._judge((train[0][draw], train[1][draw]), test) for draw in draws]
+        scores = [score for score, _ in judged]
         return {
             "features": name,
             "labels_per_class": "all" if few is None else few,
@@ -122,21 +129,32 @@ class LinearEvaluation(L.Callback):
             "train_size": len(draws[0]),
             "test_size": len(test[1]),
             "feature_dim": train[0].shape[1],
+            "iterations": judged[-1][1],
         }
 
-    def _accuracy(self, train: _Split, test: _Split) -> float:
+    def _judge(self, train: _Split, test: _Split) -> tuple[float, int]:
+        """Fit on one split and score on the other: the accuracy, and how many iterations the fit took."""
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        judge = make_pipeline(StandardScaler(), LogisticRegression(C=self.regularization, max_iter=10_000, tol=1e-3))
-        return float(judge.fit(*train).score(*test))
+        scaler = StandardScaler().fit(train[0])
+        judge = LogisticRegression(C=self.regularization, max_iter=self.max_iter, tol=1e-3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the number of iterations
+            judge.fit(scaler.transform(train[0]), train[1])
+        return float(judge.score(scaler.transform(test[0]), test[1])), int(judge.n_iter_.max())
 
     def _write(self, path: Any) -> None:
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(self.rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows)
+
+
+def _pixels(image: torch.Tensor) -> torch.Tensor:
+    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, one."""
+    return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
 
 
 def _draw(label: NDArray[Any], few: int | None, generator: np.random.Generator) -> NDArray[Any]:

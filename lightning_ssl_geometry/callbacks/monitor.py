@@ -92,8 +92,8 @@ class GeometryMonitor(L.Callback):
         """Remove the hooks."""
         self.observer.detach()
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget rows that an earlier run left in the folder, but those before a resumed step."""
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought."""
         if self._files:
             self._files.keep_until(trainer.global_step)
 

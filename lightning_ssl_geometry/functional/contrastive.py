@@ -54,26 +54,34 @@ def info_nce(
 
     The defaults are SimCLR's NT-Xent. The other rows of this table name what differs from them:
 
-    ============================================== ====================================================== ===========
-    form                                           settings                                               at s = 0
-    ============================================== ====================================================== ===========
-    SimCLR, NT-Xent (Chen et al., 2020)            (defaults)                                             log(2N-1)
-    Cosentino et al. (2022), Eq. 1                 positive_in_denominator=False, symmetric=False         log(2(N-1))
-    Rusak et al. (2022), Eq. 1                     symmetric=False, negatives="same"                      log(N)
-    Zimmermann et al. (2021), the code (cl-ica)    symmetric=False, negatives="same", include_self=True,  log(N+1)
-                                                   similarity="distance", normalize=False
-    Calder & Lee (2025), Eq. 1                     symmetric=False, denominator="mean"                    log(3-2/N)
-    Calder & Lee (2025), Eq. 4                     symmetric=False, denominator="mean",                   log(2)
-                                                   negatives="other", include_self=True
-    Keller et al. (2023), Eq. 2 and 3              positive_in_denominator=False, joint=True              log(4(N-1))
-    trainable augmentation channel (2021), Eq. 20  positive_in_denominator=False, symmetric=False,        0
-                                                   denominator="mean", negatives="other",
-                                                   include_self=True
-    ============================================== ====================================================== ===========
+    ===================================== ================================================= ===========
+    form                                  settings                                          at s = 0
+    ===================================== ================================================= ===========
+    SimCLR's NT-Xent                      (the defaults)                                    log(2N-1)
+    Cosentino et al., Eq. 1               positive_in_denominator=False, symmetric=False    log(2(N-1))
+    Rusak et al., Eq. 1                   symmetric=False, negatives="same"                 log(N)
+    Zimmermann et al., the code (cl-ica)  symmetric=False, negatives="same",                log(N+1)
+                                          include_self=True, similarity="distance",
+                                          normalize=False
+    Calder & Lee, Eq. 1                   symmetric=False, denominator="mean"               log(3-2/N)
+    Calder & Lee, Eq. 4                   symmetric=False, denominator="mean",              log(2)
+                                          negatives="other", include_self=True
+    Keller et al., Eq. 2 and 3            positive_in_denominator=False, joint=True         log(4(N-1))
+    CRL-TAC, Eq. 20                       positive_in_denominator=False, symmetric=False,   0
+                                          denominator="mean", negatives="other",
+                                          include_self=True
+    ===================================== ================================================= ===========
 
-    Rusak et al. draw M negatives independently; here they are the M = N-1 other samples of the anchor's view. Calder
-    & Lee's Eq. 4 has exp(-\|x-y\|^2 / 2 tau): `similarity="distance"` and the temperature 2 tau, which on the unit
-    sphere is the dot product with tau.
+    These are Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020); Cosentino et
+    al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning; Rusak et al., Content suppresses
+    style: dimensionality collapse in contrastive learning; Zimmermann et al., Contrastive Learning Inverts the Data
+    Generating Process (2021); Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural
+    Network Optimization Perspectives; Keller et al., Homomorphic Self-Supervised Learning; and Contrastive
+    Representation Learning with Trainable Augmentation Channel.
+
+    Rusak et al. draw M negatives independently; here they are the M = N-1 other samples of the anchor's view. Keller
+    et al.'s Eq. 3 prints z_k(g_k^-1 g_0) where the sum over l asks for g_l. Calder & Lee's Eq. 4 has
+    exp(-\|x-y\|^2 / 2 tau): `similarity="distance"` with temperature 2 tau, on the unit sphere the cosine with tau.
 
     The logits are computed in tiles, forward and again backward, so memory grows with N and not N^2; in float32
     (float64 for float64 input), whatever the autocast. There is no second derivative.
@@ -97,7 +105,7 @@ def info_nce(
         power: Whether the norm is raised to p, as above, or is -\|x-y\|_p.
         eps: A row no longer than this has no direction to normalise to: it counts as 0, with gradient 0, so that both
             stay finite.
-        block_size: Rows and columns of a tile; by default what fits a CPU's cache, or fills a GPU.
+        block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
 
     Returns:
         The loss, a scalar in float32 (float64 for float64 input).
@@ -136,7 +144,7 @@ def info_nce(
             other=negatives != "same",
             own=include_self,
             bounded=bounded,
-            block=block_size or (4096 if x1.is_cuda else 1024),
+            block=block_size or _block_size(x1),
         )
         ratio = negative_logsumexp(x1, x2, contrast) - logit.pairwise(x1, x2)  # (A, N)
         if denominator == "mean":
@@ -219,6 +227,12 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
     check_views(z1, z2, least=2)
     with torch.autocast(z1.device.type, enabled=False):
         return _hardest(*_unit_rows(*_in_full_precision(z1, z2), eps))
+
+
+def _block_size(x: Tensor) -> int:
+    # A CPU's cache would do with 512; but every operation on a tile ends where all threads meet, and on cores that are
+    # shared with other processes fewer of those are worth more. A GPU needs enough work to fill it.
+    return 4096 if x.is_cuda else 1024
 
 
 def _logit(

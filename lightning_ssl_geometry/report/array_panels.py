@@ -1,6 +1,8 @@
 """Figures of arrays over training: spectra, and arrays that the glossary does not know."""
 
-__all__ = ["array_width", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
+__all__ = ["known_arrays", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
+
+from itertools import cycle
 
 import numpy as np
 
@@ -8,23 +10,30 @@ from lightning_ssl_geometry.plots import Curve, Dash, curves
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import Panel, stage_order, time_name
+from lightning_ssl_geometry.report.panel import LAYER_COLORS, Panel, natural_order, stage_order, time_name
 from lightning_ssl_geometry.report.run import Run
 
+_COLORS = {"spectrum_h": ("blue",), "spectrum_z": ("orange",), "projector_spectrum": LAYER_COLORS}
 
-def spectrum_panels(run: Run, key: str, color: str) -> list[Panel | None]:
+
+def spectrum_panels(run: Run) -> list[Panel | None]:
     """Draw one panel per stage and layer; a projector's weight is the same on all data, so one stage is enough."""
+    found = [
+        (array, ENTRIES[key], color)
+        for key, colors in _COLORS.items()
+        for array, color in zip(known_arrays(run, key), cycle(colors), strict=False)
+    ]
+    found.sort(key=lambda each: stage_order(split(each[0].name)[0]))
+    return [_spectrum(run, *each) for each in found]
+
+
+def known_arrays(run: Run, key: str) -> list[Readouts]:
+    """Find the arrays that an entry is about, by stage and layer; a projector's once for all stages."""
     found = [array for name, array in run.arrays.items() if lookup(name) is ENTRIES[key]]
-    found.sort(key=lambda array: stage_order(split(array.name)[0]))
+    found.sort(key=lambda array: (stage_order(split(array.name)[0]), natural_order(array.name)))
     if key == "projector_spectrum":
-        found = [array for array in found if array is _first_stage(found, array)]
-    return [_spectrum(run, ENTRIES[key], array, color) for array in found]
-
-
-def array_width(run: Run, key: str) -> int | None:
-    """How many values an array of the glossary has, None where there is no such array or there are several widths."""
-    widths = {array.values.shape[1] for name, array in run.arrays.items() if lookup(name) is ENTRIES[key]}
-    return widths.pop() if len(widths) == 1 else None
+        found = list({split(array.name)[1]: array for array in reversed(found)}.values())[::-1]
+    return found
 
 
 def unknown_arrays(run: Run) -> list[Readouts]:
@@ -42,15 +51,11 @@ def unknown_array_panel(run: Run, array: Readouts) -> Panel | None:
     return Panel(f"array_{array.name}", split(array.name)[1], figure, label, stages=(split(array.name)[0],))
 
 
-def _first_stage(found: list[Readouts], array: Readouts) -> Readouts:
-    return next(other for other in found if split(other.name)[1] == split(array.name)[1])
-
-
 def _index_limits(array: Readouts) -> tuple[float, float]:
     return 1.0, max(2.0, array.values.shape[1])
 
 
-def _spectrum(run: Run, entry: Entry, array: Readouts, color: str) -> Panel | None:
+def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | None:
     stage, base = split(array.name)
     sigma = np.exp(array.values) if base.startswith("log_") else array.values
     sigma = np.where(np.isfinite(sigma), sigma, np.nan)

@@ -53,9 +53,9 @@ def evaluation_panel(run: Run) -> Panel | None:
         for heading, rows in groups.items()
     )
     entry = ENTRIES["linear_evaluation"]
-    return Panel(
-        "linear_evaluation", "The same linear classifier on each", figure, f"{entry.title}: {spoken}.", (entry,)
-    )
+    splits = tuple(dict.fromkeys(row.details.get("split", "") for row in run.evaluations))
+    title = "The same linear classifier on each"
+    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits)
 
 
 def _dot(row: Evaluation) -> Dot:

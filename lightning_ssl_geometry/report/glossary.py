@@ -85,9 +85,9 @@ ENTRIES = {
     "loss": Entry(
         "Loss",
         ("loss",),
-        "The objective that training descends. Low means that the views of a sample find each other among all others; "
-        "high, near the logarithm of the number of negatives, that they are not told apart. Values compare only at "
-        "one temperature and batch size.",
+        "The objective that training descends. Where it is contrastive, low means that the views of a sample find each "
+        "other among all others; high, near the logarithm of the number of negatives, that samples are not told apart. "
+        "Values compare only at one temperature and batch size.",
         "chen",
         best="low",
     ),
@@ -157,8 +157,8 @@ ENTRIES = {
     "effective_rank_z": Entry(
         "Effective rank of z",
         ("effective_rank_z",),
-        "The same for the embeddings z behind the projector, up to P. Usually lower than that of h: the projector "
-        "drops what the loss asks to ignore.",
+        "The effective rank of the embeddings z, behind the projector: low, near 1, is collapse, high is up to P. "
+        "Usually it is lower than that of h, as the projector drops what the loss asks to ignore.",
         "garrido",
         "RankMe",
         "high",
@@ -223,9 +223,8 @@ ENTRIES = {
     "trajectory": Entry(
         "Alignment against uniformity",
         (),
-        "Each point is a readout, from grey (early) to violet (late). Down is lower alignment, where two views "
-        "coincide; left is lower uniformity, where samples spread over the sphere. Good embeddings move to the "
-        "lower left; the lower right corner, where everything coincides, is collapse.",
+        "Each point is a readout, from grey (early) to violet (late). Good embeddings move to the lower left; the "
+        "lower right corner, where everything coincides, is collapse.",
         "wang",
     ),
     "linear_evaluation": Entry(

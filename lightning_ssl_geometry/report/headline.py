@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl_geometry.report.array_panels import array_width
+from lightning_ssl_geometry.report.array_panels import known_arrays
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, shown_accuracy
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent, points
+from lightning_ssl_geometry.report.panel import natural_order
 from lightning_ssl_geometry.report.run import Run, read_run
 from lightning_ssl_geometry.report.scalar_panels import matching
 
@@ -106,17 +107,25 @@ def _gains(run: Run) -> list[Tile]:
 
 
 def _tile(run: Run, key: str) -> Tile | None:
-    """The last value on validation data if there is one, else on the first data there is."""
+    """The last value on validation data if there is one, else on the first data there is; of layers, the last."""
     entry = ENTRIES[key]
     found = [series for series in matching(run, entry) if series.finite.any()]
     if not found:
         return None
-    series = next((series for series in found if split(series.name)[0] == "val"), found[0])
+    found = [series for series in found if split(series.name)[0] == "val"] or found
+    series = max(found, key=lambda each: natural_order(split(each.name)[1])) if key == "projector_rank" else found[0]
+    stage, base = split(series.name)
     show = percent if entry.percent else number
     value = series.value[series.finite]
-    size = array_width(run, _SPECTRA[key]) if key in _SPECTRA else None
-    remark = f"{split(series.name)[0]}, ".lstrip(", ") + f"from {show(float(value[0]))}"
-    if entry.best and entry.percent:
-        remark += f", best {show(float(value.max()))}"
-    last = float(series.value[-1])
-    return Tile(entry.title, show(last), f"of {size}" if size else "", remark)
+    remark = [stage, f"from {show(float(value[0]))}"]
+    remark += [f"best {show(float(value.max()))}"] if entry.percent else []
+    layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
+    title = f"{entry.title}, layer {layer}" if layer else entry.title
+    return Tile(title, show(float(series.value[-1])), _of(run, key, layer), ", ".join(filter(None, remark)))
+
+
+def _of(run: Run, key: str, layer: str) -> str:
+    """The most that a rank can be: how many singular values there are."""
+    arrays = known_arrays(run, _SPECTRA[key]) if key in _SPECTRA else []
+    sizes = [array.values.shape[1] for array in arrays if array.name.endswith(f"_{layer}" if layer else "")]
+    return f"of {sizes[0]}" if sizes else ""

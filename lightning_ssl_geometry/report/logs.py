@@ -155,7 +155,7 @@ def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
 
 def _numbers(cells: Sequence[str]) -> Floats:
     """Parse; NaN for what is not a number."""
-    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+    return np.array([_number(cell) if cell else np.nan for cell in cells], dtype=np.float64)
 
 
 def _number(cell: str) -> float:

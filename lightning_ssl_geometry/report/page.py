@@ -56,7 +56,8 @@ def _page(runs: Sequence[Run]) -> Html:
         element("title", title),
         element("style", Html(files("lightning_ssl_geometry.report").joinpath("page.css").read_text("utf-8"))),
     )
-    body = element("body", *(article(run, f"run{number}") for number, run in enumerate(runs)))
+    articles = [article(run, f"run{number}") for number, run in enumerate(runs)]
+    body = element("body", element("main", *articles))
     return Html("<!doctype html>\n" + element("html", head, body, lang="en") + "\n")
 
 

@@ -1,7 +1,8 @@
 """What a figure of the page is made of, and how its lines, moments and data are named."""
 
-__all__ = ["DASHES", "Panel", "printable", "stage_order", "time_axis", "time_name"]
+__all__ = ["DASHES", "LAYER_COLORS", "Panel", "natural_order", "printable", "stage_order", "time_axis", "time_name"]
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
+LAYER_COLORS = ("green", "blue", "orange", "violet")  # of a projector, over and over
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class Panel:
 def stage_order(stage: str) -> int:
     """Sort key: train, val, probe, test, then what has no stage."""
     return STAGES.index(stage) if stage in STAGES else len(STAGES)
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that counts numbers as numbers: layer 3 before layer 10.
+
+    >>> sorted(["layer_10", "layer_3"], key=natural_order)
+    ['layer_3', 'layer_10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def time_axis(run: Run) -> tuple[str, tuple[float, float]]:

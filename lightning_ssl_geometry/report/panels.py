@@ -4,13 +4,13 @@ __all__ = ["MOST_UNKNOWN", "figures", "panels"]
 
 import re
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lightning_ssl_geometry.report.array_panels import (
-    array_width,
+    known_arrays,
     spectrum_panels,
     unknown_array_panel,
     unknown_arrays,
@@ -48,8 +48,8 @@ def figures(run: Run) -> "dict[str, Figure]":
     named: dict[str, Figure] = {}
     for panel in chain.from_iterable(panels(run).values()):
         name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
-        taken = sum(other == name or re.fullmatch(re.escape(name) + r"_\d+", other) is not None for other in named)
-        named[f"{name}_{taken + 1}" if taken else name] = panel.figure
+        free = (each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in named)
+        named[next(free)] = panel.figure
     return named
 
 
@@ -60,11 +60,7 @@ def panels(run: Run) -> dict[str, list[Panel]]:
             "learning": _learning(run),
             "probes": [_probes(run), evaluation_panel(run)],
             "ranks": _ranks(run),
-            "spectra": [
-                *spectrum_panels(run, "spectrum_h", "blue"),
-                *spectrum_panels(run, "spectrum_z", "orange"),
-                *spectrum_panels(run, "projector_spectrum", "green"),
-            ],
+            "spectra": spectrum_panels(run),
             "hypersphere": [
                 *hypersphere_panels(run),
                 over_training(
@@ -94,8 +90,8 @@ def _probes(run: Run) -> Panel | None:
 def _ranks(run: Run) -> list[Panel | None]:
     wanted = [Wanted("effective_rank_h", "h", "blue"), Wanted("effective_rank_z", "z", "orange")]
     effective = over_training(run, "effective_rank", "Effective rank", "directions", wanted, floor=0.0)
-    sizes = {"D": array_width(run, "spectrum_h"), "P": array_width(run, "spectrum_z")}
-    known = [f"{letter} = {size}" for letter, size in sizes.items() if size]
+    arrays = {"D": known_arrays(run, "spectrum_h"), "P": known_arrays(run, "spectrum_z")}
+    known = [f"{letter} = {found[0].values.shape[1]}" for letter, found in arrays.items() if found]
     if effective and known:
         effective = replace(effective, remark=f"Here {' and '.join(known)}. {effective.remark}".strip())
     projector = [Wanted("projector_rank", color="green")]

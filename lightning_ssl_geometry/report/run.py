@@ -133,8 +133,8 @@ def _locate(folder: Path) -> tuple[Path, list[str]]:
         return folder, []
     versions = sorted((child for child in folder.glob("version_*") if _is_run(child)), key=_version)
     if versions:
-        others = f"the newest of {len(versions)} versions" if len(versions) > 1 else "the only version"
-        return versions[-1], [f"This is {versions[-1].name}, {others} in {folder.name}."]
+        others = [f"This is {versions[-1].name}, the newest of {len(versions)} versions in {folder.name}."]
+        return versions[-1], others if len(versions) > 1 else []
     found = sorted(child.name for child in folder.iterdir())
     holds = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "") if found else "nothing"
     deeper = sorted(path.parent for path in [*folder.glob("*/metrics.csv"), *folder.glob("*/*/metrics.csv")])

@@ -11,11 +11,19 @@ from lightning_ssl_geometry.plots import Curve, curves, trajectory
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
-from lightning_ssl_geometry.report.panel import DASHES, Panel, printable, stage_order, time_axis, time_name
+from lightning_ssl_geometry.report.panel import (
+    DASHES,
+    LAYER_COLORS,
+    Panel,
+    natural_order,
+    printable,
+    stage_order,
+    time_axis,
+    time_name,
+)
 from lightning_ssl_geometry.report.run import Run
 
 _MOST_POINTS = 150
-_LAYERS = ("green", "blue", "orange", "violet")
 
 
 @dataclass(frozen=True)
@@ -86,14 +94,16 @@ def unknown_panel(run: Run, base: str, members: Sequence[Series]) -> Panel | Non
 
 
 def hypersphere_panels(run: Run) -> list[Panel | None]:
-    """Draw a trajectory for each stage that has both; lines where never both were logged."""
-    low = {split(series.name)[0]: series for series in matching(run, ENTRIES["uniformity"])}
-    side = {split(series.name)[0]: series for series in matching(run, ENTRIES["alignment"])}
-    both = [stage for stage in side if stage in low]
-    drawn = [_trajectory(run, stage, side[stage], low[stage]) for stage in both]
-    if any(drawn):
-        return list(drawn)
-    return [over_training(run, key, ENTRIES[key].title, key, [Wanted(key)]) for key in ("alignment", "uniformity")]
+    """Draw a trajectory for each stage that has both at the same steps, and lines for what is left."""
+    found = {key: {split(s.name)[0]: s for s in matching(run, ENTRIES[key])} for key in ("alignment", "uniformity")}
+    both = [stage for stage in found["alignment"] if stage in found["uniformity"]]
+    drawn = {stage: _trajectory(run, stage, found["alignment"][stage], found["uniformity"][stage]) for stage in both}
+    lines = []
+    for key, members in found.items():
+        alone = [series for stage, series in members.items() if not drawn.get(stage) and series.finite.any()]
+        if alone:
+            lines.append(_panel(run, key, ENTRIES[key].title, key, _named(Wanted(key), alone), (ENTRIES[key],)))
+    return [*drawn.values(), *lines]
 
 
 def _is_step_twin(run: Run, name: str) -> bool:
@@ -116,8 +126,8 @@ def _layers(members: Sequence[Series]) -> list[_Line]:
     once = {split(series.name)[1]: series for series in reversed(members)}
     names = {base: f"layer {printable(rest, 6)}" if (rest := base[len("projector_rank_") :]) else "" for base in once}
     return [
-        _Line(once[base], names[base], _LAYERS[place % len(_LAYERS)], names[base] and f"{names[base]}:")
-        for place, base in enumerate(sorted(once))
+        _Line(once[base], names[base], LAYER_COLORS[place % len(LAYER_COLORS)], names[base] and f"{names[base]}:")
+        for place, base in enumerate(sorted(once, key=natural_order))
     ]
 
 
@@ -194,6 +204,5 @@ def _trajectory(run: Run, stage: str, alignment: Series, uniformity: Series) -> 
     x, y = x[kept], y[kept]
     ranges = f"alignment from {number(y[0])} to {number(y[-1])}, uniformity from {number(x[0])} to {number(x[-1])}."
     label = f"Alignment against uniformity{f' ({stage})' if stage else ''}: {ranges}"
-    return Panel(
-        f"trajectory_{stage}", "Alignment against uniformity", figure, label, (ENTRIES["trajectory"],), (stage,)
-    )
+    entries = tuple(ENTRIES[key] for key in ("trajectory", "alignment", "uniformity"))
+    return Panel(f"trajectory_{stage}", "Alignment against uniformity", figure, label, entries, (stage,))

@@ -121,12 +121,13 @@ def _recorded(run: Run, key: str) -> bool:
 
 
 def _panel(panel: Panel, key: str, entries: Sequence[Entry]) -> Html:
+    sentences = [_sentence(entry, len(panel.entries) > 1 and entry.title != panel.title) for entry in entries]
     return element(
         "figure",
         element("h3", panel.title),
         _key(panel),
         inline_svg(panel.figure, key=key, label=panel.label),
-        element("figcaption", *map(_sentence, entries), element("p", panel.remark) if panel.remark else None),
+        element("figcaption", *sentences, element("p", panel.remark) if panel.remark else None),
         class_="panel",
     )
 
@@ -143,10 +144,11 @@ def _swatch(stage: str) -> Html:
     return element("svg", line, viewBox="0 0 26 8", aria_hidden="true")
 
 
-def _sentence(entry: Entry) -> Html:
+def _sentence(entry: Entry, named: bool) -> Html:
     source = ", ".join(filter(None, [PAPERS[entry.paper].short, entry.place])) if entry.paper else ""
     source = re.sub(r"(Eq|Fig|Sec)\. ", "\\1.\N{NO-BREAK SPACE}", source)
-    return element("p", f"{entry.text} ", element("cite", f"({source})") if source else None)
+    name = element("b", f"{entry.title}. ") if named else None
+    return element("p", name, f"{entry.text} ", element("cite", f"({source})") if source else None)
 
 
 def _evaluation_table(run: Run) -> Html:
@@ -178,4 +180,6 @@ def _sizes(run: Run) -> str:
         if "feature_dim" in row.details
     )
     said += [f"dimensions: {', '.join(dims)}"] if dims else []
-    return f"Accuracy on held-out data; {'; '.join(said)}." if said else "Accuracy on held-out data."
+    splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
+    on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
+    return f"{'; '.join([on, *said])}."

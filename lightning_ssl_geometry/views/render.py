@@ -144,7 +144,7 @@ def _crop(
     if kernel_size is not None:
         rows = blur_matrix(p.sigma, kernel_size[0], size[0], blur=p.blur, dtype=dtype) @ rows
         columns = blur_matrix(p.sigma, kernel_size[1], size[1], blur=p.blur, dtype=dtype) @ columns
-    x = image.index_select(0, p.source).to(dtype)
+    x = image.index_select(0, p.source).to(dtype, memory_format=torch.contiguous_format)
     shape = (x.shape[1], len(x), *size)
     # the image is spent after the first product, and memory that is in the cache is worth to use again
     return separable(x, rows, columns, out=x.view(shape) if x.shape[2:] == size else x.new_empty(shape))

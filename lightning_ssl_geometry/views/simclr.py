@@ -10,7 +10,7 @@ Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Represen
 __all__ = ["SimCLRViews"]
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,9 @@ class SimCLRViews(nn.Module):
 
     A view is a function of (seed, epoch, sample index, view) and the image: whatever the batch, the rank, the
     order or the chunks, a sample's view is the same. The parameters are drawn on the CPU, so that they are the same
-    on every device; leave `index` on the CPU, and nothing waits for an accelerator.
+    on every device; leave `index` on the CPU, and nothing waits for an accelerator. Half-precision images are worked
+    on in float32. Matrix products follow `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products,
+    "medium" changes views by up to 4/255.
 
     Args:
         size: Of the views in pixels: their side, or (height, width). None: the size of the input.
@@ -60,7 +62,8 @@ class SimCLRViews(nn.Module):
         blur: Probability of a Gaussian blur.
         color: "exact" has the semantics of torchvision's operations. "fast" composes jitter and grayscale into one
             affine map per view, with a single clamp at the end and the hue turned by a rotation about the gray axis
-            (see :mod:`lightning_ssl_geometry.views.linear_color`); the parameters have the same distribution.
+            (see :mod:`lightning_ssl_geometry.views.linear_color`). With the same parameters its views of CIFAR-10
+            differ from the exact ones by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) in the mean.
         seed: Of the parameters.
         chunk_size: How many views are made at a time, at most. None: as many as stay in a cache on the CPU (112 of
             32 x 32 pixels), or 2^24 pixels on an accelerator.
@@ -72,7 +75,7 @@ class SimCLRViews(nn.Module):
             of 1 (and not negative), the shift of the hue within 0.2 s turns of 0; None: the preset's.
         grayscale: Probability of grayscale; None: the preset's.
         blur_sigma: Least and greatest standard deviation of the blur, in pixels.
-        blur_kernel: Side of the blur's kernel, odd; None: the odd number next above a tenth of the view's sides.
+        blur_kernel: Side of the blur's kernel, odd; None: SimCLR's, a tenth of the view's sides made odd, at least 3.
         channels_last: Whether the views are laid out channels last in memory.
 
     Raises:
@@ -108,8 +111,9 @@ class SimCLRViews(nn.Module):
         super().__init__()
         _check_choice("strength", strength, tuple(_PRESETS))
         _check_choice("color", color, ("exact", "fast"))
-        chosen = _Settings(crop_scale, flip, jitter_strength, jitter, grayscale)._asdict()  # type: ignore[arg-type]
-        settings = _PRESETS[strength]._replace(**{name: v for name, v in chosen.items() if v is not None})
+        given: dict[str, Any] = {"crop_scale": crop_scale, "flip": flip, "jitter": jitter, "grayscale": grayscale}
+        given["jitter_strength"] = jitter_strength
+        settings = _PRESETS[strength]._replace(**{name: value for name, value in given.items() if value is not None})
         self.crop_scale, self.flip, self.jitter_strength, self.jitter, self.grayscale = settings
         self.size = None if size is None else check_size("size", size)
         self.num_views, self.blur, self.color, self.seed, self.chunk_size = num_views, blur, color, seed, chunk_size
@@ -128,8 +132,8 @@ class SimCLRViews(nn.Module):
             raise ValueError(f"Expected `jitter_strength` in [0, {_MAX_JITTER}], but got {self.jitter_strength}.")
         for name in ("num_views", "chunk_size"):
             count = getattr(self, name)
-            if count is not None and count < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {count}.")
+            if count is not None and (not isinstance(count, int) or count < 1):
+                raise ValueError(f"Expected `{name}` to be an integer >= 1, but got {count!r}.")
         if self.blur_kernel is not None and (self.blur_kernel < 1 or self.blur_kernel % 2 == 0):
             raise ValueError(f"Expected `blur_kernel` odd and >= 1, but got {self.blur_kernel}.")
 
@@ -159,7 +163,8 @@ class SimCLRViews(nn.Module):
         out = self._empty(image, size)
         normalize = None
         if mean is not None or std is not None:
-            normalize = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
+            pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
+            normalize = pair[0].to(image.device, non_blocking=True), pair[1].to(image.device, non_blocking=True)
         render = render_fast if self.color == "fast" and self._colors else render_exact
         with torch.autocast(image.device.type, enabled=False):
             render(
@@ -230,7 +235,7 @@ class SimCLRViews(nn.Module):
     def _kernel_size(self, size: tuple[int, int]) -> tuple[int, int]:
         if self.blur_kernel is not None:
             return self.blur_kernel, self.blur_kernel
-        height, width = (side // 10 // 2 * 2 + 1 for side in size)
+        height, width = (max(3, side // 10 // 2 * 2 + 1) for side in size)
         return height, width
 
     def _chunk_size(self, device: torch.device, size: tuple[int, int]) -> int:

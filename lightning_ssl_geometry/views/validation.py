@@ -2,6 +2,8 @@
 
 __all__ = ["check_boxes", "check_image", "check_per_sample", "check_range", "check_size"]
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -76,7 +78,7 @@ def check_range(name: str, value: tuple[float, float], low: float, high: float, 
         name: The argument's name.
         value: Two numbers.
         low: The least admissible minimum.
-        high: The greatest admissible maximum.
+        high: The greatest admissible maximum; infinity itself never is.
         open_low: Whether `low` itself is excluded.
 
     Raises:
@@ -86,9 +88,9 @@ def check_range(name: str, value: tuple[float, float], low: float, high: float, 
     """
     if len(value) == 2:
         least, greatest = value
-        if (low < least if open_low else low <= least) and least <= greatest <= high:
+        if (low < least if open_low else low <= least) and least <= greatest <= high and greatest < math.inf:
             return
-    bound = f"{low} {'<' if open_low else '<='} minimum <= maximum <= {high}"
+    bound = f"{low} {'<' if open_low else '<='} minimum <= maximum {'<' if high == math.inf else '<='} {high}"
     raise ValueError(f"Expected `{name}` = (minimum, maximum) with {bound}, but got {value!r}.")
 
 

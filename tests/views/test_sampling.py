@@ -127,9 +127,10 @@ def test_errors_name_the_argument():
     for scale in ((0.0, 1.0), (0.5, 0.4), (0.5, 1.1), (0.5,)):
         with pytest.raises(ValueError, match=r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum <= 1.0"):
             sample_resized_crop(torch.rand(2, 22), 8, 8, scale)
-    with pytest.raises(ValueError, match=r"`ratio` = \(minimum, maximum\) with 0.0 < minimum <= maximum <= inf"):
-        sample_resized_crop(torch.rand(2, 22), 8, 8, ratio=(2.0, 1.0))
-    with pytest.raises(ValueError, match=r"`contrast` = .* 0.0 <= minimum <= maximum <= inf, but got \(-1, 1\)"):
+    for ratio in ((2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)):
+        with pytest.raises(ValueError, match=r"`ratio` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"):
+            sample_resized_crop(torch.rand(2, 22), 8, 8, ratio=ratio)
+    with pytest.raises(ValueError, match=r"`contrast` = .* 0.0 <= minimum <= maximum < inf, but got \(-1, 1\)"):
         sample_color_jitter(torch.rand(2, 5), (0, 1), (-1, 1), (0, 1), (0, 0.1))
     with pytest.raises(ValueError, match=r"`hue` = .* -0.5 <= minimum <= maximum <= 0.5, but got \(0, 1\)"):
         sample_color_jitter(torch.rand(2, 5), (0, 1), (0, 1), (0, 1), (0, 1))

@@ -1,0 +1,139 @@
+import json
+import math
+from importlib.metadata import version
+
+import lightning as L
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hosts import PlainHost, loader, quiet
+from lightning.pytorch.loggers import CSVLogger
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from lightning_ssl_geometry.callbacks import LinearEvaluation, RunReport
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.methods import SimCLRModule
+from lightning_ssl_geometry.nn import SmallCNN
+
+
+def data():
+    return DigitsDataModule(batch_size=100, subset=400)
+
+
+def simclr():
+    torch.manual_seed(0)
+    return SimCLRModule(SmallCNN(1, 8, "group"), nn.Linear(64, 8))
+
+
+def fit(folder, callback, **arguments):
+    trainer = quiet(folder, callbacks=[callback], **arguments)
+    trainer.fit(simclr(), datamodule=data())
+    return trainer
+
+
+def test_it_is_scikit_learns_accuracy_on_each_kind_of_features(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[None])
+    trainer = fit(tmp_path, callback, max_epochs=2)
+    images = {
+        split: list(
+            map(trainer.datamodule.on_after_batch_transfer, trainer.datamodule.clean_dataloader(split), [0] * 9)
+        )
+        for split in ("train", "test")
+    }
+
+    def accuracy(features):
+        with torch.no_grad():
+            x = {s: torch.cat([features(b["image"]) for b in batches]).numpy() for s, batches in images.items()}
+        y = {s: torch.cat([b["label"] for b in batches]).numpy() for s, batches in images.items()}
+        scaler = StandardScaler().fit(x["train"])
+        judge = LogisticRegression(max_iter=300, tol=1e-3).fit(scaler.transform(x["train"]), y["train"])
+        return judge.score(scaler.transform(x["test"]), y["test"])
+
+    found = {row["features"]: row["accuracy"] for row in callback.rows}
+    assert found["pixels"] == pytest.approx(accuracy(lambda image: image.flatten(1)))
+    assert found["frozen"] == pytest.approx(accuracy(simclr()))
+    assert found["trained"] == pytest.approx(accuracy(trainer.lightning_module))
+    frame = pd.read_csv(tmp_path / "linear_evaluation.csv")
+    assert frame["features"].tolist() == ["pixels", "frozen", "trained"]
+    assert frame["train_size"].tolist() == [360] * 3
+    assert frame["test_size"].tolist() == [359] * 3
+    assert frame["feature_dim"].tolist() == [64] * 3
+    assert frame["accuracy_std"].isna().all()
+    assert frame["iterations"].between(2, 300).all()
+
+
+def test_repeated_channels_are_one_pixel(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[None])
+    trainer = quiet(tmp_path, callbacks=[callback])
+    trainer.fit(SimCLRModule(SmallCNN(3, 8), nn.Linear(64, 8)), datamodule=DigitsDataModule(100, channels=3))
+    assert [row["feature_dim"] for row in callback.rows] == [64, 64, 64]
+
+
+def test_few_labels_per_class(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[5], repeats=3, split="val")
+    fit(tmp_path, callback)
+    for row in callback.rows:
+        assert row["train_size"] == 50
+        assert row["test_size"] == 40
+        assert row["repeats"] == 3
+        assert 0 < row["accuracy_std"] < 0.2
+        assert row["accuracy"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "train"}, "`split` to be one of 'val', 'test', but got 'train'"),
+        ({"labels_per_class": [0]}, r"`labels_per_class` of None or numbers >= 1, but got \[0\]"),
+        ({"repeats": 0}, "`repeats` >= 1, but got 0"),
+        ({"max_iter": 0}, "`max_iter` >= 1, but got 0"),
+        ({"regularization": 0.0}, r"`regularization` > 0, but got 0\.0"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LinearEvaluation(**arguments)
+
+
+def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"`labels_per_class` of at most \d+ \(class \d has no more\), but got 100"):
+        fit(tmp_path, LinearEvaluation(labels_per_class=[100]))
+    with pytest.raises(
+        ValueError, match=r"DataModule with `clean_dataloader\(split\)` for LinearEvaluation, but got none"
+    ):
+        quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(PlainHost(), loader(), loader())
+
+
+def test_the_record_of_a_run(tmp_path, capsys):
+    L.seed_everything(7, verbose=False)
+    fit(tmp_path, RunReport(), logger=CSVLogger(tmp_path, "run"))
+    run = tmp_path / "run" / "version_0"
+    record = json.loads((run / "run.json").read_text())
+    assert (record["model"], record["data"], record["seed"]) == ("SimCLRModule", "DigitsDataModule", 7)
+    assert (record["status"], record["epochs"], record["steps"]) == ("finished", 1, 3)
+    assert record["parameters"] == sum(p.numel() for p in simclr().parameters())
+    assert record["versions"]["torch"] == version("torch")
+    assert record["started"] <= record["ended"]
+    assert (run / "report.html").exists()
+    printed = capsys.readouterr().out
+    assert "train/loss" in printed
+    assert "report.html" in printed
+
+
+def test_a_failed_run_is_recorded(tmp_path):
+    class Fails(SimCLRModule):
+        def on_train_epoch_end(self):
+            if self.current_epoch == 1:
+                raise RuntimeError("out of luck")
+
+    trainer = quiet(tmp_path, callbacks=[RunReport(table=False)], logger=CSVLogger(tmp_path, "run"), max_epochs=3)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer.fit(Fails(SmallCNN(1, 8), nn.Linear(64, 8)), datamodule=data())
+    run = tmp_path / "run" / "version_0"
+    assert json.loads((run / "run.json").read_text())["status"] == "failed"
+    assert pd.read_csv(run / "metrics.csv")["train/loss"].notna().sum() >= 1
+    assert (run / "report.html").exists()
+    assert not math.isnan(np.nanmin(pd.read_csv(run / "metrics.csv")["train/loss"]))

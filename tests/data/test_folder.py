@@ -1,0 +1,163 @@
+import os
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lightning_ssl_geometry.data import ImageFolderDataModule
+from lightning_ssl_geometry.data import folder as module
+
+
+def write(path, size=(8, 8), value=None, mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(abs(hash(path.name)) % 1000).integers(
+        256, size=(size[1], size[0], 3), dtype=np.uint8
+    )
+    if value is not None:
+        pixels[:] = value
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+def tree(root, parts=("train", "test"), n=6):
+    for part in parts:
+        for c, name in enumerate(("cat", "dog")):
+            for i in range(n):
+                write(root / part / name / f"{i}.png", value=100 * c + i)
+    return root
+
+
+def folder(root, **arguments):
+    return ImageFolderDataModule(str(root), **({"image_size": 8, "batch_size": 4} | arguments))
+
+
+def test_two_parts(tmp_path):
+    data = folder(tree(tmp_path))
+    data.prepare_data()
+    data.setup()
+    assert data.class_names == ["cat", "dog"]
+    train, test = data._images["train"], data._images["test"]
+    assert train.image.shape == test.image.shape == (12, 3, 8, 8)
+    assert train.image[:, 0, 0, 0].tolist() == [*range(6), *range(100, 106)]
+    assert train.label.tolist() == [0] * 6 + [1] * 6
+    batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
+    assert batch["views"][0].shape == (4, 3, 8, 8)
+
+
+def test_val_stands_for_test_and_a_bare_tree_is_split_by_seed(tmp_path):
+    data = folder(tree(tmp_path / "a", ("train", "val")))
+    data.setup()
+    assert len(data._images["test"].label) == 12
+    for c, name in enumerate(("cat", "dog")):
+        for i in range(10):
+            write(tmp_path / "b" / name / f"{i}.png", value=100 * c + i)
+    splits = []
+    for seed in (0, 0, 1):
+        data = folder(tmp_path / "b", seed=seed)
+        data.setup()
+        splits.append(data._images["test"].image[:, 0, 0, 0].tolist())
+        assert len(splits[-1]) == 4
+        assert not set(splits[-1]) & set(data._images["train"].image[:, 0, 0, 0].tolist())
+    assert splits[0] == splits[1] != splits[2]
+
+
+def test_it_is_decoded_once_and_again_when_the_folder_changed(tmp_path, monkeypatch):
+    decoded, decode = [], module._decode
+    monkeypatch.setattr(module, "_decode", lambda files, size: decoded.append(len(files)) or decode(files, size))
+    tree(tmp_path)
+    for _ in range(3):
+        folder(tmp_path).setup()
+    assert decoded == [24]
+    write(tmp_path / "train" / "cat" / "new.png", value=200)
+    data = folder(tmp_path)
+    data.setup()
+    assert decoded == [24, 25]
+    assert len(data._images["train"].label) == 13
+    folder(tmp_path, image_size=4).setup()
+    assert decoded == [24, 25, 25]
+    folder(tmp_path, cache=str(tmp_path / "elsewhere")).setup()
+    assert (tmp_path / "elsewhere" / ".ssl_geometry-8.pt").exists()
+    assert not list(tmp_path.rglob("*.pt.*"))
+
+
+def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path):
+    tree(tmp_path)
+    write(tmp_path / "train" / "cat" / "wide.jpg", size=(40, 16), value=50)
+    write(tmp_path / "train" / "cat" / "grey.png", size=(8, 20), value=60, mode="L")
+    data = folder(tmp_path)
+    data.setup()
+    images = data._images["train"].image
+    assert images.shape == (14, 3, 8, 8)
+    assert {50, 60} <= set(images[:, 1, 4, 4].tolist())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: None, "`root` to have a folder for each of 2 classes or more, but .* has \\[\\]"),
+        (
+            lambda root: tree(root).joinpath("train/cat/5.png").write_bytes(b"no image"),
+            r"train/cat/5.png \(cannot identify",
+        ),
+        (lambda root: tree(root).joinpath("train/dog/x.txt").write_text("hello"), r"dog/x.txt \(its ending is none of"),
+        (lambda root: truncate(tree(root) / "test/cat/0.png"), r"whole images only, but got .*test/cat/0.png"),
+        (lambda root: write(root / "train/cat/0.png"), r"2 classes or more, but .*train has \['cat'\]"),
+        (
+            lambda root: tree(root).joinpath("train/emu").mkdir(),
+            r"to have the same classes, but they differ in \['emu'\]",
+        ),
+        (
+            lambda root: (tree(root, ("train",)) / "train/emu").mkdir(),
+            "images in every class, but .*train/emu is empty",
+        ),
+    ],
+)
+def test_bad_folders_are_named(tmp_path, spoil, message):
+    spoil(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        folder(tmp_path).setup()
+    assert not list(tmp_path.rglob("*.pt*"))
+
+
+def truncate(path):
+    write(path, size=(64, 64))
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"`root` to be a folder of images, but there is none at .*nowhere"):
+        folder(tmp_path / "nowhere").setup()
+    with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
+        folder(tmp_path, image_size=0)
+    with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 0"):
+        folder(tmp_path, test_fraction=0)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("read-only file system")
+
+    tree(tmp_path)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(
+        PermissionError, match=r"Expected to write the decoded images to .*Name another folder as `cache`"
+    ):
+        folder(tmp_path).setup()
+
+
+def test_some_of_the_real_cifar_10(real_data, tmp_path):
+    seen = {}
+    with tarfile.open(real_data / "cifar10-jpeg.tar.xz") as archive:
+        for member in archive:
+            if member.isfile():
+                *_, part, name, _ = member.name.split("/")
+                seen[name] = seen.get(name, 0) + 1
+                if seen[name] <= 20:
+                    archive.extract(member, tmp_path, filter="data")
+                if len(seen) == 2 and min(seen.values()) >= 20:
+                    break
+    data = folder(tmp_path / part, image_size=32)
+    data.setup()
+    assert data.class_names == ["airplane", "automobile"]
+    assert data._images["train"].image.shape == (32, 3, 32, 32)
+    assert data._images["train"].image.unique().numel() > 200

@@ -1,0 +1,287 @@
+import pickle
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from hosts import quiet
+from torch import nn
+
+from lightning_ssl_geometry.data import (
+    CIFAR10DataModule,
+    CIFAR100DataModule,
+    DigitsDataModule,
+    ImageDataModule,
+    Images,
+    MNISTDataModule,
+    Source,
+)
+
+
+class Made(ImageDataModule):
+    """Twenty colour images whose first pixel is their position."""
+
+    def __init__(self, batch_size=4, views=None, val_fraction=0.2, subset=None, channels=None, seed=0, drop_last=True):
+        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+
+    def load(self):
+        image = torch.randint(256, (30, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        image[:, :, 0, 0] = torch.arange(30, dtype=torch.uint8)[:, None]
+        label = torch.arange(30) % 2
+        return Source(Images(image[:20], label[:20]), Images(image[20:], label[20:]), ["a", "b"])
+
+
+class Echo(nn.Module):
+    """Views that say what they were called with."""
+
+    def forward(self, image, index, epoch, mean, std):
+        return image.float() + 1000 * epoch, image.float() + 1000 * epoch
+
+
+def batches(data, loader):
+    return [data.on_after_batch_transfer(batch, 0) for batch in loader]
+
+
+def test_splits_are_disjoint_and_index_says_which_sample_it_is():
+    data = Made(views=Echo())
+    seen = {}
+    for split in ("train", "val", "test"):
+        made = batches(data, data.clean_dataloader(split))
+        seen[split] = torch.cat([batch["index"] for batch in made])
+        image = torch.cat([batch["image"] for batch in made]) * data.std[:, None, None] + data.mean[:, None, None]
+        pixel = (255 * image[:, 0, 0, 0]).round().long()
+        assert torch.equal(pixel, seen[split] + (20 if split == "test" else 0))
+        assert torch.equal(torch.cat([batch["label"] for batch in made]), seen[split] % 2)
+    assert sorted(torch.cat([seen["train"], seen["val"]]).tolist()) == list(range(20))
+    assert len(seen["val"]) == 4
+    assert seen["test"].tolist() == list(range(10))
+
+
+def test_what_each_batch_has():
+    data = Made(views=Echo())
+    (train, *_), (val, *_), (test, *_) = (
+        batches(data, loader) for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader())
+    )
+    clean = batches(data, data.clean_dataloader("train"))[0]
+    assert set(train) == {"views", "label", "index"}
+    assert set(val) == set(test) == {"views", "image", "label", "index"}
+    assert set(clean) == {"image", "label", "index"}
+    assert set(batches(data, data.predict_dataloader())[0]) == {"image", "label", "index"}
+    assert [len(b["label"]) for b in batches(data, data.train_dataloader())] == [4, 4, 4, 4]
+
+
+def test_normalisation_uses_the_training_images():
+    data = Made()
+    image = torch.cat([batch["image"] for batch in batches(data, data.clean_dataloader("train"))])
+    torch.testing.assert_close(image.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(image.std((0, 2, 3), correction=0), torch.ones(3))
+
+
+def test_views_are_new_in_every_epoch_of_training_and_the_same_in_validation(tmp_path):
+    class Look(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+            self.seen = {"train": [], "val": []}
+
+        def training_step(self, batch, batch_idx):
+            self.seen["train"].append(batch["views"][0].amax().item() // 1000)
+            return self.weight * 1.0
+
+        def validation_step(self, batch, batch_idx):
+            self.seen["val"].append(batch["views"][0].amax().item() // 1000)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    model = Look()
+    quiet(tmp_path, max_epochs=3).fit(model, datamodule=Made(batch_size=8, views=Echo()))
+    assert model.seen == {"train": [0, 0, 1, 1, 2, 2], "val": [0, 0, 0]}
+
+
+def test_a_run_stopped_within_an_epoch_goes_on_with_the_batches_that_were_left(tmp_path):
+    class Look(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+            self.seen = []
+
+        def training_step(self, batch, batch_idx):
+            self.seen.append((self.current_epoch, batch_idx, batch["index"].tolist()))
+            return self.weight * 1.0
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    class Interrupt(L.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            if trainer.global_step == 7:  # two of the five batches of the second epoch
+                trainer.save_checkpoint(tmp_path / "x.ckpt")
+                raise KeyError("interrupted")
+
+    def fit(model, *callbacks, ckpt_path=None):
+        trainer = quiet(tmp_path, max_epochs=3, callbacks=list(callbacks))
+        trainer.fit(model, Made(val_fraction=0.0).train_dataloader(), ckpt_path=ckpt_path)
+
+    whole, first, second = Look(), Look(), Look()
+    fit(whole)
+    with pytest.raises(KeyError, match="interrupted"):
+        fit(first, Interrupt())
+    fit(second, ckpt_path=tmp_path / "x.ckpt")
+    assert len(whole.seen) == 15
+    assert first.seen + second.seen == whole.seen
+
+
+def test_the_split_is_fixed_by_the_seed():
+    def train(**arguments):
+        data = Made(**arguments)
+        data.setup()
+        return data._positions["train"].tolist()
+
+    assert train() == train()
+    assert train() != train(seed=1)
+    assert len(train(subset=10)) == 8
+    assert set(train(subset=10)) <= set(range(20))
+
+
+def test_channels():
+    data = Made(channels=1)
+    image = batches(data, data.clean_dataloader("train"))[0]["image"]
+    assert image.shape[1] == 1
+    assert data.mean.shape == (1,)
+    data = DigitsDataModule(channels=3, batch_size=50)
+    batch = batches(data, data.train_dataloader())[0]
+    assert batch["views"][0].shape == (50, 3, 8, 8)
+    assert data.mean.shape == (3,)
+
+
+def test_digits():
+    data = DigitsDataModule(batch_size=64)
+    data.setup()
+    assert data.num_classes == 10
+    assert [len(data._positions[split]) for split in ("train", "val", "test")] == [1294, 144, 359]
+    assert data._images["train"].image.amax() == 255
+    batch = batches(data, data.train_dataloader())[0]
+    assert len(batch["views"]) == 2
+    assert batch["views"][0].shape == (64, 1, 8, 8)
+    assert batch["label"].unique().numel() == 10
+
+
+def write_idx(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+    path.write_bytes(header + array.astype(np.uint8).tobytes())
+
+
+def write_mnist(root, n=20):
+    generator = np.random.default_rng(0)
+    for part in ("train", "t10k"):
+        raw = root / "MNIST" / "raw"
+        write_idx(raw / f"{part}-images-idx3-ubyte", generator.integers(256, size=(n, 28, 28)))
+        write_idx(raw / f"{part}-labels-idx1-ubyte", np.arange(n) % 10)
+
+
+def test_mnist_in_its_published_layout(tmp_path):
+    write_mnist(tmp_path)
+    data = MNISTDataModule(str(tmp_path), batch_size=6)
+    batch = batches(data, data.train_dataloader())[0]
+    assert batch["views"][0].shape == (6, 1, 28, 28)
+    raw = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    raw.write_bytes(raw.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte to be a whole IDX file of bytes with 3 axes"):
+        MNISTDataModule(str(tmp_path)).setup()
+    raw.unlink()
+    with pytest.raises(FileNotFoundError, match=r"`root` to have .*train-images-idx3-ubyte or .*gz. Set `download`"):
+        MNISTDataModule(str(tmp_path)).setup()
+
+
+def test_the_real_mnist(real_data):
+    data = MNISTDataModule(str(real_data))
+    data.setup()
+    assert len(data._images["train"].label) == 60_000
+    assert len(data._images["test"].label) == 10_000
+    assert data._images["train"].label[:5].tolist() == [5, 0, 4, 1, 9]
+    assert data.mean.item() == pytest.approx(0.1307, abs=2e-3)  # 0.1307 over all of the training images
+    assert data.std.item() == pytest.approx(0.3081, abs=2e-3)
+
+
+def write_cifar(folder, files, keys, n=12):
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for name in files:
+        content = {"data": generator.integers(256, size=(n, 3072), dtype=np.uint8)}
+        content |= {key: [i % classes for i in range(n)] for key, classes in keys.items()}
+        (folder / name).write_bytes(pickle.dumps(content))
+
+
+def test_cifar_10_in_its_published_layout(tmp_path, monkeypatch):
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar(folder, [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], {"labels": 10})
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {i}" for i in range(10)]}))
+    with pytest.raises(FileNotFoundError, match=r"files of CIFAR10 as published, but some are missing or differ"):
+        CIFAR10DataModule(str(tmp_path)).setup()
+    monkeypatch.setattr("torchvision.datasets.CIFAR10._check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5: True)
+    data = CIFAR10DataModule(str(tmp_path), batch_size=8)
+    batch = batches(data, data.train_dataloader())[0]
+    assert batch["views"][0].shape == (8, 3, 32, 32)
+    assert data.class_names[3] == "class 3"
+    assert len(data._images["train"].label) == 60
+
+
+def test_cifar_100_has_coarse_labels(tmp_path, monkeypatch):
+    folder = tmp_path / "cifar-100-python"
+    write_cifar(folder, ["train", "test"], {"fine_labels": 100, "coarse_labels": 5})
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"fine {i}" for i in range(100)]}))
+    monkeypatch.setattr("torchvision.datasets.CIFAR100._check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5: True)
+    data = CIFAR100DataModule(str(tmp_path), batch_size=4)
+    batch = batches(data, data.train_dataloader())[0]
+    assert torch.equal(batch["coarse_label"], batch["index"] % 5)
+    assert torch.equal(batch["label"], batch["index"])
+    assert data.num_classes == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "`batch_size` >= 1, but got 0"),
+        ({"val_fraction": 1.0}, r"`val_fraction` in \[0, 1\), but got 1.0"),
+        ({"subset": 1}, "`subset` >= 2, but got 1"),
+        ({"channels": 2}, "`channels` to be one of None, 1, 3, but got 2"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Made(**arguments)
+
+
+def test_bad_data():
+    with pytest.raises(ValueError, match="`subset` of at most 20, the size of the training set, but got 21"):
+        Made(subset=21).setup()
+    with pytest.raises(ValueError, match=r"`val_fraction` to hold out a sample of 20, got 0\.01"):
+        Made(val_fraction=0.01).setup()
+    with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):
+        Made().clean_dataloader("x")
+    with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 1"):
+        DigitsDataModule(test_fraction=1)
+    with pytest.raises(ValueError, match=r"`batch_size` x processes of at most 16, the number of samples, but got 17"):
+        Made(batch_size=17).train_dataloader()
+
+    class OneClass(Made):
+        def load(self):
+            return super().load()._replace(class_names=["a"])
+
+    class Black(Made):
+        def load(self):
+            source = super().load()
+            return source._replace(train=source.train._replace(image=source.train.image * 0))
+
+    with pytest.raises(ValueError, match=r"at least 2 classes, but got only \['a'\]"):
+        OneClass().setup()
+    with pytest.raises(ValueError, match="images that differ, but every pixel of a channel has one value"):
+        Black().setup()
+
+
+def test_no_validation_set():
+    assert Made(val_fraction=0.0).val_dataloader() == []
