@@ -1,48 +1,174 @@
-"""SimCLR under the Trainer against its ceiling: the same network, forward and backward, on ready-made views.
+"""SimCLR under the Trainer against its ceiling, and the cost of GeometryMonitor.
 
-    python benchmarks/end_to_end.py [--channels-last] [--peer]
+    python benchmarks/end_to_end.py [--rounds 5] [--peer]
 
-Made-up 32 x 32 images, batch 256, SmallCNN of width 32, linear projector to 128, NT-Xent, SGD; 2 threads. The ceiling
-has neither views, nor Trainer, nor optimizer. Rounds alternate between the contestants, so that a noisy machine
-disturbs all alike; each ratio is the median over rounds. `--peer` adds lightly's usual recipe: its SimCLRTransform in a
-DataLoader with 2 workers, and its NTXentLoss, on the same network under the same Trainer.
+Made-up 32 x 32 colour images, batch 256, SmallCNN of width 32, linear projector to 128, NT-Xent, SGD;
+float32, 2 threads.
+The ceiling is the same network, forward and backward, on ready-made views: no views, Trainer, optimizer or loader.
+Contestants take turns, so that a busy machine disturbs all alike; a ratio is the median over the rounds of the ratios
+within a round. `--peer` adds lightly's recipe on the same network under the same Trainer: its SimCLRTransform in a
+DataLoader with 2 workers, and its NTXentLoss (it needs lightly in the environment, and the plain memory layout).
+
+The monitor's row: the standard diagnostics every 50 steps, an epoch of 200 steps with and without.
 """
 
 import argparse
 import logging
 import statistics
+import tempfile
 import time
 import warnings
 
 import lightning as L
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
-from lightning_ssl_geometry.data.base import ImageDataModule
-from lightning_ssl_geometry.functional import info_nce
+from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.data import ImageDataModule, Images, Source
+from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
 from lightning_ssl_geometry.views import SimCLRViews
 
-BATCH, STEPS = 256, 20
+BATCH = 256
 
 
-class MadeUpImages(ImageDataModule):
-    """As many random images as one round takes."""
+class MadeUpDataModule(ImageDataModule):
+    """Random images, as many as `steps` batches take."""
 
-    def __init__(self, color, channels_last):
-        views = SimCLRViews(strength="large", color=color, channels_last=channels_last)
-        super().__init__(batch_size=BATCH, views=views, val_fraction=0.0)
+    def __init__(self, steps, views):
+        super().__init__(BATCH, views, 0.0, None, None, 0, True)
+        self.steps = steps
 
     def load(self):
-        """Make images."""
-        raise RuntimeError
+        """Make them."""
+        n = self.steps * BATCH
+        made = Images(torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8), torch.arange(n) % 10)
+        return Source(made, made, [*map(str, range(10))])
 
 
-def network(channels_last):
+class Clock(L.Callback):
+    """Seconds from the first training batch's start to the end of the epoch's last hook."""
+
+    def on_train_epoch_start(self, *_):
+        self.began = time.perf_counter()
+
+    def on_train_epoch_end(self, *_):
+        self.seconds = time.perf_counter() - self.began
+
+
+def network():
     torch.manual_seed(0)
-    backbone = SmallCNN(3, 32)
-    if channels_last:
-        backbone = backbone.to(memory_format=torch.channels_last)
-    return backbone, nn.Linear(256, 128, bias=False)
+    return SmallCNN(3, 32), nn.Linear(256, 128, bias=False)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+
+
+def fit(model, callbacks=(), **data):
+    """Seconds of one epoch under the Trainer."""
+    clock = Clock()
+    trainer = L.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[*callbacks, clock],
+        default_root_dir=tempfile.mkdtemp(),
+    )
+    trainer.fit(model, **data)
+    return clock.seconds
+
+
+def ours(steps, color, channels_last, *callbacks):
+    views = SimCLRViews(color=color, channels_last=channels_last)
+    return fit(SimCLRModule(*network(), optimizer=sgd), callbacks, datamodule=MadeUpDataModule(steps, views)) / steps
+
+
+def ceiling(steps, channels_last):
+    backbone, projector = network()
+    loss = InfoNCELoss()
+    views = torch.randn(2 * BATCH, 3, 32, 32)
+    views = views.to(memory_format=torch.channels_last) if channels_last else views
+    began = time.perf_counter()
+    for _ in range(steps):
+        z1, z2 = projector(backbone(views)).chunk(2)
+        loss(z1, z2).backward()
+    return (time.perf_counter() - began) / steps
+
+
+def lightly(steps):
+    from lightly.loss import NTXentLoss
+    from lightly.transforms import SimCLRTransform
+    from torch.utils.data import DataLoader, Dataset
+    from torchvision.transforms.functional import to_pil_image
+
+    class Folder(Dataset):
+        transform = SimCLRTransform(input_size=32, gaussian_blur=0.0)
+
+        def __len__(self):
+            return steps * BATCH
+
+        def __getitem__(self, index):
+            return self.transform(to_pil_image(torch.randint(256, (3, 32, 32), dtype=torch.uint8)))
+
+    class Host(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.backbone, self.projector = network()
+            self.loss = NTXentLoss()
+
+        def training_step(self, batch, batch_idx):
+            z1, z2 = (self.projector(self.backbone(view)) for view in batch)
+            return self.loss(z1, z2)
+
+        def configure_optimizers(self):
+            return sgd(self.parameters())
+
+    loader = DataLoader(Folder(), batch_size=BATCH, num_workers=2, drop_last=True)
+    return fit(Host(), train_dataloaders=loader) / steps
+
+
+def rows(steps, peer):
+    """Milliseconds per step of every contestant, in turns."""
+    found = {}
+    for layout, last in (("plain", False), ("channels_last", True)):
+        found[layout, "ceiling"] = ceiling(steps, last)
+        for color in ("exact", "fast"):
+            found[layout, f"ours, {color} colour"] = ours(steps, color, last)
+    if peer:
+        found["plain", "lightly"] = lightly(steps)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--monitor-rounds", type=int, default=3)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    torch.set_num_threads(2)
+    rows(2, options.peer)
+    rounds = [rows(options.steps, options.peer) for _ in range(options.rounds)]
+    print("| layout | contestant | ms a step | of the ceiling |\n| --- | --- | --- | --- |")
+    for layout, name in rounds[0]:
+        ratio = statistics.median(r[layout, "ceiling"] / r[layout, name] for r in rounds)
+        seconds = statistics.median(r[layout, name] for r in rounds)
+        print(f"| {layout} | {name} | {1e3 * seconds:.0f} | {ratio:.2f} |")
+    shares = []
+    for _ in range(options.monitor_rounds):
+        bare = ours(200, "fast", True)
+        shares.append(ours(200, "fast", True, GeometryMonitor(stages=["train"])) / bare - 1)
+    if shares:
+        print(f"\nGeometryMonitor, every 50 steps: {100 * statistics.median(shares):+.1f}% of an epoch of 200 steps")
+        print(f"(rounds: {', '.join(f'{100 * s:+.1f}%' for s in shares)})")
+
+
+if __name__ == "__main__":
+    main()

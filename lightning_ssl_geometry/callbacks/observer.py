@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
@@ -97,8 +98,12 @@ class Observer:
 
 
 def run_folder(trainer: L.Trainer) -> Path:
-    """Folder of the run's files: that of the first logger, or the Trainer's `default_root_dir`; on every rank."""
-    return Path(trainer.log_dir or trainer.default_root_dir)
+    """Folder of the run's files: that of the first CSVLogger, of the first logger, or the `default_root_dir`.
+
+    All ranks must call, and get rank 0's.
+    """
+    logs = [logger.log_dir for logger in trainer.loggers if isinstance(logger, CSVLogger)]
+    return Path(trainer.strategy.broadcast(logs[0] if logs else trainer.log_dir or trainer.default_root_dir))
 
 
 @contextmanager

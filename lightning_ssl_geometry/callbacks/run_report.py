@@ -12,6 +12,8 @@ from importlib.metadata import version
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.observer import run_folder
 
@@ -21,11 +23,14 @@ class RunReport(L.Callback):
 
     The record is written when the fit starts and again when it ends, fails or is interrupted. The report is
     `report.html` in the run's folder, one page without outside resources; the same as `ssl-geometry report RUN`
-    writes. It reads Lightning's CSVLogger files, so have a CSVLogger among the loggers. Rank 0 only.
+    writes. It reads what Lightning's CSVLogger writes. Rank 0 only.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
+
+    Raises:
+        ValueError: When a fit starts, if there is no CSVLogger among the Trainer's loggers.
     """
 
     def __init__(self, page: bool = True, table: bool = True) -> None:
@@ -36,6 +41,8 @@ class RunReport(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record."""
+        if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
+            raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
         seed = os.environ.get("PL_GLOBAL_SEED")
         datamodule = getattr(trainer, "datamodule", None)
         self._record = {
@@ -62,9 +69,13 @@ class RunReport(L.Callback):
         self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Do the same for what there is, when the fit was interrupted or failed."""
-        if self._record:
+        """Do the same for what there is, when the fit was interrupted or failed; that error is the one to be seen."""
+        if not self._record:
+            return
+        try:
             self._end(trainer, "interrupted" if isinstance(exception, KeyboardInterrupt) else "failed")
+        except (OSError, ValueError) as error:
+            rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
     def _end(self, trainer: L.Trainer, status: str) -> None:
         for logger in trainer.loggers:

@@ -1,19 +1,12 @@
-import json
-import math
-from importlib.metadata import version
-
-import lightning as L
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from hosts import PlainHost, loader, quiet
-from lightning.pytorch.loggers import CSVLogger
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from lightning_ssl_geometry.callbacks import LinearEvaluation, RunReport
+from lightning_ssl_geometry.callbacks import LinearEvaluation
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
@@ -105,35 +98,3 @@ def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
         ValueError, match=r"DataModule with `clean_dataloader\(split\)` for LinearEvaluation, but got none"
     ):
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(PlainHost(), loader(), loader())
-
-
-def test_the_record_of_a_run(tmp_path, capsys):
-    L.seed_everything(7, verbose=False)
-    fit(tmp_path, RunReport(), logger=CSVLogger(tmp_path, "run"))
-    run = tmp_path / "run" / "version_0"
-    record = json.loads((run / "run.json").read_text())
-    assert (record["model"], record["data"], record["seed"]) == ("SimCLRModule", "DigitsDataModule", 7)
-    assert (record["status"], record["epochs"], record["steps"]) == ("finished", 1, 3)
-    assert record["parameters"] == sum(p.numel() for p in simclr().parameters())
-    assert record["versions"]["torch"] == version("torch")
-    assert record["started"] <= record["ended"]
-    assert (run / "report.html").exists()
-    printed = capsys.readouterr().out
-    assert "train/loss" in printed
-    assert "report.html" in printed
-
-
-def test_a_failed_run_is_recorded(tmp_path):
-    class Fails(SimCLRModule):
-        def on_train_epoch_end(self):
-            if self.current_epoch == 1:
-                raise RuntimeError("out of luck")
-
-    trainer = quiet(tmp_path, callbacks=[RunReport(table=False)], logger=CSVLogger(tmp_path, "run"), max_epochs=3)
-    with pytest.raises(RuntimeError, match="out of luck"):
-        trainer.fit(Fails(SmallCNN(1, 8), nn.Linear(64, 8)), datamodule=data())
-    run = tmp_path / "run" / "version_0"
-    assert json.loads((run / "run.json").read_text())["status"] == "failed"
-    assert pd.read_csv(run / "metrics.csv")["train/loss"].notna().sum() >= 1
-    assert (run / "report.html").exists()
-    assert not math.isnan(np.nanmin(pd.read_csv(run / "metrics.csv")["train/loss"]))
