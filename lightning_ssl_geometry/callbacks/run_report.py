@@ -48,7 +48,7 @@ class RunReport(L.Callback):
         self._record = {
             "model": type(pl_module).__name__,
             "data": type(datamodule).__name__ if datamodule else None,
-            "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+            "command": _command(),
             "seed": int(seed) if seed else None,
             "started": _now(),
             "ended": None,
@@ -113,6 +113,13 @@ class RunReport(L.Callback):
 
 
 _PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "numpy")
+
+
+def _command() -> str:
+    program = os.path.basename(sys.argv[0])
+    return shlex.join(
+        [*(["python", "-m", "lightning_ssl_geometry"] if program == "__main__.py" else [program]), *sys.argv[1:]]
+    )
 
 
 def _now() -> str:
