@@ -135,7 +135,7 @@ class LinearProbe(_Probe):
 
     Its weights and its optimizer's live here, not in the module: the host's training and checkpoint keys are the
     same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample.
-    Gradients are averaged over ranks. The training loss is logged as `train/linear_probe_loss`.
+    The mean over the global batch is descended. Its loss is logged as `train/linear_probe_loss`.
 
     Args:
         num_classes: None: the DataModule's `num_classes`.
@@ -182,22 +182,18 @@ class LinearProbe(_Probe):
             self._build(h.shape[-1], h.device)
         assert self._head is not None
         assert self._descent is not None
+        total = distributed.all_reduce_sum(torch.tensor(len(label), device=h.device))
         with torch.enable_grad(), torch.autocast(h.device.type, enabled=False):
-            loss = cross_entropy(self._head(h.flatten(0, 1).float()), label.repeat(len(h)))
+            logits = self._head(h.flatten(0, 1).float())
+            loss = cross_entropy(logits, label.repeat(len(h)), reduction="sum") / (total * len(h))
             self._descent.zero_grad()
             loss.backward()
         for parameter in self._head.parameters():
             assert parameter.grad is not None
-            parameter.grad = distributed.all_reduce_mean(parameter.grad)
+            parameter.grad = distributed.all_reduce_sum(parameter.grad)  # ranks may have batches of different sizes
         self._descent.step()
-        pl_module.log(
-            "train/linear_probe_loss",
-            loss.detach(),
-            on_step=False,
-            on_epoch=True,
-            batch_size=len(label),
-            sync_dist=True,
-        )
+        loss = distributed.all_reduce_sum(loss.detach())
+        pl_module.log("train/linear_probe_loss", loss, on_step=False, on_epoch=True, batch_size=len(label))
 
     def _predict(self, h: Tensor) -> Tensor:
         assert self._head is not None

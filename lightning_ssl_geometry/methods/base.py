@@ -11,6 +11,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -133,8 +134,9 @@ class SSLModule(L.LightningModule):
         observation = self.observe(batch)
         if "image" in batch:
             observation["h_image"] = self(batch["image"])
-        n = len(batch["views"][0])
-        self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n, sync_dist=True)
+        # The loss is that of the global batch already, so it is weighted by that batch's size and not synchronised.
+        n = int(distributed.all_reduce_sum(torch.tensor(len(batch["views"][0]), device=self.device)))
+        self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n)
         return observation
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
