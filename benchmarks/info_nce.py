@@ -1,17 +1,18 @@
 """NT-Xent, forward and backward: this package beside lightly, stable-pretraining and the bare matrix products.
 
-    python benchmarks/info_nce.py
+    OMP_WAIT_POLICY=passive python benchmarks/info_nce.py
 
 Peers that are not installed are left out. The contenders take turns, so that a machine that slows down slows all of
 them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
 one 2N x 2N product and the two of its backward, with the 2N x 2N matrix in memory and nothing else. Memory is the
 peak of a fresh process beyond what it held with torch warmed up and the inputs made.
 
-Threads that share their cores with other processes wait for each other, which hurts many short operations more than
-a few long ones: measure on a quiet machine, where the ranges are narrow.
+On cores that other processes share, OpenMP's threads spin while they wait for each other, and many short operations
+then lose ten times as much as a few long ones; OMP_WAIT_POLICY=passive lets them sleep instead, for all contenders.
 """
 
 import argparse
+import os
 import platform
 import statistics
 import subprocess
@@ -68,6 +69,7 @@ def _options() -> argparse.Namespace:
 
 def _print_machine(options: argparse.Namespace) -> None:
     print(f"{date.today()}, {_processor()}, {options.threads} threads, float32, P = {options.dimension}", end="")
+    print(f", OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'unset')}", end="")
     for package in ("torch", "lightly", "stable-pretraining"):
         try:
             print(f", {package} {version(package)}", end="")

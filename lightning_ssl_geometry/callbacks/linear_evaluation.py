@@ -45,7 +45,7 @@ class LinearEvaluation(L.Callback):
         split: Literal["val", "test"] = "test",
         repeats: int = 5,
         regularization: float = 1.0,
-        max_iter: int = 300,
+        max_iter: int = 100,
         seed: int = 0,
     ) -> None:
         super().__init__()
