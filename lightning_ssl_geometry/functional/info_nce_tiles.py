@@ -120,7 +120,7 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
-        terms = _exponentials(x, tile, contrast, buffer)
+        terms = _logits(x, tile, contrast, buffer).exp_()
         total[tile.row] += terms.sum(dim=1)
         if tile.mirrored:
             total[tile.col] += terms.sum(dim=0)
@@ -176,7 +176,7 @@ def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Weigh by exp(logit_ab) (scale_a + scale_b), where scale_a = grad_a exp(-total_a)."""
-    terms = _exponentials(x, tile, contrast, buffers[0])
+    terms = _logits(x, tile, contrast, buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
     return terms.mul_(torch.add(scale[tile.row][:, None], scale[tile.col], out=_shaped(buffers[1], tile)))
@@ -191,10 +191,6 @@ def _weights(
     if tile.mirrored or tile.symmetric:
         weight.addcmul_(_exp_(logits.sub_(total[tile.col])), grad[tile.col])
     return weight
-
-
-def _exponentials(x: _Views, tile: _Tile, contrast: Contrast, buffer: Tensor) -> Tensor:
-    return _logits(x, tile, contrast, buffer).exp_()
 
 
 def _logits(x: _Views, tile: _Tile, contrast: Contrast, buffer: Tensor) -> Tensor:
