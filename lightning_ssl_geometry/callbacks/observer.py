@@ -22,6 +22,7 @@ class Observer:
         taps: None for a module whose steps return a mapping with these names; else as in :class:`Taps`.
         views: As in :class:`Taps`.
         batch_keys: Name of the observation -> its place in the batch (a key, or a position), such as {"label": 1}.
+        finite: Refuse values of h and z that are not finite; an accelerator is waited for.
     """
 
     def __init__(
@@ -29,7 +30,9 @@ class Observer:
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
         batch_keys: dict[str, str | int] | None = None,
+        finite: bool = True,
     ) -> None:
+        self.finite = finite
         self.taps = Taps(taps, views) if taps else None
         self.batch_keys = batch_keys or {}
         self._rows: dict[str, int] = {}
@@ -74,7 +77,7 @@ class Observer:
 
     def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
         for name, value in spaces.items():
-            if not torch.isfinite(value).all():
+            if self.finite and not torch.isfinite(value).all():
                 bad = int((~torch.isfinite(value)).sum())
                 raise ValueError(
                     f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "

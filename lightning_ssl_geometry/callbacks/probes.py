@@ -40,7 +40,7 @@ class _Probe(L.Callback, ABC):
             raise ValueError(f"Expected `num_classes` >= 2, but got {num_classes}.")
         self.name = name
         self.num_classes = num_classes
-        self.observer = Observer(taps, views, batch_keys)
+        self.observer = Observer(taps, views, batch_keys, finite=False)
         self._accuracy: MulticlassAccuracy | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -68,7 +68,7 @@ class _Probe(L.Callback, ABC):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Learn from the step's representations and labels."""
-        h, label = self._labelled(self.observer.close(outputs, batch, trainer, "train"))
+        h, label = self._labelled(self.observer.close(outputs, batch, trainer, "train"), check=batch_idx == 0)
         self._learn(h, label, pl_module)
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -93,7 +93,7 @@ class _Probe(L.Callback, ABC):
         observation = self.observer.close(outputs, batch, trainer, "val")
         if trainer.sanity_checking or not self._ready():
             return
-        h, label = self._labelled(observation)
+        h, label = self._labelled(observation, check=True)
         assert self._accuracy is not None
         with torch.inference_mode():
             self._accuracy.update(self._predict(observation.get("h_image", h[0]).float()), label)
@@ -105,7 +105,8 @@ class _Probe(L.Callback, ABC):
             pl_module.log(f"val/{self.name}_accuracy", self._accuracy.compute(), prog_bar=True)
             self._accuracy.reset()
 
-    def _labelled(self, observation: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
+        """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -113,7 +114,7 @@ class _Probe(L.Callback, ABC):
                 f"{', '.join(sorted(observation)) or 'nothing'}. Return it, or name it in `taps` or `batch_keys`."
             )
         label = observation["label"]
-        if int(label.max()) >= (self.num_classes or 0) or int(label.min()) < 0:
+        if check and (int(label.max()) >= (self.num_classes or 0) or int(label.min()) < 0):
             raise ValueError(f"Expected labels from 0 to {(self.num_classes or 0) - 1}, but got {int(label.max())}.")
         return observation["h"], label
 

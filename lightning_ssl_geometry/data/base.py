@@ -154,6 +154,10 @@ class ImageDataModule(L.LightningDataModule):
             raise ValueError(f"Expected `split` to be one of {get_args(Split)}, but got {split!r}.")
         return self._loader(split, augmented=False)
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move the batch, and leave a copy of the index behind: views draw from it without waiting for the device."""
+        return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
+
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Make views and normalise, on the device of the batch."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
@@ -163,7 +167,7 @@ class ImageDataModule(L.LightningDataModule):
         made: Batch = {name: batch[name] for name in ("label", "coarse_label", "index") if name in batch}  # type: ignore[assignment]
         if augmented:
             epoch = self.trainer.current_epoch if split == "train" and self.trainer is not None else 0
-            made["views"] = self.views(image, batch["index"], epoch, mean, std)
+            made["views"] = self.views(image, batch.get("host_index", batch["index"]), epoch, mean, std)
         if not augmented or split != "train":
             made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
         return made
