@@ -8,6 +8,7 @@ __all__ = [
     "ImageFolderDataModule",
     "Images",
     "MNISTDataModule",
+    "PublishedDataModule",
     "Source",
 ]
 
@@ -16,3 +17,4 @@ from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataMod
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
+from lightning_ssl_geometry.data.published import PublishedDataModule

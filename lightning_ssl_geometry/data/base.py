@@ -1,14 +1,13 @@
 """ImageDataModule: images as one uint8 tensor, batches as slices of it, views made on the training device."""
 
-__all__ = ["ImageDataModule", "Images", "Source", "Split"]
+__all__ = ["ImageDataModule", "Images", "Source", "Split", "random_split"]
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, Literal, NamedTuple, get_args
 
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl_geometry.data.loader import BatchLoader, GlobalBatchSampler
 from lightning_ssl_geometry.types import Batch
@@ -19,28 +18,36 @@ _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
 
 
 class Images(NamedTuple):
-    """Images uint8 (N, C, H, W) with their labels int64 (N,), and superclasses where there are some."""
+    """The images of a part of a data set.
+
+    Attributes:
+        image: uint8 (M, C, H, W).
+        label: int64 (M,).
+        coarse_label: int64 (M,), superclasses, where there are some.
+        rows: int64 (N,), which rows of the above are of this part: two parts then share one tensor; None: all.
+    """
 
     image: Tensor
     label: Tensor
     coarse_label: Tensor | None = None
+    rows: Tensor | None = None
 
 
 class Source(NamedTuple):
-    """What a data set holds."""
+    """What a data set holds; `class_names` by label."""
 
     train: Images
     test: Images
     class_names: list[str]
 
 
-class ImageDataModule(L.LightningDataModule):
+class ImageDataModule(L.LightningDataModule, ABC):
     """Base of the image data sets: a subclass says in :meth:`load` where the images come from.
 
     Training batches have `views`, validation and test batches `views` (the same in every epoch) and `image`
-    (without augmentation); all have `label` and `index`, the position in the training or the test set as published.
-    Views are made in `on_after_batch_transfer`, so on the training device, and are functions of (views' seed, epoch,
-    index, view). Nothing is left to worker processes.
+    (without augmentation); all have `label` and `index`, the position in the training or the test set as published,
+    or in the whole set where nobody published a split. Views are made in `on_after_batch_transfer`, so on the
+    training device, and are functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
 
     Args:
         batch_size: Samples per process.
@@ -54,28 +61,30 @@ class ImageDataModule(L.LightningDataModule):
     Attributes:
         num_classes: Number of classes, after `setup`.
         class_names: Their names, after `setup`.
+        image_shape: (C, H, W) of an image in a batch, after `setup`.
         mean: (C,), of the training images in [0, 1], after `setup`.
         std: (C,), likewise.
 
     Raises:
-        ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, or has
-            only one class.
+        ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, has only
+            one class, or leaves nothing for training or validation.
     """
 
     num_classes: int
     class_names: list[str]
+    image_shape: tuple[int, int, int]
     mean: Tensor
     std: Tensor
 
     def __init__(
         self,
-        batch_size: int,
-        views: nn.Module | None,
-        val_fraction: float,
-        subset: int | None,
-        channels: int | None,
-        seed: int,
-        drop_last: bool,
+        batch_size: int = 256,
+        views: nn.Module | None = None,
+        val_fraction: float = 0.1,
+        subset: int | None = None,
+        channels: int | None = None,
+        seed: int = 0,
+        drop_last: bool = True,
     ) -> None:
         super().__init__()
         if batch_size < 1:
@@ -107,29 +116,17 @@ class ImageDataModule(L.LightningDataModule):
         source = self.load()
         if len(source.class_names) < 2:
             raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
-        if self.channels == 1:
-            source = Source(_grey(source.train), _grey(source.test), source.class_names)
-        n = len(source.train.label)
-        if self.subset is not None and self.subset > n:
-            raise ValueError(f"Expected `subset` of at most {n}, the size of the training set, but got {self.subset}.")
-        chosen = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[: self.subset]
-        held_out = round(self.val_fraction * len(chosen))
-        if self.val_fraction and not held_out:
-            raise ValueError(f"Expected `val_fraction` to hold out a sample of {len(chosen)}, got {self.val_fraction}.")
+        train, val = self._split(_all_rows(source.train))
+        self.mean, self.std = _moments(source.train.image, train, self.channels)
+        self.image_shape = (len(self.mean), *source.train.image.shape[2:])
         self.num_classes, self.class_names = len(source.class_names), source.class_names
+        self._positions = {"train": train, "val": val, "test": _all_rows(source.test)}
         self._images = {"train": source.train, "val": source.train, "test": source.test}
-        self._positions = {
-            "train": chosen[held_out:].sort().values,
-            "val": chosen[:held_out].sort().values,
-            "test": torch.arange(len(source.test.label)),
-        }
-        self.mean, self.std = _moments(source.train.image, self._positions["train"])
-        if self.channels == 3:
-            self.mean, self.std = self.mean.expand(3), self.std.expand(3)
 
     def train_dataloader(self) -> BatchLoader:
-        """Batches in an order of their own for each epoch."""
-        return self._loader("train", augmented=True, shuffle=True, drop_last=self.drop_last)
+        """Batches in an order of their own for each epoch; the same in every epoch under `overfit_batches`."""
+        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        return self._loader("train", augmented=True, shuffle=not overfit, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         """Batches of the validation set, in order, each sample once; nothing with `val_fraction=0`."""
@@ -139,10 +136,9 @@ class ImageDataModule(L.LightningDataModule):
         """Batches of the test set, in order, each sample once."""
         return self._loader("test", augmented=True)
 
-    def predict_dataloader(self) -> DataLoader:
+    def predict_dataloader(self) -> BatchLoader:
         """Batches of the test set without views."""
-        clean = self.clean_dataloader("test")
-        return DataLoader(clean.dataset, batch_size=None, sampler=clean.sampler)  # Lightning builds this one anew
+        return self.clean_dataloader("test")
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
         """Batches of a split without views, in order, each sample once: `image`, `label` and `index`.
@@ -159,62 +155,113 @@ class ImageDataModule(L.LightningDataModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Make views and normalise, on the device of the batch."""
+        """Make views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
-        if self.channels == 3:
-            image = image.expand(-1, 3, -1, -1)
-        mean, std = self.mean.to(image.device), self.std.to(image.device)
-        made: Batch = {name: batch[name] for name in ("label", "coarse_label", "index") if name in batch}  # type: ignore[assignment]
+        image = image.expand(-1, self.image_shape[0], -1, -1)
+        mean, std = (moment.to(image.device, non_blocking=True) for moment in (self.mean, self.std))
+        made: Batch = {"label": batch["label"], "index": batch["index"]}
+        if "coarse_label" in batch:
+            made["coarse_label"] = batch["coarse_label"]
         if augmented:
-            epoch = self.trainer.current_epoch if split == "train" and self.trainer is not None else 0
+            epoch = batch["epoch"] if split == "train" else 0
             made["views"] = self.views(image, batch.get("host_index", batch["index"]), epoch, mean, std)
         if not augmented or split != "train":
             made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
-        return made
+        # Lightning has converted the uint8 images to the precision of the run already, to no effect.
+        return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        n = len(rows)
+        if self.subset is not None and self.subset > n:
+            raise ValueError(f"Expected `subset` of at most {n}, the size of the training set, but got {self.subset}.")
+        chosen = rows[torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[: self.subset]]
+        held_out = round(self.val_fraction * len(chosen))
+        if held_out == len(chosen) or (self.val_fraction and not held_out):
+            raise ValueError(
+                f"Expected `val_fraction` to leave some of {len(chosen)} samples for training and some for "
+                f"validation, but got {self.val_fraction}."
+            )
+        return chosen[held_out:].sort().values, chosen[:held_out].sort().values
 
     def _loader(self, split: Split, augmented: bool, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
         self.setup()
-        dataset = _Slices(self._images[split], self._positions[split], split, augmented)
-        world_size, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
-        sampler = GlobalBatchSampler(len(dataset), self.batch_size, shuffle, drop_last, self.seed, world_size, rank)
-        return BatchLoader(dataset, sampler)
+        slices = _Slices(self._images[split], self._positions[split], self.channels, split, augmented)
+        size = len(self._positions[split])
+        if (trainer := self.trainer) is None:
+            return BatchLoader(slices, GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed))
+        world_size, rank = trainer.world_size, trainer.global_rank
+        sampler = GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed, world_size, rank)
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        return BatchLoader(slices, sampler, lambda: progress.current.processed)  # type: ignore[attr-defined]
 
 
-class _Slices(Dataset):
+class _Slices:
     """Whole batches by a tensor of positions."""
 
-    def __init__(self, images: Images, positions: Tensor, split: Split, augmented: bool) -> None:
+    def __init__(self, images: Images, rows: Tensor, channels: int | None, split: Split, augmented: bool) -> None:
         self.images = images
-        self.positions = positions
-        self.split = split
-        self.augmented = augmented
+        self.rows = rows
+        self.channels = channels
+        self.kind = {"split": split, "augmented": augmented}
 
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getitem__(self, place: Tensor) -> dict[str, Any]:
-        index = self.positions[place]
-        columns = {name: column[index] for name, column in self.images._asdict().items() if column is not None}
-        return columns | {"index": index, "split": self.split, "augmented": self.augmented}
-
-
-def _grey(images: Images) -> Images:
-    if images.image.shape[1] == 1:
-        return images
-    weight = torch.tensor(_GREY)[:, None, None]
-    grey = [(chunk * weight).sum(1, keepdim=True).round().byte() for chunk in images.image.split(4096)]
-    return images._replace(image=torch.cat(grey))
+    def __getitem__(self, positions: Tensor) -> dict[str, Any]:
+        index = self.rows[positions]
+        columns = {name: column for name, column in self.images._asdict().items() if column is not None}
+        columns.pop("rows", None)
+        # index_select copies whole images, where image[index] would go byte by byte
+        batch = {name: column.index_select(0, index) for name, column in columns.items()}
+        return batch | {"image": _recolour(batch["image"], self.channels), "index": index} | self.kind
 
 
-def _moments(image: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+def random_split(label: Tensor, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Choose a test set where nobody published one.
+
+    Args:
+        label: (N,) of all samples.
+        test_fraction: Fraction of them, in (0, 1).
+        seed: Of the choice.
+
+    Returns:
+        The rows for training and those for testing, each in order.
+
+    Raises:
+        ValueError: If `test_fraction` is out of range, or leaves nothing for one of both.
+
+    >>> [len(rows) for rows in random_split(torch.zeros(10), 0.2, seed=0)]
+    [8, 2]
+    """
+    held_out = round(test_fraction * len(label))
+    if not 0 < held_out < len(label):
+        raise ValueError(
+            f"Expected `test_fraction` to leave some of {len(label)} samples for training and some for testing, "
+            f"but got {test_fraction}."
+        )
+    order = torch.randperm(len(label), generator=torch.Generator().manual_seed(seed))
+    return order[held_out:].sort().values, order[:held_out].sort().values
+
+
+def _all_rows(images: Images) -> Tensor:
+    return torch.arange(len(images.label)) if images.rows is None else images.rows
+
+
+def _recolour(image: Tensor, channels: int | None) -> Tensor:
+    """Turn colour into grey for one channel; the reverse is a mere expand, left to the device."""
+    if channels != 1 or image.shape[1] == 1:
+        return image
+    return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
+
+
+def _moments(image: Tensor, rows: Tensor, channels: int | None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation per channel of chosen images, in [0, 1], exact from the counts of the 256 values."""
     value = torch.arange(256, dtype=torch.float64) / 255
-    counts = torch.zeros(image.shape[1], 256, dtype=torch.float64)
-    for chunk in positions.split(8192):
-        counts += torch.stack([channel.flatten().bincount(minlength=256) for channel in image[chunk].unbind(1)])
+    counts: Tensor = torch.zeros((), dtype=torch.float64)
+    for chunk in rows.split(4096):
+        planes = _recolour(image.index_select(0, chunk), channels).unbind(1)
+        counts = counts + torch.stack([plane.flatten().bincount(minlength=256) for plane in planes])
     share = counts / counts.sum(1, keepdim=True)
     mean = share @ value
     variance = (share * (value - mean[:, None]).square()).sum(1)
     if not variance.all():
         raise ValueError("Expected training images that differ, but every pixel of a channel has one value.")
-    return mean.float(), variance.sqrt().float()
+    repeats = 3 if channels == 3 and len(mean) == 1 else 1
+    return mean.float().repeat(repeats), variance.sqrt().float().repeat(repeats)

@@ -12,13 +12,13 @@ class DigitsDataModule(ImageDataModule):
     """1,797 grey images of 8 x 8 pixels, 10 classes (UCI's optical recognition of handwritten digits, test part).
 
     Args:
-        batch_size: As in :class:`ImageDataModule`.
-        views: As in :class:`ImageDataModule`.
-        val_fraction: As in :class:`ImageDataModule`.
-        subset: As in :class:`ImageDataModule`.
-        channels: As in :class:`ImageDataModule`.
-        seed: As in :class:`ImageDataModule`; the test set is chosen by it too.
-        drop_last: As in :class:`ImageDataModule`.
+        batch_size: Samples per process.
+        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
+        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
+        subset: Number of training samples to use, chosen by seed before the split; None: all.
+        channels: 3 repeats the grey images; None or 1 leaves them as they are.
+        seed: Of test set, subset, split and order.
+        drop_last: Leave out the training samples that do not fill a batch.
         test_fraction: Fraction held out as the test set, in (0, 1).
 
     Raises:

@@ -3,81 +3,67 @@
 __all__ = ["MNISTDataModule"]
 
 import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
+from lightning_ssl_geometry.data.base import Images, Source
+from lightning_ssl_geometry.data.published import PublishedDataModule
+
+_IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 
 
-class MNISTDataModule(ImageDataModule):
+class MNISTDataModule(PublishedDataModule):
     """60,000 + 10,000 grey images of 28 x 28 pixels, 10 classes.
 
-    Args:
-        root: The folder that has `MNIST/raw/train-images-idx3-ubyte` and its three companions, each as it is or as
-            `.gz` (torchvision's layout).
-        batch_size: As in :class:`ImageDataModule`.
-        views: As in :class:`ImageDataModule`.
-        val_fraction: As in :class:`ImageDataModule`.
-        subset: As in :class:`ImageDataModule`.
-        channels: As in :class:`ImageDataModule`.
-        seed: As in :class:`ImageDataModule`.
-        drop_last: As in :class:`ImageDataModule`.
-        download: Fetch the files with torchvision where they are missing.
-
-    Raises:
-        ValueError: As :class:`ImageDataModule`, or if a file is no IDX file.
-        FileNotFoundError: If a file is missing.
+    `root` has `MNIST/raw/train-images-idx3-ubyte` and its three companions, each as it is or as `.gz`; it may be
+    read-only. The arguments are those of :class:`PublishedDataModule`.
     """
 
-    def __init__(
-        self,
-        root: str = "data",
-        batch_size: int = 256,
-        views: nn.Module | None = None,
-        val_fraction: float = 0.1,
-        subset: int | None = None,
-        channels: int | None = None,
-        seed: int = 0,
-        drop_last: bool = True,
-        download: bool = False,
-    ) -> None:
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
-        self.root = root
-        self.download = download
-
-    def prepare_data(self) -> None:
-        """Download, if asked to."""
-        if self.download:
+    def fetch(self) -> None:
+        """Download the files, unless all are there."""
+        if not all(_found(self._raw / name.format(part)) for part in ("train", "t10k") for name in (_IMAGES, _LABELS)):
             from torchvision.datasets import MNIST
 
             MNIST(self.root, download=True)
 
     def load(self) -> Source:
         """Read the four files."""
-        raw = Path(self.root) / "MNIST" / "raw"
-        train, test = (
-            Images(
-                _idx(raw / f"{part}-images-idx3-ubyte", 3)[:, None], _idx(raw / f"{part}-labels-idx1-ubyte", 1).long()
+        return Source(self._part("train"), self._part("t10k"), [*map(str, range(10))])
+
+    @property
+    def _raw(self) -> Path:
+        return Path(self.root) / "MNIST" / "raw"
+
+    def _part(self, part: str) -> Images:
+        image = _read_idx(self._raw / _IMAGES.format(part), 3)[:, None]
+        label = _read_idx(self._raw / _LABELS.format(part), 1).long()
+        if len(image) != len(label):
+            raise ValueError(
+                f"Expected as many images as labels for {part!r} in {self._raw}, got {len(image)} and {len(label)}."
             )
-            for part in ("train", "t10k")
-        )
-        return Source(train, test, [*map(str, range(10))])
+        return Images(image, label)
 
 
-def _idx(path: Path, axes: int) -> Tensor:
-    """Read an IDX file of bytes: 0, 0, 8, the number of axes, their lengths as big-endian int32, and the values."""
+def _found(path: Path) -> Path | None:
     packed = path.with_name(path.name + ".gz")
-    if path.is_file():
-        content = path.read_bytes()
-    elif packed.is_file():
-        content = gzip.decompress(packed.read_bytes())
-    else:
-        raise FileNotFoundError(f"Expected `root` to have {path} or {packed}. Set `download` to True to fetch them.")
-    shape = np.frombuffer(content[4 : 4 + 4 * axes], ">i4")
-    if content[:4] != bytes([0, 0, 8, axes]) or len(content) != 4 + 4 * axes + int(np.prod(shape)):
-        raise ValueError(f"Expected {path} to be a whole IDX file of bytes with {axes} axes, but it is not.")
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
-    return torch.from_numpy(values.copy())
+    return next((file for file in (path, packed) if file.is_file()), None)
+
+
+def _read_idx(path: Path, axes: int) -> Tensor:
+    """Read an IDX file of bytes: 0, 0, 8, the number of axes, their lengths as big-endian int32, and the values."""
+    found = _found(path)
+    if found is None:
+        raise FileNotFoundError(f"Expected `root` to have {path} or {path}.gz. Set `download` to True to fetch them.")
+    try:
+        content = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"Expected {found} to be a whole gzip file, but reading it failed: {error}.") from error
+    start = 4 + 4 * axes
+    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
+    if content[:4] != bytes([0, 0, 8, axes]) or len(content) != start + int(np.prod(shape)):
+        raise ValueError(f"Expected {found} to be a whole IDX file of bytes with {axes} axes, but it is not.")
+    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy())

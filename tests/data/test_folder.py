@@ -1,8 +1,10 @@
-import os
 import tarfile
+from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from lightning_ssl_geometry.data import ImageFolderDataModule
@@ -55,9 +57,11 @@ def test_val_stands_for_test_and_a_bare_tree_is_split_by_seed(tmp_path):
     for seed in (0, 0, 1):
         data = folder(tmp_path / "b", seed=seed)
         data.setup()
-        splits.append(data._images["test"].image[:, 0, 0, 0].tolist())
+        assert data._images["train"].image is data._images["test"].image
+        splits.append(data._positions["test"].tolist())
         assert len(splits[-1]) == 4
-        assert not set(splits[-1]) & set(data._images["train"].image[:, 0, 0, 0].tolist())
+        others = torch.cat([data._positions[split] for split in ("train", "val", "test")])
+        assert sorted(others.tolist()) == list(range(20))
     assert splits[0] == splits[1] != splits[2]
 
 
@@ -101,6 +105,10 @@ def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path
         ),
         (lambda root: tree(root).joinpath("train/dog/x.txt").write_text("hello"), r"dog/x.txt \(its ending is none of"),
         (lambda root: truncate(tree(root) / "test/cat/0.png"), r"whole images only, but got .*test/cat/0.png"),
+        (
+            lambda root: Image.new("I;16", (8, 8), 1000).save(tree(root) / "test/dog/0.png"),
+            r"dog/0.png \(its mode is 'I;16', not 8 bits",
+        ),
         (lambda root: write(root / "train/cat/0.png"), r"2 classes or more, but .*train has \['cat'\]"),
         (
             lambda root: tree(root).joinpath("train/emu").mkdir(),
@@ -133,16 +141,53 @@ def test_bad_arguments(tmp_path):
         folder(tmp_path, test_fraction=0)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError("read-only file system")
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_decoded(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError("read-only file system")
 
     tree(tmp_path)
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(
-        PermissionError, match=r"Expected to write the decoded images to .*Name another folder as `cache`"
-    ):
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(module, "_decode", lambda files, size: pytest.fail("decoded"))
+    with pytest.raises(OSError, match=r"Expected to write the decoded images to .*Name another folder as `cache`"):
         folder(tmp_path).setup()
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(decoded, path):
+        path.write_bytes(b"half of it")
+        raise RuntimeError("no space left")
+
+    tree(tmp_path)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="but got: no space left"):
+        folder(tmp_path).setup()
+    assert not list(tmp_path.rglob("*.pt*"))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a file of torch", None])
+def test_a_broken_cache_is_made_anew(content, tmp_path):
+    folder(tree(tmp_path)).setup()
+    path = tmp_path / ".ssl_geometry-8.pt"
+    path.write_bytes(path.read_bytes()[:-300] if content is None else content)
+    data = folder(tmp_path)
+    data.setup()
+    assert data._images["train"].image[:, 0, 0, 0].tolist() == [*range(6), *range(100, 106)]
+
+
+def test_an_interruption_does_not_wait_for_the_other_files(tmp_path, monkeypatch):
+    decoded = []
+
+    def decode_one(file, size):
+        decoded.append(file)
+        if len(decoded) == 1:
+            raise KeyboardInterrupt
+        sleep(0.01)
+
+    monkeypatch.setattr(module, "_decode_one", decode_one)
+    with pytest.raises(KeyboardInterrupt):
+        folder(tree(tmp_path, n=50)).setup()
+    assert len(decoded) < 200
+    assert not list(tmp_path.rglob("*.pt*"))
 
 
 def test_some_of_the_real_cifar_10(real_data, tmp_path):
@@ -159,5 +204,6 @@ def test_some_of_the_real_cifar_10(real_data, tmp_path):
     data = folder(tmp_path / part, image_size=32)
     data.setup()
     assert data.class_names == ["airplane", "automobile"]
-    assert data._images["train"].image.shape == (32, 3, 32, 32)
+    assert data._images["train"].image.shape == (40, 3, 32, 32)
+    assert [len(data._positions[split]) for split in ("train", "val", "test")] == [29, 3, 8]
     assert data._images["train"].image.unique().numel() > 200

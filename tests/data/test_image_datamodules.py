@@ -1,19 +1,13 @@
-import pickle
-
 import lightning as L
-import numpy as np
 import pytest
 import torch
 from hosts import quiet
 from torch import nn
 
 from lightning_ssl_geometry.data import (
-    CIFAR10DataModule,
-    CIFAR100DataModule,
     DigitsDataModule,
     ImageDataModule,
     Images,
-    MNISTDataModule,
     Source,
 )
 
@@ -99,7 +93,7 @@ def test_views_are_new_in_every_epoch_of_training_and_the_same_in_validation(tmp
     assert model.seen == {"train": [0, 0, 1, 1, 2, 2], "val": [0, 0, 0]}
 
 
-def test_a_run_stopped_within_an_epoch_goes_on_with_the_batches_that_were_left(tmp_path):
+def test_a_loader_without_its_data_module_resumes_too(tmp_path):
     class Look(L.LightningModule):
         def __init__(self):
             super().__init__()
@@ -132,6 +126,76 @@ def test_a_run_stopped_within_an_epoch_goes_on_with_the_batches_that_were_left(t
     assert first.seen + second.seen == whole.seen
 
 
+class Sink(L.LightningModule):
+    """Takes everything, learns nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(108, 1)
+        self.index = []
+
+    def training_step(self, batch, batch_idx):
+        self.index.append(batch["index"].tolist())
+        return self.layer(batch["views"][0].flatten(1)).mean()
+
+    def validation_step(self, batch, batch_idx):
+        return self.layer(batch["views"][0].flatten(1)).mean()
+
+    def test_step(self, batch, batch_idx):
+        return self.validation_step(batch, batch_idx)
+
+    def predict_step(self, batch, batch_idx):
+        assert "views" not in batch
+        return self.layer(batch["image"].flatten(1)), batch["index"]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-9)
+
+
+def test_every_stage_runs_without_a_warning(tmp_path):
+    quiet(tmp_path, num_sanity_val_steps=1).fit(Sink(), datamodule=Made())
+    quiet(tmp_path).validate(Sink(), datamodule=Made(), verbose=False)
+    quiet(tmp_path).test(Sink(), datamodule=Made(), verbose=False)
+    predicted = quiet(tmp_path).predict(Sink(), datamodule=Made())
+    assert torch.cat([index for _, index in predicted]).tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_batches_come_in_the_precision_of_the_run(precision, tmp_path):
+    quiet(tmp_path, precision=precision, fast_dev_run=True).fit(Sink(), datamodule=Made())
+
+
+@pytest.mark.filterwarnings("ignore:You requested to overfit but enabled:UserWarning")
+def test_overfit_batches_are_the_same_in_every_epoch(tmp_path):
+    model = Sink()
+    quiet(tmp_path, overfit_batches=2, max_epochs=2).fit(model, datamodule=Made())
+    assert len(model.index) == 4
+    assert model.index[:2] == model.index[2:]
+
+
+def test_clean_batches_can_be_made_in_the_middle_of_training(tmp_path):
+    class Judge(L.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            data = trainer.datamodule
+            made = batches(data, data.clean_dataloader("train"))
+            assert set(made[0]) == {"image", "label", "index"}
+            assert sum(len(batch["index"]) for batch in made) == 16
+
+    watched, alone = Sink(), Sink()
+    quiet(tmp_path, max_epochs=2, callbacks=[Judge()]).fit(watched, datamodule=Made())
+    quiet(tmp_path, max_epochs=2).fit(alone, datamodule=Made())
+    assert watched.index == alone.index
+
+
+def test_a_copy_of_the_index_stays_on_the_host_for_the_views():
+    data = Made()
+    batch = next(iter(data.train_dataloader()))
+    moved = data.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    assert moved["image"].is_meta
+    assert moved["index"].is_meta
+    assert torch.equal(moved["host_index"], batch["index"])
+
+
 def test_the_split_is_fixed_by_the_seed():
     def train(**arguments):
         data = Made(**arguments)
@@ -161,85 +225,11 @@ def test_digits():
     assert data.num_classes == 10
     assert [len(data._positions[split]) for split in ("train", "val", "test")] == [1294, 144, 359]
     assert data._images["train"].image.amax() == 255
+    assert (data.class_names[3], data.image_shape) == ("3", (1, 8, 8))
     batch = batches(data, data.train_dataloader())[0]
     assert len(batch["views"]) == 2
     assert batch["views"][0].shape == (64, 1, 8, 8)
     assert batch["label"].unique().numel() == 10
-
-
-def write_idx(path, array):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
-    path.write_bytes(header + array.astype(np.uint8).tobytes())
-
-
-def write_mnist(root, n=20):
-    generator = np.random.default_rng(0)
-    for part in ("train", "t10k"):
-        raw = root / "MNIST" / "raw"
-        write_idx(raw / f"{part}-images-idx3-ubyte", generator.integers(256, size=(n, 28, 28)))
-        write_idx(raw / f"{part}-labels-idx1-ubyte", np.arange(n) % 10)
-
-
-def test_mnist_in_its_published_layout(tmp_path):
-    write_mnist(tmp_path)
-    data = MNISTDataModule(str(tmp_path), batch_size=6)
-    batch = batches(data, data.train_dataloader())[0]
-    assert batch["views"][0].shape == (6, 1, 28, 28)
-    raw = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    raw.write_bytes(raw.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte to be a whole IDX file of bytes with 3 axes"):
-        MNISTDataModule(str(tmp_path)).setup()
-    raw.unlink()
-    with pytest.raises(FileNotFoundError, match=r"`root` to have .*train-images-idx3-ubyte or .*gz. Set `download`"):
-        MNISTDataModule(str(tmp_path)).setup()
-
-
-def test_the_real_mnist(real_data):
-    data = MNISTDataModule(str(real_data))
-    data.setup()
-    assert len(data._images["train"].label) == 60_000
-    assert len(data._images["test"].label) == 10_000
-    assert data._images["train"].label[:5].tolist() == [5, 0, 4, 1, 9]
-    assert data.mean.item() == pytest.approx(0.1307, abs=2e-3)  # 0.1307 over all of the training images
-    assert data.std.item() == pytest.approx(0.3081, abs=2e-3)
-
-
-def write_cifar(folder, files, keys, n=12):
-    folder.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    for name in files:
-        content = {"data": generator.integers(256, size=(n, 3072), dtype=np.uint8)}
-        content |= {key: [i % classes for i in range(n)] for key, classes in keys.items()}
-        (folder / name).write_bytes(pickle.dumps(content))
-
-
-def test_cifar_10_in_its_published_layout(tmp_path, monkeypatch):
-    folder = tmp_path / "cifar-10-batches-py"
-    write_cifar(folder, [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], {"labels": 10})
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {i}" for i in range(10)]}))
-    with pytest.raises(FileNotFoundError, match=r"files of CIFAR10 as published, but some are missing or differ"):
-        CIFAR10DataModule(str(tmp_path)).setup()
-    monkeypatch.setattr("torchvision.datasets.CIFAR10._check_integrity", lambda self: True)
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5: True)
-    data = CIFAR10DataModule(str(tmp_path), batch_size=8)
-    batch = batches(data, data.train_dataloader())[0]
-    assert batch["views"][0].shape == (8, 3, 32, 32)
-    assert data.class_names[3] == "class 3"
-    assert len(data._images["train"].label) == 60
-
-
-def test_cifar_100_has_coarse_labels(tmp_path, monkeypatch):
-    folder = tmp_path / "cifar-100-python"
-    write_cifar(folder, ["train", "test"], {"fine_labels": 100, "coarse_labels": 5})
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"fine {i}" for i in range(100)]}))
-    monkeypatch.setattr("torchvision.datasets.CIFAR100._check_integrity", lambda self: True)
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5: True)
-    data = CIFAR100DataModule(str(tmp_path), batch_size=4)
-    batch = batches(data, data.train_dataloader())[0]
-    assert torch.equal(batch["coarse_label"], batch["index"] % 5)
-    assert torch.equal(batch["label"], batch["index"])
-    assert data.num_classes == 100
 
 
 @pytest.mark.parametrize(
@@ -259,8 +249,10 @@ def test_bad_arguments(arguments, message):
 def test_bad_data():
     with pytest.raises(ValueError, match="`subset` of at most 20, the size of the training set, but got 21"):
         Made(subset=21).setup()
-    with pytest.raises(ValueError, match=r"`val_fraction` to hold out a sample of 20, got 0\.01"):
+    with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 20 samples .* but got 0\.01"):
         Made(val_fraction=0.01).setup()
+    with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 2 samples .* but got 0\.9"):
+        Made(subset=2, val_fraction=0.9).setup()
     with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):
         Made().clean_dataloader("x")
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 1"):

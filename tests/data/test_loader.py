@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch.utils.data import TensorDataset
 
 from lightning_ssl_geometry.data.loader import BatchLoader, GlobalBatchSampler
 
@@ -54,19 +53,57 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert order(epoch=3, seed=6) != first
 
 
+class Positions:
+    def __getitem__(self, positions):
+        return {"position": positions.tolist()}
+
+
+def loader(trained=None):
+    return BatchLoader(Positions(), GlobalBatchSampler(40, 8, shuffle=True), trained)
+
+
+def epoch_of(loader, epoch):
+    loader.sampler.set_epoch(epoch)
+    return list(loader)
+
+
+def test_batches_say_their_epoch():
+    assert [batch["epoch"] for batch in epoch_of(loader(), 7)] == [7] * 5
+
+
 def test_the_loader_resumes_within_an_epoch():
-    loader = BatchLoader(TensorDataset(torch.arange(40)), GlobalBatchSampler(40, 8, shuffle=True))
-    whole = [batch[0].tolist() for batch in loader]
-    iterator = iter(loader)
-    next(iterator), next(iterator)
-    state = loader.state_dict()
-    assert state == {"batches": 2}
-    again = BatchLoader(TensorDataset(torch.arange(40)), GlobalBatchSampler(40, 8, shuffle=True))
-    again.load_state_dict(state)
-    assert len(again) == 5
-    assert [batch[0].tolist() for batch in again] == whole[2:]
-    assert [batch[0].tolist() for batch in again] == whole
-    assert again.state_dict() == {"batches": 0}
+    whole = [batch for epoch in (0, 1, 2) for batch in epoch_of(loader(), epoch)]
+    stopped, resumed = loader(), loader()
+    for _, _ in zip(range(2), stopped, strict=False):
+        pass
+    assert stopped.state_dict() == {"epoch": 0, "batches": 2}
+    resumed.load_state_dict(stopped.state_dict())
+    assert resumed.state_dict() == stopped.state_dict()
+    assert len(resumed) == 5
+    assert [batch for epoch in (0, 1, 2) for batch in epoch_of(resumed, epoch)] == whole[2:]
+    assert resumed.state_dict() == {"epoch": 2, "batches": 5}
+    resumed.load_state_dict({"epoch": 1, "batches": 5})
+    assert epoch_of(resumed, 2) == whole[10:]
+
+
+def test_what_the_trainer_counts_decides():
+    whole = [batch for epoch in (0, 1) for batch in epoch_of(loader(), epoch)]
+    handed_out = loader(lambda: 3)  # the fourth batch was handed out, but not trained
+    for _, _ in zip(range(4), handed_out, strict=False):
+        pass
+    assert handed_out.state_dict() == {"epoch": 0, "batches": 3}
+    resumed = loader(lambda: 3)
+    resumed.load_state_dict(handed_out.state_dict())
+    assert epoch_of(resumed, 0) == whole[3:5]
+    begun_anew = loader(lambda: 0)
+    begun_anew.load_state_dict({"epoch": 0, "batches": 3})
+    assert epoch_of(begun_anew, 4) == whole[5:]
+
+
+def test_a_pass_leaves_the_random_state_alone():
+    before = torch.get_rng_state()
+    epoch_of(loader(), 1)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_bad_input():
@@ -74,5 +111,7 @@ def test_bad_input():
         ValueError, match=r"`batch_size` x processes of at most 10, the number of samples, but got 6 x 2"
     ):
         GlobalBatchSampler(10, 6, drop_last=True, world_size=2)
-    with pytest.raises(ValueError, match="at least one sample per process and batch, but got 1 for 2"):
-        GlobalBatchSampler(1, 6, world_size=2)
+    for size, batch_size in ((1, 6), (5, 1), (0, 6)):
+        message = f"for each of 2 processes in every batch, but {size} samples in batches of at most {batch_size} x 2"
+        with pytest.raises(ValueError, match=message):
+            GlobalBatchSampler(size, batch_size, world_size=2)
