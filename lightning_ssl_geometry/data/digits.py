@@ -5,7 +5,7 @@ __all__ = ["DigitsDataModule"]
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, random_split
 
 
 class DigitsDataModule(ImageDataModule):
@@ -47,7 +47,6 @@ class DigitsDataModule(ImageDataModule):
 
         digits = load_digits()
         image = torch.from_numpy(digits.images * (255 / 16)).round().byte()[:, None]
-        label = torch.from_numpy(digits.target).long()
-        order = torch.randperm(len(label), generator=torch.Generator().manual_seed(self.seed))
-        test, train = order.tensor_split([round(self.test_fraction * len(label))])
-        return Source(Images(image[train], label[train]), Images(image[test], label[test]), [*map(str, range(10))])
+        all_images = Images(image, torch.from_numpy(digits.target).long())
+        train, test = random_split(all_images.label, self.test_fraction, self.seed)
+        return Source(all_images._replace(rows=train), all_images._replace(rows=test), [*map(str, range(10))])

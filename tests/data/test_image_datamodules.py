@@ -2,6 +2,7 @@ import lightning as L
 import pytest
 import torch
 from hosts import quiet
+from sklearn.datasets import load_digits
 from torch import nn
 
 from lightning_ssl_geometry.data import (
@@ -232,6 +233,19 @@ def test_digits():
     assert batch["label"].unique().numel() == 10
 
 
+def test_the_index_of_a_digit_names_it_whatever_the_split():
+    published = load_digits()
+    for seed in (0, 1):
+        data = DigitsDataModule(seed=seed, subset=500)
+        for split in ("train", "val", "test"):
+            for batch in data.clean_dataloader(split):
+                assert torch.equal(batch["label"], torch.from_numpy(published.target)[batch["index"]])
+                pixels = torch.from_numpy(published.images)[batch["index"]] * (255 / 16)
+                assert torch.equal(batch["image"][:, 0], pixels.round().byte())
+    positions = torch.cat(list(data._positions.values()))
+    assert len(positions.unique()) == len(positions) == 500 + 359
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -253,6 +267,8 @@ def test_bad_data():
         Made(val_fraction=0.01).setup()
     with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 2 samples .* but got 0\.9"):
         Made(subset=2, val_fraction=0.9).setup()
+    with pytest.raises(ValueError, match=r"`test_fraction` to leave some of 1797 samples .* but got 0\.0001"):
+        DigitsDataModule(test_fraction=1e-4).setup()
     with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):
         Made().clean_dataloader("x")
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 1"):
