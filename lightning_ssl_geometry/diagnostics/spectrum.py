@@ -74,29 +74,27 @@ class ProjectorRank(Metric):
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
         self.tau = tau
         self.mode: RankMode = mode
-        self.spectra: dict[str, Tensor] = {}
+        self.weights: dict[str, Tensor] = {}
 
     def update(self, projector: nn.Module) -> None:
-        """Take the singular values of every linear layer's weight."""
+        """Take a copy of every linear layer's weight."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
         names = [f"_{name.replace('.', '_')}" for name in layers] if len(layers) > 1 else [""]
-        self.spectra = {
-            name: torch.linalg.svdvals(layer.weight.detach().double())
-            for name, layer in zip(names, layers.values(), strict=True)
-        }
+        self.weights = {name: layer.weight.detach().clone() for name, layer in zip(names, layers.values(), strict=True)}
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `rank` and `singular_values` (min(D, P),), with the layer's name behind where there are several."""
-        if not self.spectra:
+        if not self.weights:
             raise ValueError("Expected ProjectorRank to have observed a projector, but got none.")
+        spectra = {name: torch.linalg.svdvals(weight.double()) for name, weight in self.weights.items()}
         ranks = {
-            f"rank{name}": singular_values_rank(sigma, self.tau, mode=self.mode) for name, sigma in self.spectra.items()
+            f"rank{name}": singular_values_rank(sigma, self.tau, mode=self.mode) for name, sigma in spectra.items()
         }
-        return ranks | {f"singular_values{name}": sigma for name, sigma in self.spectra.items()}
+        return ranks | {f"singular_values{name}": sigma for name, sigma in spectra.items()}
 
     def reset(self) -> None:
-        """Forget the spectra."""
+        """Forget the weights."""
         super().reset()
-        self.spectra = {}
+        self.weights = {}
