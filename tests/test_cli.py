@@ -82,18 +82,28 @@ def test_report_of_a_run_and_of_no_run(tmp_path, capsys):
     assert "empty" in capsys.readouterr().err
 
 
+def _heed_sigint():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it, and so would its children
+
+
 def test_an_interrupted_fit_leaves_a_checkpoint_and_readable_logs(tmp_path):
     command = [sys.executable, "-m", "lightning_ssl_geometry", *smoke(tmp_path, "--trainer.max_epochs", "10000")]
     environment = os.environ | {"COLUMNS": "200", "TERM": "dumb"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     run = tmp_path / "simclr_smoke" / "version_0"
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and process.poll() is None:
-        if (run / "metrics.csv").exists() and "val/loss" in (run / "metrics.csv").read_text():
-            break
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    printed = process.communicate(timeout=60)[0].decode()
+    with (tmp_path / "printed").open("w+") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=printed, env=environment, preexec_fn=_heed_sigint)
+        try:
+            deadline = time.monotonic() + 100
+            while time.monotonic() < deadline and process.poll() is None:
+                if (run / "metrics.csv").exists() and "val/loss" in (run / "metrics.csv").read_text():
+                    break
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=100)
+        finally:
+            process.kill()
+            process.wait()
+    printed = (tmp_path / "printed").read_text()
     metrics = pd.read_csv(run / "metrics.csv")
     assert metrics["val/loss"].notna().any(), printed
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] > 0
