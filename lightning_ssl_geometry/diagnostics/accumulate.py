@@ -1,9 +1,12 @@
-"""The two things that diagnostics accumulate over batches and ranks: second moments, and a capped sample of rows."""
+"""What diagnostics accumulate over batches and ranks: second moments, a capped sample of rows, a standing module."""
 
-__all__ = ["Moments", "SampledRows"]
+__all__ = ["Moments", "SampledEmbeddings", "SampledRows", "Standing", "by_sample", "evaluating"]
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
@@ -61,9 +64,11 @@ class SampledRows(Metric):
     """Base: the same `contrast_size` samples however they arrive, for quantities that contrast samples.
 
     It keeps the samples whose hash of (seed, index) is smallest: a choice that does not depend on batches, order or
-    ranks, and counts a repeated sample once. A subclass computes from :meth:`sample`.
+    ranks, and counts a repeated sample once. A subclass names what it keeps of each, calls :meth:`offer` in `update`
+    and computes from :meth:`rows`.
 
     Args:
+        columns: What is kept of a sample, such as ("h", "z").
         contrast_size: Number of samples kept, >= 2; with fewer observed, all of them are kept.
         seed: Another seed chooses other samples.
 
@@ -72,43 +77,148 @@ class SampledRows(Metric):
     """
 
     full_state_update = False
-    kept: list[Tensor]
     key: list[Tensor]
 
-    def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
+    def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__()
         if contrast_size < 2:
             raise ValueError(f"Expected `contrast_size` >= 2, but got {contrast_size}.")
+        self.columns = tuple(columns)
         self.contrast_size = contrast_size
         self.seed = seed
-        self.add_state("kept", [], dist_reduce_fx="cat")  # lists of at most one tensor: their length may differ
-        self.add_state("key", [], dist_reduce_fx="cat")  # between ranks, which a tensor state's may not
+        for name in (*(f"kept_{column}" for column in columns), "key"):
+            # lists of at most one tensor: their length may differ between ranks, which a tensor state's may not
+            self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, z: Tensor, index: Tensor) -> None:
-        """Offer samples: z (V, N, P), and the position of each in its data set, index (N,)."""
-        if z.ndim != 3 or index.shape != z.shape[1:2]:
-            raise ValueError(
-                f"Expected `z` of shape (V, N, P) and `index` of (N,), but got {tuple(z.shape)}, {tuple(index.shape)}."
-            )
-        rows, key = self._smallest([*self.kept, z.transpose(0, 1)], [*self.key, counter_hash(self.seed, index)])
-        self.kept, self.key = [rows], [key]
+    def offer(self, index: Tensor, **columns: Tensor) -> None:
+        """Offer samples: the position of each in its data set, index (N,), and each column with N rows."""
+        if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
+            shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
+            raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
+        keys = torch.cat([*self.key, counter_hash(self.seed, index)])
+        chosen = self._chosen(keys)
+        for name, column in columns.items():
+            kept = getattr(self, f"kept_{name}")
+            setattr(self, f"kept_{name}", [torch.cat([*kept, column])[chosen]])
+        self.key = [keys[chosen]]
 
-    def sample(self) -> Tensor:
-        """Views of the kept samples, (V, n, P), in an order that does not depend on their arrival.
+    def rows(self) -> dict[str, Tensor]:
+        """Columns of the kept samples, each with n rows, in an order that does not depend on their arrival.
 
         Raises:
             ValueError: If fewer than 2 samples were seen.
         """
-        if not len(self.kept):
-            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got none.")
-        rows, _ = self._smallest([dim_zero_cat(self.kept)], [dim_zero_cat(self.key)])
-        if len(rows) < 2:
-            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got 1.")
-        return rows.transpose(0, 1)
+        chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
+        if len(chosen) < 2:
+            seen = len(chosen) or "none"
+            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
+        return {
+            name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))
+        }
 
-    def _smallest(self, rows: list[Tensor], keys: list[Tensor]) -> tuple[Tensor, Tensor]:
-        key, order = torch.cat(keys).sort(stable=True)
+    def _chosen(self, keys: Tensor) -> Tensor:
+        key, order = keys.sort(stable=True)
         first = torch.ones_like(key, dtype=torch.bool)
         first[1:] = key[1:] != key[:-1]
-        chosen = first.nonzero()[: self.contrast_size, 0]
-        return torch.cat(rows)[order[chosen]], key[chosen]
+        return order[first.nonzero()[: self.contrast_size, 0]]
+
+
+class SampledEmbeddings(SampledRows):
+    """Base: the embeddings of the same `contrast_size` samples however they arrive.
+
+    Args:
+        contrast_size: As in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: As :class:`SampledRows`.
+    """
+
+    def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(("z",), contrast_size, seed)
+
+    def update(self, z: Tensor, index: Tensor) -> None:
+        """Offer samples: z (V, N, P), and the position of each in its data set, index (N,)."""
+        self.offer(index, z=by_sample("z", z))
+
+    def sample(self) -> Tensor:
+        """Views of the kept samples, (V, n, P).
+
+        Raises:
+            ValueError: If fewer than 2 samples were seen.
+        """
+        return self.rows()["z"].transpose(0, 1)
+
+
+def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
+    """Put the samples of an observation (V, N, ...) first, to (N, V, ...), if it has as many views as needed.
+
+    Raises:
+        ValueError: If it has another shape or fewer views.
+    """
+    if value.ndim != 3 or len(value) < views:
+        wanted = f" with V >= {views} views" if views > 1 else ""
+        raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
+    return value.transpose(0, 1)
+
+
+class Standing:
+    """A module that a diagnostic looks at when it computes: it must not have changed since it was first observed.
+
+    Representations of one moment and weights of another describe no network, so a diagnostic that needs both is for
+    the stages where weights stand still: "val", "test" and "probe".
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
+        self._moment: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, module: nn.Module) -> None:
+        """Observe it.
+
+        Raises:
+            ValueError: If it is another module than before, or its weights or statistics have changed.
+        """
+        if not self._held:
+            self._held, self._moment = (module,), _moment(module)
+        self._check(module)
+
+    def module(self) -> nn.Module:
+        """Get it back.
+
+        Raises:
+            ValueError: If it has changed, or none was observed.
+        """
+        if not self._held:
+            raise ValueError("Expected to have observed a module, but got none.")
+        self._check(self._held[0])
+        return self._held[0]
+
+    def _check(self, module: nn.Module) -> None:
+        if module is not self._held[0] or _moment(module) != self._moment:
+            raise ValueError(
+                f"Expected a {type(module).__name__} that stands still while it is observed, but its weights changed. "
+                "Observe this diagnostic in the stages 'val', 'test' or 'probe'."
+            )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into eval mode and leave inference mode, whose tensors autograd refuses; restore both after."""
+    modes = [(child, child.training) for child in module.modules()]
+    module.eval()
+    try:
+        with torch.inference_mode(False):
+            yield
+    finally:
+        for child, training in modes:
+            child.training = training
+
+
+def _moment(module: nn.Module) -> tuple[int, ...]:
+    """Every in-place change of a tensor counts its version up."""
+    tensors = (*module.parameters(), *module.buffers())
+    return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

@@ -4,11 +4,11 @@ __all__ = ["UpperBound"]
 
 from torch import Tensor
 
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.functional.contrastive import info_nce, info_nce_upper_bound
 
 
-class UpperBound(SampledRows):
+class UpperBound(SampledEmbeddings):
     """InfoNCE as Eq. 1 has it, beside its upper bound and the bound's two terms (Prop. 3.1, Eq. 3-5).
 
     Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the

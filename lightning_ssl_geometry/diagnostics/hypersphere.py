@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 
 
@@ -43,7 +43,7 @@ class Alignment(Metric):
         return self.total / self.pairs
 
 
-class GaussianPotential(SampledRows):
+class GaussianPotential(SampledEmbeddings):
     """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, mean over views.
 
     Observes z and index. From 0 to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give
@@ -65,7 +65,7 @@ class GaussianPotential(SampledRows):
         return torch.stack([gaussian_potential(z.double(), self.t) for z in self.sample()]).mean()
 
 
-class Uniformity(SampledRows):
+class Uniformity(SampledEmbeddings):
     """Logarithm of the Gaussian potential over `contrast_size` samples, mean over views.
 
     Observes z and index. At most 0 (all embeddings coincide), about -4 at t = 2 for uniform ones in many dimensions.
