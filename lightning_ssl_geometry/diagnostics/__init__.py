@@ -2,17 +2,25 @@
 
 __all__ = [
     "Alignment",
+    "AugmentationRank",
     "EffectiveRank",
     "GaussianPotential",
+    "HardestNegativeDistance",
+    "LabelAgreement",
     "LogSpectrum",
     "Moments",
+    "NullSpaceFraction",
     "ProjectorRank",
+    "SampledEmbeddings",
     "SampledRows",
+    "UnexplainedVariance",
     "Uniformity",
     "UpperBound",
 ]
 
-from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows
+from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
+from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
+from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance

@@ -112,9 +112,7 @@ class SampledRows(Metric):
         if len(chosen) < 2:
             seen = len(chosen) or "none"
             raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
-        return {
-            name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))
-        }
+        return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
 
     def _chosen(self, keys: Tensor) -> Tensor:
         key, order = keys.sort(stable=True)

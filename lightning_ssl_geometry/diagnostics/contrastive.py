@@ -5,16 +5,19 @@ __all__ = ["UpperBound"]
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
-from lightning_ssl_geometry.functional.contrastive import info_nce, info_nce_upper_bound
+from lightning_ssl_geometry.functional.contrastive import info_nce
+from lightning_ssl_geometry.functional.upper_bound import info_nce_entropy, info_nce_upper_bound
 
 
 class UpperBound(SampledEmbeddings):
-    """InfoNCE as Eq. 1 has it, beside its upper bound and the bound's two terms (Prop. 3.1, Eq. 3-5).
+    """InfoNCE as Eq. 1 has it, beside its upper bound and its exact form with an entropy (Prop. 3.1, Eq. 3-5 and 13).
 
     Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the
     model. `invariance` is in [-1, 1] (-1: the views coincide), `repulsion` too (1: the hardest negative coincides
     with its anchor), `info_nce` <= `upper`, both within 2 / temperature of log 2(n - 1) with n = `contrast_size`.
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in
+    [0, log 2(n - 1)] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy
+    is the loss again. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
 
     Args:
         temperature: 1 / beta; the paper has beta = 2.
@@ -32,10 +35,18 @@ class UpperBound(SampledEmbeddings):
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `info_nce`, `upper`, `invariance` and `repulsion`."""
+        """Compute the scalars named above."""
         z = self.sample().double()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for UpperBound, but got {len(z)}.")
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
-        loss = info_nce(z[0], z[1], self.temperature, positive_in_denominator=False, symmetric=False)
-        return {"info_nce": loss, "upper": upper, "invariance": invariance, "repulsion": repulsion}
+        _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)
+        return {
+            "info_nce": info_nce(z[0], z[1], self.temperature, positive_in_denominator=False, symmetric=False),
+            "upper": upper,
+            "entropy_form": (invariance + expectation) / self.temperature + entropy,
+            "invariance": invariance,
+            "repulsion": repulsion,
+            "expectation": expectation,
+            "entropy": entropy,
+        }

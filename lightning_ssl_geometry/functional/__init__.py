@@ -2,19 +2,28 @@
 
 __all__ = [
     "alignment",
+    "chance_agreement",
     "counter_hash",
     "counter_uniform",
     "effective_rank",
     "gaussian_potential",
     "hardest_negative",
     "info_nce",
+    "info_nce_entropy",
     "info_nce_upper_bound",
+    "label_agreement",
     "log_singular_values",
+    "normalized_distance",
+    "null_space_fraction",
     "numerical_rank",
+    "unexplained_variance",
     "uniformity",
 ]
 
-from lightning_ssl_geometry.functional.contrastive import hardest_negative, info_nce, info_nce_upper_bound
+from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
+from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
+from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound

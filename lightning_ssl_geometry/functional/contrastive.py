@@ -1,4 +1,4 @@
-r"""InfoNCE in the forms of five papers, its upper bound, and the hardest negative that the bound rests on.
+r"""InfoNCE in the forms of five papers.
 
 With :math:`s_{ab}` the similarity of two embeddings divided by the temperature, :math:`a` an anchor, :math:`a^+` the
 other view of its sample and :math:`B_a` its negatives, every form is
@@ -8,25 +8,24 @@ other view of its sample and :math:`B_a` its negatives, every form is
 and the arguments of :func:`info_nce` choose :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets.
 """
 
-__all__ = ["hardest_negative", "info_nce", "info_nce_upper_bound"]
+__all__ = ["info_nce"]
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from lightning_ssl_geometry.functional.info_nce_settings import (
     check_length,
     check_settings,
-    check_temperature,
     check_views,
     temperature_range,
 )
 from lightning_ssl_geometry.functional.info_nce_similarity import Dot, LpDistance, Similarity, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
+from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
 def info_nce(
@@ -156,79 +155,6 @@ def info_nce(
         return ratio.mean()
 
 
-def info_nce_upper_bound(
-    z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8
-) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Bound InfoNCE from above by an invariance term and the similarity to the hardest negative.
-
-    .. math::
-        L_{invariance} &= -\frac{1}{N} \sum_i \mathrm{Sim}(z^1_i, z^2_i) \\
-        L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
-        L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
-
-    Equations 3-5 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning
-    (2022), who bound the form of their Eq. 1: `info_nce(z1, z2, temperature, positive_in_denominator=False,
-    symmetric=False)`. Sim is the cosine.
-
-    Args:
-        z1: (N, P), embeddings of view 1, the anchors.
-        z2: (N, P), embeddings of view 2.
-        temperature: tau > 0.
-        eps: A row no longer than this counts as 0, as in :func:`info_nce`.
-
-    Returns:
-        invariance in [-1, 1], repulsion in [-1, 1] and the bound, three scalars; differentiable.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, or `temperature` is not a number > 0.
-
-    >>> z = torch.eye(4)
-    >>> info_nce_upper_bound(z, z, temperature=0.5)  # the bound is -2 + log 6, and so is the loss
-    (tensor(-1.), tensor(0.), tensor(-0.2082))
-    """
-    check_temperature(temperature)
-    if torch.as_tensor(temperature).ndim != 0:
-        raise ValueError(f"Expected `temperature` to be one number, but got {temperature!r}.")
-    check_views(z1, z2, least=2)
-    with torch.autocast(z1.device.type, enabled=False):
-        u1, u2 = _unit_rows(*_in_full_precision(z1, z2), eps)
-        _, _, similarity = _hardest(u1, u2)
-        invariance = -torch.linalg.vecdot(u1, u2).mean()
-        repulsion = similarity.mean()
-        return invariance, repulsion, (invariance + repulsion) / temperature + math.log(2 * (len(z1) - 1))
-
-
-def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Find, for each sample's first view, the most similar embedding of another sample.
-
-    .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
-
-    Sim is the cosine; the maximum runs over both views of the N-1 other samples (Proposition 3.1 of Cosentino et al.,
-    2022, where h* is the encoder's vector at the same index).
-
-    Args:
-        z1: (N, P), embeddings of view 1, the anchors.
-        z2: (N, P), embeddings of view 2.
-        eps: A row no longer than this counts as 0, as in :func:`info_nce`.
-
-    Returns:
-        index: (N,) int64, the sample j.
-        view: (N,) int64, 0 where the negative is a row of `z1`, 1 where it is one of `z2`.
-        similarity: (N,) in [-1, 1], the cosine with it; differentiable.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), or N < 2.
-
-    >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> z2 = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
-    >>> hardest_negative(z1, z2)
-    (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
-    """
-    check_views(z1, z2, least=2)
-    with torch.autocast(z1.device.type, enabled=False):
-        return _hardest(*_unit_rows(*_in_full_precision(z1, z2), eps))
-
-
 def _block_size(x: Tensor) -> int:
     # A CPU's cache would do with 512; but every operation on a tile ends where all threads meet, and on cores that are
     # shared with other processes fewer of those are worth more. A GPU needs enough work to fill it.
@@ -246,9 +172,9 @@ def _logit(
     eps: float,
 ) -> tuple[Tensor, Tensor, Similarity, bool]:
     """The views, scaled and shifted, the similarity that makes logits of them, and whether these are bounded."""
-    x1, x2 = _in_full_precision(z1, z2)
+    x1, x2 = in_full_precision(z1, z2)
     if normalize:
-        x1, x2 = _unit_rows(x1, x2, eps)
+        x1, x2 = unit_rows(x1, x2, eps)
     widest = 2 / 3 * math.log(torch.finfo(x1.dtype).max) if normalize else 0.0  # see `Contrast.bounded`
     sharpness = 1 / temperature_range(temperature)[0]
     if similarity == "dot":
@@ -258,11 +184,6 @@ def _logit(
     if p == 2 and power:
         return *_centred(x1, x2), SquaredDistance(scale), 4 * sharpness < widest
     return x1, x2, LpDistance(scale, p, power), False
-
-
-def _in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-    dtype = torch.float64 if torch.float64 in (z1.dtype, z2.dtype) else torch.float32
-    return z1.to(dtype), z2.to(dtype)
 
 
 def _tempered(
@@ -279,47 +200,3 @@ def _centred(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     """Distances do not change, and their expansion into products loses less to rounding near the origin."""
     centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
     return x1 - centre, x2 - centre
-
-
-def _unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
-
-
-class _UnitRows(torch.autograd.Function):
-    """z / |z|, and 0 with gradient 0 where |z| <= eps; holds its result and no other (N, P) tensor for backward."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # a nan stays one
-        unit = z * inverse
-        ctx.save_for_backward(unit, inverse)
-        return unit
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        unit, inverse = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's
-            radial = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
-        return torch.addcmul(grad, unit, radial, value=-1).mul_(inverse), None
-
-
-def _hardest(u1: Tensor, u2: Tensor, block: int = 256) -> tuple[Tensor, Tensor, Tensor]:
-    index, view = u1.new_empty(len(u1), dtype=torch.int64), u1.new_empty(len(u1), dtype=torch.int64)
-    for start in range(0, len(u1), block):
-        rows = slice(start, start + block)
-        index[rows], view[rows] = _most_similar(u1.detach(), u2.detach(), rows)
-    negative = torch.where((view == 0)[:, None], u1[index], u2[index])  # (N, P)
-    return index, view, torch.linalg.vecdot(u1, negative)
-
-
-def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    anchors = u1[rows]
-    cosine = u1.new_empty(2, len(anchors), len(u1))
-    torch.mm(anchors, u1.T, out=cosine[0])
-    torch.mm(anchors, u2.T, out=cosine[1])
-    cosine.diagonal(offset=rows.start, dim1=1, dim2=2).fill_(-torch.inf)
-    best, index = cosine.max(dim=2)
-    view = best.argmax(dim=0)
-    return index.gather(0, view[None]).squeeze(0), view

@@ -1,0 +1,185 @@
+"""The projector's column space against the directions that training contrasts (Cosentino et al. 2022)."""
+
+__all__ = [
+    "AugmentationRank",
+    "NullSpaceFraction",
+    "UnexplainedVariance",
+    "is_linear_projector",
+    "projector_weight",
+]
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, Standing, by_sample
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.functional.tangent import column_space, share_outside
+from lightning_ssl_geometry.functional.upper_bound import hardest_negative
+
+
+class AugmentationRank(Moments):
+    """Rank and spectrum of the span of the augmentation directions v = h2 - h1 (Proposition 4.2).
+
+    Observes h, its first two views. From 0 (the views coincide) to D: low means that the encoder maps what
+    augmentations do into few directions, so that a projector can ignore them and keep its rank; high, that they point
+    everywhere. With fewer pairs than D, it cannot exceed their number. Streams: O(N D^2) per update, O(D^3) to compute.
+
+    Args:
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: "absolute" (of the singular values divided by sqrt(n)), "relative" or "cumulative".
+    """
+
+    def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
+        super().__init__()
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.tau = tau
+        self.mode: RankMode = mode
+
+    def update(self, h: Tensor) -> None:
+        """Add pairs: h (V, N, D) with V >= 2."""
+        views = by_sample("h", h, views=2)
+        super().update(views[:, 1].double() - views[:, 0].double())
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `rank` and `singular_values` (D,), those of the directions divided by sqrt(n)."""
+        sigma = self.singular_values()
+        return {"rank": singular_values_rank(sigma, self.tau, mode=self.mode), "singular_values": sigma}
+
+
+class NullSpaceFraction(Moments):
+    """How much of the augmentation directions v = h2 - h1 a linear projector ignores (Proposition 4.1).
+
+    Observes h, its first two views, and projector. From 0 (the projector sees every augmentation) to 1 (they all lie
+    in its null space, and the invariance term is at its minimum). `isotropic` is what directions without preference
+    would give, 1 - rank / D: only what exceeds it is a choice of training. Streams: O(N D^2) per update, O(D^2 P) to
+    compute. NaN where the views coincide. For the stages "val", "test" and "probe": the weights must stand still.
+
+    Args:
+        tau: Singular values below it are the null space, as in
+            :func:`lightning_ssl_geometry.functional.null_space_fraction`.
+        mode: "absolute", "relative" or "cumulative".
+
+    Raises:
+        ValueError: If `tau` or `mode` is out of range; in `update`, if the projector is not linear or has changed, or h
+            has fewer than two views.
+    """
+
+    def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
+        super().__init__()
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.projector = Standing()
+
+    def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
+        """Add pairs: h (V, N, D) with V >= 2, and the projector that they pass."""
+        projector_weight(projector)  # checks
+        self.projector.hold(projector)
+        views = by_sample("h", h, views=2)
+        super().update(views[:, 1].double() - views[:, 0].double())
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `fraction` and its baseline `isotropic`."""
+        basis = column_space(projector_weight(self.projector.module()), self.tau, mode=self.mode)
+        moment = self.outer.to(basis.device)
+        fraction = share_outside(moment, basis) if moment.trace() > 0 else moment.new_tensor(torch.nan)
+        return {"fraction": fraction, "isotropic": moment.new_tensor(1 - basis.shape[1] / basis.shape[0])}
+
+    def reset(self) -> None:
+        """Forget the pairs and the projector."""
+        super().reset()
+        self.projector = Standing()
+
+
+class UnexplainedVariance(SampledRows):
+    """Variance of the displacements dh = h2 - h* that a linear projector does not explain (Eq. 10, Fig. 7).
+
+    Observes h, z, index and projector. h* is the encoder's vector of the hardest negative, which is found in the
+    projector's space among `contrast_size` samples. From 0 (dh lies in the projector's column space) to 1: it falls
+    as the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those
+    whose singular values reach the threshold; `full_isotropic` and `tau_isotropic` are what directions without
+    preference would give, 1 - rank / D. O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to
+    compute. With fewer samples than D the displacements span less than the space, and the number describes these
+    samples alone. NaN where all embeddings are equal: then no negative is the hardest. For the stages "val", "test" and
+    "probe": the weights must stand still. For projectors that are not linear there is LocalUnexplainedVariance.
+
+    Args:
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.unexplained_variance`.
+        mode: "absolute", "relative" or "cumulative".
+        contrast_size: As in :class:`SampledRows`; part of the value, since more samples have harder negatives.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if the projector is not linear or has changed, or there
+            are fewer than two views.
+    """
+
+    def __init__(
+        self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 1024, seed: int = 0
+    ) -> None:
+        super().__init__(("h", "z"), contrast_size, seed)
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.projector = Standing()
+
+    def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer pairs: h (V, N, D), z (V, N, P) with V >= 2, index (N,), and the projector."""
+        projector_weight(projector)  # checks
+        self.projector.hold(projector)
+        self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `full`, `full_isotropic`, `tau` and `tau_isotropic`."""
+        weight = projector_weight(self.projector.module())
+        delta = displacements(**self.rows())
+        found: dict[str, Tensor] = {}
+        for name, tau in (("full", None), ("tau", self.tau)):
+            basis = column_space(weight, tau, mode=self.mode)
+            found[name] = share_outside(delta.T @ delta, basis) if delta.isfinite().all() else delta[0, 0]
+            found[f"{name}_isotropic"] = delta.new_tensor(1 - basis.shape[1] / len(basis))
+        return found
+
+    def reset(self) -> None:
+        """Forget the pairs and the projector."""
+        super().reset()
+        self.projector = Standing()
+
+
+def displacements(h: Tensor, z: Tensor) -> Tensor:
+    """The displacements dh_i = h2_i - h*_i in float64, h* found in z (Sec. 5 of Cosentino et al.).
+
+    Args:
+        h: (N, V, D).
+        z: (N, V, P).
+
+    Returns:
+        (N, D); NaN where all of z is alike.
+    """
+    h = h.double()
+    if all_alike(z):
+        return torch.full_like(h[:, 1], torch.nan)
+    index, view, _ = hardest_negative(z[:, 0].double(), z[:, 1].double())
+    return h[:, 1] - h[index, view]
+
+
+def is_linear_projector(projector: nn.Module) -> bool:
+    """Whether a module is one `torch.nn.Linear`, alone or in containers, with nothing else that acts in eval mode."""
+    acting = [m for m in projector.modules() if not any(m.children()) and not isinstance(m, nn.Identity | nn.Dropout)]
+    return [isinstance(module, nn.Linear) for module in acting] == [True]
+
+
+def projector_weight(projector: nn.Module) -> Tensor:
+    """W (D, P) of a linear projector z = W^T h + b, detached.
+
+    Raises:
+        ValueError: If it is not linear; the error names the diagnostics for those that are not.
+    """
+    if not is_linear_projector(projector):
+        raise ValueError(
+            f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "
+            "W. For other projectors: ProjectorRank (by layer), JacobianRank, LinearRegions, LocalUnexplainedVariance."
+        )
+    (layer,) = (module for module in projector.modules() if isinstance(module, nn.Linear))
+    return layer.weight.detach().T

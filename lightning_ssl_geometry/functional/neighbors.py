@@ -1,0 +1,102 @@
+"""Neighbours of a representation: distances that compare across networks, and labels that neighbours share."""
+
+__all__ = ["chance_agreement", "label_agreement", "normalized_distance"]
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Scale = Literal["unit", "mean"]
+
+
+def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
+    r"""Distance of corresponding rows, on a scale that does not depend on their length.
+
+    .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
+        \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
+
+    For Fig. 5 of Cosentino et al. (2022), who do not state their normalisation.
+
+    Args:
+        a: (N, D).
+        b: (N, D).
+        scale: "unit": between unit vectors. "mean": between the vectors, divided by the mean length of `a`.
+
+    Returns:
+        (N,), in [0, 2] for "unit" (2^0.5 for orthogonal rows); at least 0 for "mean".
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, D), a row (or with "mean", all of `a`) is 0, or `scale` is none
+            of the choices.
+
+    >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
+    1.4142135381698608
+    """
+    if scale not in get_args(Scale):
+        raise ValueError(f"Expected `scale` to be one of {get_args(Scale)}, but got {scale!r}.")
+    if a.shape != b.shape or a.ndim != 2:
+        raise ValueError(f"Expected `a` and `b` of one shape (N, D), but got {tuple(a.shape)} and {tuple(b.shape)}.")
+    length_a, length_b = torch.linalg.vector_norm(a, dim=1), torch.linalg.vector_norm(b, dim=1)
+    if scale == "mean":
+        if not length_a.any():
+            raise ValueError("Expected `a` with a row other than 0, but all are 0.")
+        return torch.linalg.vector_norm(a - b, dim=1) / length_a.mean()
+    for name, length in (("a", length_a), ("b", length_b)):
+        if not length.all():
+            raise ValueError(f"Expected `{name}` without rows of 0, which have no direction, but got some.")
+    return torch.linalg.vector_norm(a / length_a[:, None] - b / length_b[:, None], dim=1)
+
+
+def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
+    r"""Fraction of samples whose neighbour has their label.
+
+    .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
+
+    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h*, found in the projector's space,
+    and y_i is also the label of the second view h2.
+
+    Args:
+        label: (N,) integer classes.
+        neighbor: (N,) int64, the position of each sample's neighbour, in [0, N).
+
+    Returns:
+        A float64 scalar in [0, 1]; see :func:`chance_agreement` for what no structure at all would give.
+
+    Raises:
+        ValueError: If the shapes are not (N,), N = 0, or a neighbour is out of range.
+
+    >>> label_agreement(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])).item()
+    0.3333333333333333
+    """
+    _check_labels(label)
+    if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= len(label)):
+        raise ValueError(f"Expected `neighbor` of {len(label)} positions below that, but got {tuple(neighbor.shape)}.")
+    return (label[neighbor] == label).double().mean()
+
+
+def chance_agreement(label: Tensor) -> Tensor:
+    r"""Probability that another sample, drawn at random, has the same label.
+
+    .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
+
+    Args:
+        label: (N,) integer classes, N >= 2.
+
+    Returns:
+        A float64 scalar in [0, 1]; about 1 / C for C classes of one size.
+
+    Raises:
+        ValueError: If the shape is not (N,) or N < 2.
+
+    >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
+    0.3333333333333333
+    """
+    _check_labels(label, least=2)
+    count = label.unique(return_counts=True)[1].double()
+    return (count * (count - 1)).sum() / (len(label) * (len(label) - 1))
+
+
+def _check_labels(label: Tensor, least: int = 1) -> None:
+    if label.ndim != 1 or len(label) < least or label.is_floating_point():
+        raise ValueError(f"Expected `label` of N >= {least} integers, but got {label.dtype} {tuple(label.shape)}.")

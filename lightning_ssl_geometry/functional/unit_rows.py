@@ -1,0 +1,40 @@
+"""Rows on the unit sphere, in full precision: what every cosine similarity starts from."""
+
+__all__ = ["in_full_precision", "unit_rows"]
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in float64 if one of them is, else in float32."""
+    dtype = torch.float64 if torch.float64 in (z1.dtype, z2.dtype) else torch.float32
+    return z1.to(dtype), z2.to(dtype)
+
+
+def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Z / |z| of each row (N, P); a row no longer than `eps` becomes 0, with gradient 0."""
+    return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
+
+
+class _UnitRows(torch.autograd.Function):
+    """Holds its result and no other (N, P) tensor for backward."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
+        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # a nan stays one
+        unit = z * inverse
+        ctx.save_for_backward(unit, inverse)
+        return unit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        unit, inverse = ctx.saved_tensors
+        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's
+            radial = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
+        return torch.addcmul(grad, unit, radial, value=-1).mul_(inverse), None

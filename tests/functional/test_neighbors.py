@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional import chance_agreement, label_agreement, normalized_distance
+
+
+def test_unit_distance_is_a_function_of_the_angle():
+    angle = torch.linspace(0, torch.pi, 7, dtype=torch.float64)
+    a = torch.stack([torch.ones(7), torch.zeros(7)], 1).double() * torch.arange(1, 8)[:, None]
+    b = torch.stack([angle.cos(), angle.sin()], 1) * 0.3
+    torch.testing.assert_close(normalized_distance(a, b), 2 * (angle / 2).sin())
+
+
+def test_mean_distance_does_not_change_with_the_scale():
+    a, b = torch.randn(2, 30, 5, dtype=torch.float64)
+    found = normalized_distance(a, b, scale="mean")
+    torch.testing.assert_close(found, (a - b).norm(dim=1) / a.norm(dim=1).mean())
+    torch.testing.assert_close(normalized_distance(7 * a, 7 * b, scale="mean"), found)
+    assert not torch.allclose(normalized_distance(7 * a, b, scale="mean"), found)
+
+
+def test_distances_do_not_change_with_a_rotation():
+    a, b = torch.randn(2, 30, 5, dtype=torch.float64)
+    q = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64)).Q
+    for scale in ("unit", "mean"):
+        torch.testing.assert_close(
+            normalized_distance(a @ q, b @ q, scale=scale), normalized_distance(a, b, scale=scale)
+        )
+
+
+def test_agreement_by_hand():
+    label = torch.tensor([0, 0, 1, 1, 2])
+    assert label_agreement(label, torch.tensor([1, 2, 3, 4, 0])).item() == pytest.approx(2 / 5)
+    assert chance_agreement(label).item() == pytest.approx(4 / 20)  # ordered pairs: 2 + 2 of 20
+    assert chance_agreement(torch.zeros(3, dtype=torch.int64)) == 1
+    assert chance_agreement(torch.arange(3)) == 0
+
+
+def test_chance_is_what_random_neighbours_agree():
+    label = torch.randint(7, (2000,))
+    other = torch.randint(1, 2000, (200, 2000))
+    neighbor = (torch.arange(2000) + other) % 2000  # uniform over the others
+    found = torch.stack([label_agreement(label, row) for row in neighbor]).mean()
+    assert found.item() == pytest.approx(chance_agreement(label).item(), abs=2e-3)
+
+
+def test_bad_input():
+    ok = torch.ones(3, 2)
+    with pytest.raises(ValueError, match=r"`a` and `b` of one shape \(N, D\), but got \(3, 2\) and \(2, 3\)"):
+        normalized_distance(ok, ok.T)
+    with pytest.raises(ValueError, match="`b` without rows of 0"):
+        normalized_distance(ok, torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="`a` with a row other than 0"):
+        normalized_distance(torch.zeros(3, 2), ok, scale="mean")
+    with pytest.raises(ValueError, match=r"`scale` to be one of \('unit', 'mean'\), but got 'max'"):
+        normalized_distance(ok, ok, scale="max")
+    with pytest.raises(ValueError, match=r"`label` of N >= 1 integers, but got torch\.float32"):
+        label_agreement(torch.ones(3), torch.arange(3))
+    with pytest.raises(ValueError, match="`label` of N >= 2 integers"):
+        chance_agreement(torch.arange(1))
+    with pytest.raises(ValueError, match="`neighbor` of 3 positions below that"):
+        label_agreement(torch.arange(3), torch.tensor([0, 1, 3]))
+    with pytest.raises(ValueError, match="`neighbor` of 3 positions below that"):
+        label_agreement(torch.arange(3), torch.arange(2))

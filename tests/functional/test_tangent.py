@@ -1,0 +1,120 @@
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional import null_space_fraction, numerical_rank, unexplained_variance
+from lightning_ssl_geometry.functional.tangent import column_space, share_outside
+
+N, D, P = 200, 12, 5
+
+
+def gaussian(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rotation(seed=3):
+    return torch.linalg.qr(gaussian(D, D, seed=seed)).Q
+
+
+def test_it_equals_least_squares_row_by_row():
+    delta, weight = gaussian(N, D), gaussian(D, P, seed=1)
+    residual = sum(
+        (row - weight @ torch.linalg.lstsq(weight, row[:, None]).solution[:, 0]).square().sum() for row in delta
+    )
+    torch.testing.assert_close(unexplained_variance(delta, weight), residual / delta.square().sum())
+
+
+def test_it_is_0_inside_the_column_space_and_1_outside():
+    weight = gaussian(D, P)
+    inside = gaussian(N, P, seed=1) @ weight.T
+    outside = gaussian(N, D, seed=2) @ (torch.eye(D, dtype=torch.float64) - weight @ torch.linalg.pinv(weight))
+    assert unexplained_variance(inside, weight).item() == pytest.approx(0, abs=1e-12)
+    assert unexplained_variance(outside, weight).item() == pytest.approx(1)
+    for seed in range(20):
+        assert 0 <= unexplained_variance(gaussian(N, D, seed=seed), gaussian(D, P, seed=seed + 50)) <= 1
+
+
+def test_rotating_both_or_scaling_changes_nothing():
+    delta, weight, q = gaussian(N, D), gaussian(D, P, seed=1), rotation()
+    expected = unexplained_variance(delta, weight)
+    torch.testing.assert_close(unexplained_variance(delta @ q.T, q @ weight), expected)
+    torch.testing.assert_close(unexplained_variance(3 * delta, 0.1 * weight), expected)
+    torch.testing.assert_close(unexplained_variance(delta, weight @ gaussian(P, P, seed=2)), expected)  # the same span
+    assert unexplained_variance(delta @ q.T, weight) != expected
+
+
+@pytest.mark.parametrize("width", [1, 5, 11, 12, 20])
+def test_isotropic_directions_give_one_minus_rank_over_dimension(width):
+    found = unexplained_variance(gaussian(200_000, D), gaussian(D, width, seed=1))
+    assert found.item() == pytest.approx(1 - min(width, D) / D, abs=4e-3)
+
+
+def test_a_threshold_leaves_out_weak_directions():
+    weight = rotation()[:, :P] * torch.tensor([1.0, 0.5, 1e-3, 1e-6, 0.0], dtype=torch.float64)
+    delta = gaussian(200_000, D)
+    for tau, rank in ((0.7, 1), (1e-2, 2), (1e-4, 3), (1e-9, 4)):
+        assert column_space(weight, tau).shape == (D, rank)
+        assert unexplained_variance(delta, weight, tau).item() == pytest.approx(1 - rank / D, abs=4e-3)
+    assert column_space(weight).shape == (D, 4)  # an exact zero never counts
+    assert column_space(weight.float()).shape[1] >= 4  # float32's own rounding is there in W: hence the threshold
+    assert column_space(weight, 0.4, mode="absolute").shape == (D, 2)
+    assert column_space(weight, 0.79, mode="cumulative").shape == (D, 1)
+
+
+def test_null_space_fraction_counts_what_the_map_loses():
+    q = rotation()
+    weight = q[:, :P]
+    null, seen = gaussian(N, D - P, seed=1) @ q[:, P:].T, gaussian(N, P, seed=2) @ q[:, :P].T
+    assert null_space_fraction(null, weight).item() == pytest.approx(1)
+    assert null_space_fraction(seen, weight).item() == pytest.approx(0, abs=1e-12)
+    expected = null.square().sum() / (null.square().sum() + seen.square().sum())
+    torch.testing.assert_close(null_space_fraction(torch.cat([null, seen]), weight), expected)
+    torch.testing.assert_close((null @ weight), torch.zeros(N, P, dtype=torch.float64))
+
+
+def test_proposition_4_1_and_why_its_converse_does_not_hold():
+    q = rotation()
+    h, weight = gaussian(N, D), q[:, :P]
+    ignored = gaussian(N, D - P, seed=1) @ q[:, P:].T
+    cosine = torch.cosine_similarity(h @ weight, (h + ignored) @ weight, dim=1)
+    torch.testing.assert_close(cosine, torch.ones_like(cosine))  # v in the kernel: the invariance term is at -1
+    # a W of rank 1 sends everything to one line: its minimum too (up to sign), with v outside the kernel
+    line = torch.outer(q[:, 0], gaussian(P, seed=2))
+    v = 0.1 * h @ torch.outer(q[:, 0], q[:, 0])
+    cosine = torch.cosine_similarity(h @ line, (h + v) @ line, dim=1)
+    torch.testing.assert_close(cosine, torch.ones_like(cosine))
+    assert null_space_fraction(v, line).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_more_directions_of_augmentation_leave_a_smaller_rank():
+    # Proposition 4.2: a projector whose kernel holds all v has at most D - rank(v) dimensions left
+    for rank in (1, 4, 9):
+        v = gaussian(N, rank) @ gaussian(rank, D, seed=1)
+        weight = torch.linalg.svd(v).Vh[rank:].T
+        assert null_space_fraction(v, weight).item() == pytest.approx(1)
+        assert numerical_rank(weight, 1e-6) == D - numerical_rank(v, 1e-6, mode="relative")
+
+
+def test_share_outside_is_the_function_of_moments():
+    delta, weight = gaussian(N, D), gaussian(D, P, seed=1)
+    found = share_outside(delta.T @ delta / N, column_space(weight))
+    torch.testing.assert_close(found, unexplained_variance(delta, weight))
+
+
+def test_bad_input():
+    ok = torch.ones(3, 4)
+    with pytest.raises(
+        ValueError, match=r"`delta` of shape \(N, D\) and `weight` of shape \(D, P\), but got"
+    ):
+        unexplained_variance(ok, ok)
+    with pytest.raises(ValueError, match="not all 0, but got a sum of squares of 0"):
+        unexplained_variance(torch.zeros(3, 4), torch.ones(4, 2))
+    with pytest.raises(ValueError, match="finite and not all 0, but got a sum of squares of nan"):
+        null_space_fraction(torch.full((3, 4), torch.nan), torch.ones(4, 2))
+    with pytest.raises(ValueError, match="`weight` with finite values"):
+        unexplained_variance(ok, torch.full((4, 2), torch.inf))
+    with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
+        unexplained_variance(ok, torch.ones(4, 2), 0.0, mode="absolute")
+    with pytest.raises(ValueError, match="`mode` to be one of"):
+        null_space_fraction(ok, torch.ones(4, 2), mode="share")
+    with pytest.raises(ValueError, match=r"`weight` of shape \(D, P\), but got \(4,\)"):
+        column_space(torch.ones(4))
