@@ -41,7 +41,8 @@ class Observation(TypedDict, total=False):
         loss: a scalar, the one that is descended.
         h: (V, N, D): representations, the backbone's output for each view.
         z: (V, N, P): embeddings, the projector's output for each view.
-        h_image: (N, D): representations of the samples without augmentation, in validation and test steps.
+        image: (N, C, H, W): the samples without augmentation, normalised, in evaluation.
+        h_image: (N, D): their representations.
         label: (N,) integer classes.
         coarse_label: (N,) integer superclasses.
         index: (N,) integers, the position of each sample in its data set.
@@ -52,6 +53,7 @@ class Observation(TypedDict, total=False):
     loss: Tensor
     h: Tensor
     z: Tensor
+    image: Tensor
     h_image: Tensor
     label: Tensor
     coarse_label: Tensor

@@ -5,7 +5,7 @@ __all__ = ["LinearEvaluation"]
 import csv
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import lightning as L
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
 
+Features = Literal["pixels", "frozen", "trained"]
 _Split = tuple[NDArray[Any], NDArray[Any]]
 
 
@@ -34,6 +35,7 @@ class LinearEvaluation(L.Callback):
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
         max_iter: Most iterations of L-BFGS; the table has how many it took, of the last draw.
         seed: Of the draws.
+        features: Which of the three are judged; the pixels of large images take the longest.
 
     Raises:
         ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`.
@@ -47,8 +49,11 @@ class LinearEvaluation(L.Callback):
         regularization: float = 1.0,
         max_iter: int = 100,
         seed: int = 0,
+        features: Sequence[Features] = ("pixels", "frozen", "trained"),
     ) -> None:
         super().__init__()
+        if not features or not set(features) <= set(get_args(Features)):
+            raise ValueError(f"Expected `features` to be of {get_args(Features)}, but got {features}.")
         if split not in ("val", "test"):
             raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
         if any(few is not None and few < 1 for few in labels_per_class):
@@ -58,6 +63,7 @@ class LinearEvaluation(L.Callback):
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
         if not regularization > 0:
             raise ValueError(f"Expected `regularization` > 0, but got {regularization}.")
+        self.features = tuple(features)
         self.labels_per_class = tuple(labels_per_class)
         self.split = split
         self.repeats = repeats
@@ -86,7 +92,9 @@ class LinearEvaluation(L.Callback):
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, features: Sequence[str]) -> None:
         folder = run_folder(trainer)
-        for name in features:
+        if not (chosen := [name for name in features if name in self.features]):
+            return
+        for name in chosen:
             train = self._features(trainer, pl_module, "train", name)
             test = self._features(trainer, pl_module, self.split, name)
             if trainer.is_global_zero:

@@ -4,7 +4,7 @@ __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import lightning as L
@@ -24,8 +24,9 @@ class GeometryMonitor(L.Callback):
     """Observe the geometry of a model while it trains.
 
     A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
-    (V, N, P), label, index, projector, ... Scalars are logged as `{stage}/{name}` through the module, before
-    `EarlyStopping` and `ModelCheckpoint` look; a Metric that computes a dict is logged as `{stage}/{name}_{key}`.
+    (V, N, P), label, index, projector, ...; one with a default is handed over where it is there.
+    Scalars are logged as `{stage}/{name}` through the module, before `EarlyStopping` and `ModelCheckpoint` look; a
+    Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
     run's folder. Training is the same, bit for bit, with and without the monitor.
 
@@ -35,7 +36,8 @@ class GeometryMonitor(L.Callback):
             {"effective_rank_z": {"h": "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
             epoch. "val", "test": every batch of those loops. "probe": a fixed set, the first `probe_size` samples of
-            the validation set per process, in eval mode at the end of each training epoch.
+            the validation set per process, in eval mode: before the first step of training (logged at step 0), and at
+            the end of training epochs. It is the stage that compares one network over training on the same samples.
         every_n_steps: Observe every n-th training batch, the first of an epoch included.
         taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
             {"h": "backbone", "z": "projection_head", "projector": "projection_head"}.
@@ -43,6 +45,7 @@ class GeometryMonitor(L.Callback):
             "interleaved" (one call on 2N rows).
         batch_keys: What to take from the host's batch: name -> key or position, such as {"label": 1}.
         probe_size: Size of the probe set, at least; whole batches are taken.
+        probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
 
     Raises:
         ValueError: If an argument is out of range; in training, if a diagnostic observes what is not there, a tap
@@ -59,6 +62,7 @@ class GeometryMonitor(L.Callback):
         views: ViewLayout = "calls",
         batch_keys: dict[str, str | int] | None = None,
         probe_size: int = 1024,
+        probe_every_n_epochs: int = 1,
     ) -> None:
         super().__init__()
         if diagnostics is None:
@@ -66,17 +70,19 @@ class GeometryMonitor(L.Callback):
         for stage in stages:
             if stage not in get_args(Stage):
                 raise ValueError(f"Expected `stages` to be of {get_args(Stage)}, but got {stage!r}.")
-        for name, value in {"every_n_steps": every_n_steps, "probe_size": probe_size}.items():
+        counts = {"every_n_steps": every_n_steps, "probe_size": probe_size}
+        for name, value in (counts | {"probe_every_n_epochs": probe_every_n_epochs}).items():
             if value < 1:
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
         if unknown := [name for name in rename or {} if name not in diagnostics]:
             raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {unknown[0]!r}.")
         self.every_n_steps = every_n_steps
         self.probe_size = probe_size
+        self.probe_every_n_epochs = probe_every_n_epochs
         self.observer = Observer(taps, views, batch_keys)
         self._rename = rename or {}
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
-        self._arguments = {name: list(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
+        self._arguments = {name: dict(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
         self._limits: dict[int, int] = {}
         self._files: ArrayFiles | None = None
 
@@ -93,9 +99,17 @@ class GeometryMonitor(L.Callback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought."""
+        """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought.
+
+        A run from the start looks at the probe set once before its first step.
+        """
         if self._files:
             self._files.keep_until(trainer.global_step)
+        if "probe" in self._metrics and trainer.global_step == 0:
+            self._probe(trainer, pl_module)
+            scalars = {name: value.item() for name, value in self._results("probe", trainer)}
+            for logger in trainer.loggers:  # nothing that is logged here by the module would keep its step
+                logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin an epoch."""
@@ -118,7 +132,8 @@ class GeometryMonitor(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read out and log."""
         self._read_out("train", trainer, pl_module)
-        if "probe" in self._metrics:
+        done = trainer.current_epoch + 1
+        if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
             self._probe(trainer, pl_module)
             self._read_out("probe", trainer, pl_module)
 
@@ -210,15 +225,25 @@ class GeometryMonitor(L.Callback):
         for name, metric in self._metrics[stage].items():
             rename = self._rename.get(name, {})
             wanted = {argument: rename.get(argument, argument) for argument in self._arguments[name]}
-            if missing := [what for what in wanted.values() if what not in observation]:
-                raise ValueError(
-                    f"Expected `{missing[0]}` for the diagnostic {name!r}, but the {stage} step has only "
-                    f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
-                    "`taps`, `batch_keys` or `rename`."
-                )
+            for argument, what in list(wanted.items()):
+                if what in observation:
+                    continue
+                if self._arguments[name][argument].default is inspect.Parameter.empty:
+                    raise ValueError(
+                        f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
+                        f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
+                        "`taps`, `batch_keys` or `rename`."
+                    )
+                del wanted[argument]
             metric.update(**{argument: observation[what] for argument, what in wanted.items()})
 
     def _read_out(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for name, value in self._results(stage, trainer):
+            pl_module.log(name, value.float())
+
+    def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
+        """Compute and reset what was observed: scalars are returned, arrays written."""
+        scalars = []
         for name, metric in self._metrics.get(stage, {}).items():
             if not metric.update_called:  # an epoch that was resumed behind its last observed step
                 continue
@@ -226,10 +251,11 @@ class GeometryMonitor(L.Callback):
             named = {f"{name}_{key}": v for key, v in result.items()} if isinstance(result, dict) else {name: result}
             for key, value in named.items():
                 if value.ndim == 0:
-                    pl_module.log(f"{stage}/{key}", value.float())
+                    scalars.append((f"{stage}/{key}", value))
                 elif self._files:
                     self._files.append(f"{stage}/{key}", trainer.current_epoch, trainer.global_step, value)
             metric.reset()
+        return scalars
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         datamodule = getattr(trainer, "datamodule", None)
@@ -244,16 +270,24 @@ class GeometryMonitor(L.Callback):
                 self.observer.open()
                 outputs = self._pass(pl_module, batch)
                 observation = self.observer.close(outputs, batch, trainer, "probe")
-                self._update("probe", observation)
+                self._update("probe", self._with_image(observation, batch))
                 seen += observation["z" if "z" in observation else "h"].shape[1]
                 if seen >= self.probe_size:
                     break
 
+    def _with_image(self, observation: dict[str, Any], batch: Any) -> dict[str, Any]:
+        """Add the image without augmentation, and its representation, where a tapped host's step did not."""
+        if self.observer.taps is None or not isinstance(batch, Mapping) or "image" not in batch:
+            return observation
+        encoder = observation.get("encoder")
+        h_image = {"h_image": encoder(batch["image"]).flatten(1)} if encoder else {}
+        return {"image": batch["image"]} | h_image | observation
+
     def _pass(self, pl_module: L.LightningModule, batch: Any) -> Any:
         if self.observer.taps is None:
             return pl_module.observe(batch)  # type: ignore[operator]
-        for view in batch["views"]:
-            pl_module(view)
+        for call in self.observer.taps.calls(batch["views"]):
+            self.observer.taps.forward(pl_module, call)
         return None
 
 

@@ -3,6 +3,7 @@
 __all__ = ["Taps", "ViewLayout"]
 
 import difflib
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -79,6 +80,20 @@ class Taps:
             )
         caught, self._caught = self._caught, {}
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
+
+    def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
+        """Arrange views (V of N rows) as the host is called with them: one call each, or one on all rows."""
+        if self.views == "calls":
+            return list(views)
+        rows = torch.stack(list(views), dim=0 if self.views == "halves" else 1)
+        return [rows.flatten(0, 1)]
+
+    def forward(self, host: nn.Module, x: Tensor) -> None:
+        """Pass a batch through the tapped encoder and projector, or where not both are tapped, through the host."""
+        if self._modules.keys() >= {"encoder", "projector"}:
+            self._modules["projector"](self._modules["encoder"](x).flatten(1))
+        else:
+            host(x)
 
     def _hook(self, name: str) -> Any:
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:

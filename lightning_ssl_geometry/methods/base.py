@@ -75,7 +75,10 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def observe(self, batch: Batch) -> Observation:
-        """Compute the loss of a batch, with everything that diagnostics may look at beside it, detached."""
+        """Compute the loss of a batch, with everything that diagnostics may look at beside it, detached.
+
+        In eval mode, where a batch has `image`, it is there too, with its representation `h_image`.
+        """
         h, z = self.embed(batch["views"])
         observation: Observation = {
             "loss": self.criterion(h, z, batch),
@@ -87,6 +90,10 @@ class SSLModule(L.LightningModule):
         for name in ("label", "coarse_label", "index"):
             if name in batch:
                 observation[name] = batch[name]
+        if "image" in batch and not self.training:
+            observation["image"] = batch["image"]
+            with torch.no_grad():
+                observation["h_image"] = self(batch["image"])
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -132,8 +139,6 @@ class SSLModule(L.LightningModule):
 
     def _evaluation_step(self, batch: Batch, stage: str) -> Observation:
         observation = self.observe(batch)
-        if "image" in batch:
-            observation["h_image"] = self(batch["image"])
         # The loss is that of the global batch already, so it is weighted by that batch's size and not synchronised.
         n = int(distributed.all_reduce_sum(torch.tensor(len(batch["views"][0]), device=self.device)))
         self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n)

@@ -65,6 +65,13 @@ def test_repeated_channels_are_one_pixel(tmp_path):
     assert [row["feature_dim"] for row in callback.rows] == [64, 64, 64]
 
 
+@pytest.mark.parametrize("features", [["trained"], ["trained", "frozen"]])
+def test_only_the_chosen_features_are_judged(tmp_path, features):
+    callback = LinearEvaluation(labels_per_class=[None], features=features)
+    fit(tmp_path, callback)
+    assert {row["features"] for row in callback.rows} == set(features)
+
+
 def test_few_labels_per_class(tmp_path):
     callback = LinearEvaluation(labels_per_class=[5], repeats=3, split="val")
     fit(tmp_path, callback)
@@ -81,6 +88,8 @@ def test_few_labels_per_class(tmp_path):
     [
         ({"split": "train"}, "`split` to be one of 'val', 'test', but got 'train'"),
         ({"labels_per_class": [0]}, r"`labels_per_class` of None or numbers >= 1, but got \[0\]"),
+        ({"features": ["voxels"]}, r"`features` to be of \('pixels', 'frozen', 'trained'\), but got \['voxels'\]"),
+        ({"features": []}, r"`features` to be of .*, but got \[\]"),
         ({"repeats": 0}, "`repeats` >= 1, but got 0"),
         ({"max_iter": 0}, "`max_iter` >= 1, but got 0"),
         ({"regularization": 0.0}, r"`regularization` > 0, but got 0\.0"),

@@ -24,6 +24,9 @@ STANDARD = {
     "bound_upper",
     "bound_invariance",
     "bound_repulsion",
+    "bound_expectation",
+    "bound_entropy",
+    "bound_entropy_form",
 }
 
 
@@ -67,15 +70,13 @@ def test_layouts_give_the_same_numbers(tmp_path):
             torch.testing.assert_close(other[name], found[0][name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("stages", [("train", "val"), ("probe",)])
-def test_training_is_the_same_bit_for_bit(tmp_path, stages):
+def test_training_is_the_same_bit_for_bit(tmp_path):
     torch.manual_seed(0)
     bare = PlainHost()
     watched = copy.deepcopy(bare)
     keys = set(watched.state_dict())
     fit(tmp_path / "a", bare, max_epochs=2)
-    callback = monitor(stages=[stage for stage in stages if stage != "probe"] or ["train"])
-    fit(tmp_path / "b", watched, callback, max_epochs=2)
+    fit(tmp_path / "b", watched, monitor(), max_epochs=2)
     assert set(watched.state_dict()) == keys
     for name, value in bare.state_dict().items():
         assert torch.equal(value, watched.state_dict()[name]), name
@@ -110,6 +111,20 @@ def test_every_n_steps(tmp_path):
     trainer = fit(tmp_path, PlainHost(), monitor(diagnostics={"count": Count()}, every_n_steps=2))
     assert trainer.callback_metrics["train/count"] == 3  # batches 0, 2 and 4 of 5
     assert trainer.callback_metrics["val/count"] == 5
+
+
+def test_an_argument_with_a_default_is_observed_where_it_is_there(tmp_path):
+    class Labelled(MeanMetric):
+        def update(self, z, label=None):
+            super().update(torch.tensor(0.0 if label is None else 1.0))
+
+    without, with_label = (
+        monitor(diagnostics={"a": Labelled()}),
+        monitor(diagnostics={"b": Labelled()}, batch_keys={"label": 2}),
+    )
+    found = fit(tmp_path, PlainHost(), without, with_label).callback_metrics
+    assert found["train/a"] == 0
+    assert found["train/b"] == 1
 
 
 def test_any_torchmetric_by_rename_and_batch_keys(tmp_path):
@@ -163,6 +178,7 @@ def test_a_set_that_does_not_divide_counts_each_sample_once(tmp_path, two_proces
         ({"stages": ["training"]}, r"`stages` to be of \('train', 'val', 'test', 'probe'\), but got 'training'"),
         ({"every_n_steps": 0}, "`every_n_steps` >= 1, but got 0"),
         ({"probe_size": 0}, "`probe_size` >= 1, but got 0"),
+        ({"probe_every_n_epochs": 0}, "`probe_every_n_epochs` >= 1, but got 0"),
         ({"rename": {"x": {}}}, "`rename` to name one of .*, but got 'x'"),
         ({"views": "x"}, "`views` to be one of"),
     ],

@@ -1,4 +1,5 @@
 import copy
+import inspect
 
 import pytest
 import torch
@@ -8,10 +9,15 @@ from torch.nn.functional import normalize
 from lightning_ssl_geometry import functional as F
 from lightning_ssl_geometry.diagnostics import (
     Alignment,
+    AugmentationRank,
     EffectiveRank,
     GaussianPotential,
+    HardestNegativeDistance,
+    LabelAgreement,
     LogSpectrum,
+    NullSpaceFraction,
     ProjectorRank,
+    UnexplainedVariance,
     Uniformity,
     UpperBound,
 )
@@ -30,7 +36,17 @@ OF_ROWS = {
     "uniformity": Uniformity(t=1.0, seed=3),
     "bound": UpperBound(),
     "bound_of_20": UpperBound(temperature=0.1, contrast_size=20),
+    "augmentation_rank": AugmentationRank(),
+    "null_space": NullSpaceFraction(tau=0.5),
+    "unexplained": UnexplainedVariance(tau=0.5),
+    "unexplained_of_20": UnexplainedVariance(contrast_size=20),
+    "hardest_negative": HardestNegativeDistance(bins=7),
+    "hardest_negative_of_20": HardestNegativeDistance(contrast_size=20),
+    "label_agreement": LabelAgreement(),
+    "label_agreement_of_20": LabelAgreement(contrast_size=20),
 }
+PROJECTOR = nn.Linear(P, 4, bias=False).double()
+PROJECTOR.weight.data = torch.randn(4, P, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
 def data(n=N, dtype=torch.float64):
@@ -46,10 +62,8 @@ def fed(metric, z, index, chunks):
 
 
 def update(metric, z, index):
-    if isinstance(metric, EffectiveRank | LogSpectrum | Alignment):
-        metric.update(z)
-    else:
-        metric.update(z, index)
+    given = {"h": z, "z": z, "index": index, "label": index % 3, "coarse_label": index % 2, "projector": PROJECTOR}
+    metric.update(**{name: given[name] for name in inspect.signature(metric.update).parameters})
 
 
 def close(found, expected, **tolerance):
