@@ -6,11 +6,16 @@ __all__ = [
     "EffectiveRank",
     "GaussianPotential",
     "HardestNegativeDistance",
+    "JacobianRank",
     "LabelAgreement",
+    "LieGenerator",
+    "LinearRegions",
+    "LocalUnexplainedVariance",
     "LogSpectrum",
     "Moments",
     "NullSpaceFraction",
     "ProjectorRank",
+    "RotationRank",
     "SampledEmbeddings",
     "SampledRows",
     "UnexplainedVariance",
@@ -21,6 +26,8 @@ __all__ = [
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
+from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
+from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance

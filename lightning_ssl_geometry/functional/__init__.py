@@ -1,6 +1,8 @@
 """Every equation as a pure function, Tensor -> Tensor."""
 
 __all__ = [
+    "activation_pattern",
+    "affine_map",
     "alignment",
     "chance_agreement",
     "counter_hash",
@@ -12,10 +14,17 @@ __all__ = [
     "info_nce_entropy",
     "info_nce_upper_bound",
     "label_agreement",
+    "lie_action",
+    "lie_generator",
+    "lie_strength",
+    "linear_regions",
+    "local_unexplained_variance",
     "log_singular_values",
     "normalized_distance",
     "null_space_fraction",
     "numerical_rank",
+    "rotate",
+    "rotation_rank",
     "unexplained_variance",
     "uniformity",
 ]
@@ -23,7 +32,15 @@ __all__ = [
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
+from lightning_ssl_geometry.functional.piecewise_affine import (
+    activation_pattern,
+    affine_map,
+    linear_regions,
+    local_unexplained_variance,
+)
+from lightning_ssl_geometry.functional.rotation import rotate, rotation_rank
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound

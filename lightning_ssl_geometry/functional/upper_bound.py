@@ -21,7 +21,7 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_
 
 
 def info_nce_entropy(
-    z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 512
+    z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 128
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""Split InfoNCE into an invariance term, the similarity to the negatives it looks at, and their entropy.
 
@@ -58,11 +58,12 @@ def info_nce_entropy(
         expectation, entropy = u1.new_zeros(()), u1.new_zeros(())
         for start in range(0, len(u1), block_size):
             cosine = _negative_cosines(u1, u2, slice(start, start + block_size))  # (2, block, N)
-            cosine = cosine.transpose(0, 1).flatten(1)  # (block, 2N)
-            log_p = (cosine / temperature).log_softmax(1)
-            p, negative = log_p.exp(), torch.isfinite(cosine)  # the sample itself is at -inf, with probability 0
-            expectation = expectation + (p * cosine.where(negative, 0)).sum()
-            entropy = entropy - (p * log_p.where(negative, 0)).sum()
+            top = cosine.amax((0, 2)).detach()
+            p = ((cosine - top[:, None]) / temperature).exp()  # up to its sum; 0 for the sample itself, at -inf
+            total = p.sum((0, 2))  # (block,)
+            expected = (p * cosine.masked_fill(p == 0, 0)).sum((0, 2)) / total
+            expectation = expectation + expected.sum()
+            entropy = entropy + (total.log() + (top - expected) / temperature).sum()  # Eq. 15
         return -torch.linalg.vecdot(u1, u2).mean(), expectation / len(u1), entropy / len(u1)
 
 

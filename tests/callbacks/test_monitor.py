@@ -17,6 +17,7 @@ STANDARD = {
     "effective_rank_h",
     "effective_rank_z",
     "projector_rank",
+    "augmentation_rank",
     "alignment",
     "uniformity",
     "gaussian_potential",

@@ -102,9 +102,7 @@ def test_share_outside_is_the_function_of_moments():
 
 def test_bad_input():
     ok = torch.ones(3, 4)
-    with pytest.raises(
-        ValueError, match=r"`delta` of shape \(N, D\) and `weight` of shape \(D, P\), but got"
-    ):
+    with pytest.raises(ValueError, match=r"`delta` of shape \(N, D\) and `weight` of shape \(D, P\), but got"):
         unexplained_variance(ok, ok)
     with pytest.raises(ValueError, match="not all 0, but got a sum of squares of 0"):
         unexplained_variance(torch.zeros(3, 4), torch.ones(4, 2))

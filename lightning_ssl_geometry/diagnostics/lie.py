@@ -1,0 +1,252 @@
+"""A transformation's generator in the encoder space, and the directions that rotations span (Cosentino et al. 2022)."""
+
+__all__ = ["LieGenerator", "RotationRank"]
+
+import math
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+from torchmetrics.functional import r2_score
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
+from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, projector_weight
+from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
+from lightning_ssl_geometry.functional.lie import LieOrder, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.rotation import covariance_rank, rotate
+from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.functional.tangent import column_space, null_space_fraction
+
+_STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that keep the draws apart
+_CHUNK = 256  # images per forward pass
+
+
+class LieGenerator(SampledRows):
+    r"""Whether a transformation of the input acts on h as a one-parameter group (Eq. 7), and what of it W ignores.
+
+    Observes image (N, C, H, W), index, encoder and, optionally, projector. Every kept image x is transformed by a
+    strength epsilon of its own, uniform in [-`max_strength`, `max_strength`]. On half of the samples it fits the
+    generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)`; on the other half it recovers the strengths by G:
+
+    - `r2`: of the recovered strengths. 1: one G, the same for all images, tells the strength from the two
+      representations. 0: as bad as guessing the mean. Below 0 without limit: where the transformation acts otherwise
+      on every image, or G h is small beside the rest of h2 - h1, the strength that fits best is far off.
+    - `r2_shuffled`: the same with the strengths of the fitted half shuffled. Only what exceeds it is the group's.
+    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector ignores. From 0 (W sees
+      all that G does) to 1 (the columns of G lie in the kernel of W^T: the projector is invariant). NaN for G = 0.
+    - `null_space_isotropic`: what a G without preference gives, 1 - rank / D.
+
+    The last two are left out where there is no projector or it is not linear. `null_space` describes a
+    transformation only where `r2` says that there is such a G. With `contrast_size` / 2 below D many generators fit:
+    the smallest is taken (see :func:`lightning_ssl_geometry.functional.lie.lie_generator`), or give `dimensions`.
+
+    Cost: `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with
+    "exponential" thousands of times O(N D^2): give `dimensions` then. For the stages "val", "test" and "probe": the
+    weights must stand still. The encoder runs in eval mode and gets its modes back.
+
+    Args:
+        transform: `transform(image, strength)`, image (N, C, H, W), strength (N,), returns (N, C, H, W): a group, where
+            strength 0 does nothing. None: :func:`lightning_ssl_geometry.functional.rotation.rotate`, in degrees.
+        max_strength: > 0, in the transformation's unit. G is per `max_strength`.
+        contrast_size: As in :class:`SampledRows`, >= 4.
+        order: "first" (I + epsilon G) or "exponential".
+        dimensions: Fit and recover in the span of that many leading principal directions (uncentred) of the fitted
+            half's representations; None: in all.
+        tau: Threshold of the null space, as in :func:`lightning_ssl_geometry.functional.null_space_fraction`.
+        mode: "absolute", "relative" or "cumulative".
+        seed: Another seed chooses other samples and strengths.
+        ridge: As in :func:`lightning_ssl_geometry.functional.lie.lie_generator`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or a
+            module has changed; in `compute`, if fewer than 4 samples were seen, the encoder does not return (N, D), or
+            `dimensions` exceeds D.
+    """
+
+    def __init__(
+        self,
+        transform: Callable[[Tensor, Tensor], Tensor] | None = None,
+        max_strength: float = 30.0,
+        contrast_size: int = 1024,
+        order: LieOrder = "first",
+        dimensions: int | None = None,
+        tau: float = 1e-2,
+        mode: RankMode = "relative",
+        seed: int = 0,
+        ridge: float = 1e-3,
+    ) -> None:
+        super().__init__(("image", "position"), contrast_size, seed)
+        if contrast_size < 4:
+            raise ValueError(f"Expected `contrast_size` >= 4, but got {contrast_size}.")
+        if not 0 < max_strength < math.inf:
+            raise ValueError(f"Expected `max_strength` > 0 and finite, but got {max_strength}.")
+        if order not in get_args(LieOrder):
+            raise ValueError(f"Expected `order` to be one of {get_args(LieOrder)}, but got {order!r}.")
+        if dimensions is not None and dimensions < 1:
+            raise ValueError(f"Expected `dimensions` >= 1 or None, but got {dimensions}.")
+        if not 0 <= ridge < math.inf:
+            raise ValueError(f"Expected `ridge` >= 0 and finite, but got {ridge}.")
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.transform = rotate if transform is None else transform
+        self.max_strength = max_strength
+        self.order: LieOrder = order
+        self.dimensions = dimensions
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.ridge = ridge
+        self.encoder = Standing()
+        self.projector = Standing()
+
+    def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
+        """Offer images (N, C, H, W) with their positions in the data set (N,), and the modules that they pass."""
+        _check_image(image)
+        self.encoder.hold(encoder)
+        if projector is not None:
+            self.projector.hold(projector)
+        self.offer(index, image=image, position=index)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `r2` and `r2_shuffled`; for a linear projector also `null_space` and `null_space_isotropic`."""
+        rows = self.rows()
+        if len(rows["position"]) < 4:
+            raise ValueError(
+                f"Expected LieGenerator to have observed at least 4 samples, but got {len(rows['position'])}."
+            )
+        strength = 2 * counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0].double() - 1
+        h1, h2 = self._pairs(rows["image"], strength)
+        half = len(h1) // 2
+        basis = self._basis(torch.cat([h1[:half], h2[:half]]))
+        h1, h2 = h1 @ basis, h2 @ basis
+        shuffle = counter_hash(self.seed, _SHUFFLE, rows["position"][:half]).argsort()
+        found, generators = {}, []
+        for name, drawn in (("r2", strength[:half]), ("r2_shuffled", strength[:half][shuffle])):
+            g = lie_generator(h1[:half], h2[:half], drawn, order=self.order, ridge=self.ridge)
+            recovered = lie_strength(g, h1[half:], h2[half:], order=self.order)
+            found[name] = r2_score(recovered, strength[half:])
+            generators.append(g)
+        return found | self._null_space(basis @ generators[0])
+
+    def reset(self) -> None:
+        """Forget the samples and the modules."""
+        super().reset()
+        self.encoder = Standing()
+        self.projector = Standing()
+
+    def _pairs(self, image: Tensor, strength: Tensor) -> tuple[Tensor, Tensor]:
+        """Representations of the images and of the transformed ones, each (n, D), float64."""
+        encoder = self.encoder.module()
+        with evaluating(encoder), torch.no_grad():
+            transformed = [
+                _encoded(encoder, self.transform(x, self.max_strength * epsilon.to(x)))
+                for x, epsilon in zip(image.split(_CHUNK), strength.split(_CHUNK), strict=True)
+            ]
+            return _encoded(encoder, image).double(), torch.cat(transformed).double()
+
+    def _basis(self, h: Tensor) -> Tensor:
+        if self.dimensions is None:
+            return torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
+        if self.dimensions > h.shape[1]:
+            raise ValueError(f"Expected `dimensions` <= D = {h.shape[1]}, but got {self.dimensions}.")
+        return torch.linalg.eigh(h.T @ h).eigenvectors[:, -self.dimensions :]  # (D, dimensions)
+
+    def _null_space(self, generator: Tensor) -> dict[str, Tensor]:
+        if not self.projector or not is_linear_projector(projector := self.projector.module()):
+            return {}
+        weight = projector_weight(projector)
+        rank = column_space(weight, self.tau, mode=self.mode).shape[1]
+        fraction = (
+            null_space_fraction(generator.T, weight, self.tau, mode=self.mode)
+            if generator.any()
+            else generator.new_tensor(math.nan)
+        )
+        return {"null_space": fraction, "null_space_isotropic": generator.new_tensor(1 - rank / len(weight))}
+
+
+class RotationRank(SampledRows):
+    """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
+
+    Observes image (N, C, H, W), index and encoder. For each kept image and each range, `count` angles uniform in
+    [0, range], the same fractions of every range; their mean over images. From 0 to min(`count` - 1, dimensions). In
+    pixels it grows with the range whatever the encoder. In h, low means that the encoder maps the rotations of an image
+    into few directions, so that a projector can be invariant to them and keep its rank (Proposition 4.2); as high as in
+    pixels, that it unfolds them as the pixels do. The paper does this for one-hot images, in pixels.
+
+    Cost: `contrast_size` images of memory; to compute, `contrast_size` times `count` forward passes and as many
+    singular values of count x dimensions, for each range. For the stages "val", "test" and "probe": the weights must
+    stand still. The encoder runs in eval mode and gets its modes back.
+
+    Args:
+        ranges: The largest angles, in degrees, each > 0.
+        count: Number of rotations of an image, >= 2.
+        contrast_size: Number of images, as in :class:`SampledRows`.
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.rotation.covariance_rank`.
+        mode: "absolute", "relative" or "cumulative".
+        seed: Another seed chooses other images and angles.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or the
+            encoder has changed; in `compute`, if it does not return (N, D).
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[float] = (15, 30, 60, 90, 180),
+        count: int = 200,
+        contrast_size: int = 4,
+        tau: float = 1e-2,
+        mode: RankMode = "relative",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(("image", "position"), contrast_size, seed)
+        if not ranges or not all(0 < angle < math.inf for angle in ranges):
+            raise ValueError(f"Expected `ranges` with at least one angle, each > 0 and finite, but got {ranges}.")
+        if count < 2:
+            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.ranges = tuple(ranges)
+        self.count = count
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.encoder = Standing()
+
+    def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
+        """Offer images (N, C, H, W) with their positions in the data set (N,), and the encoder."""
+        _check_image(image)
+        self.encoder.hold(encoder)
+        self.offer(index, image=image, position=index)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `angles`, `pixels` and `h`, each (R,), scalars for one range: the ranges, the mean rank at each."""
+        rows, encoder = self.rows(), self.encoder.module()
+        fraction = counter_uniform(self.seed, _ANGLE, rows["position"], size=self.count)  # (n, count)
+        with evaluating(encoder), torch.no_grad():
+            ranks = [
+                torch.stack([self._ranks(encoder, x, angle * u) for angle in self.ranges])
+                for x, u in zip(rows["image"], fraction, strict=True)
+            ]
+        pixels, h = torch.stack(ranks).double().mean(0).T
+        return {"angles": pixels.new_tensor(self.ranges), "pixels": pixels, "h": h}
+
+    def reset(self) -> None:
+        """Forget the samples and the encoder."""
+        super().reset()
+        self.encoder = Standing()
+
+    def _ranks(self, encoder: nn.Module, image: Tensor, angle: Tensor) -> Tensor:
+        rotated = rotate(image.expand(self.count, -1, -1, -1), angle)
+        spaces = (rotated.flatten(1), _encoded(encoder, rotated))
+        return torch.stack([covariance_rank(rows, self.tau, mode=self.mode) for rows in spaces])
+
+
+def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
+    h = torch.cat([encoder(x) for x in image.split(_CHUNK)])
+    if h.ndim != 2 or len(h) != len(image):
+        raise ValueError(f"Expected `encoder` to return (N, D) for N = {len(image)} images, but got {tuple(h.shape)}.")
+    return h
+
+
+def _check_image(image: Tensor) -> None:
+    if image.ndim != 4 or not image.is_floating_point():
+        shape = f"{tuple(image.shape)}, {image.dtype}"
+        raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")

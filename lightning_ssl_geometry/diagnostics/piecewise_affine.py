@@ -1,0 +1,169 @@
+"""What a non-linear projector does around each sample: rank, regions, unexplained variance (Cosentino et al. 2022)."""
+
+__all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
+from lightning_ssl_geometry.diagnostics.tangent import displacements
+from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, unexplained_squares
+from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+
+_CHUNK = 32  # maps (D, P) held at once
+
+
+class _AroundSamples(SampledRows):
+    """Base: a sample of rows and the standing projector that is looked at around them."""
+
+    def __init__(self, columns: Sequence[str], contrast_size: int, seed: int) -> None:
+        super().__init__(columns, contrast_size, seed)
+        self.projector = Standing()
+
+    def observe(self, projector: nn.Module, index: Tensor, **columns: Tensor) -> None:
+        """Hold the projector and offer the samples."""
+        self.projector.hold(projector)
+        self.offer(index, **columns)
+
+    def reset(self) -> None:
+        """Forget the samples and the projector."""
+        super().reset()
+        self.projector = Standing()
+
+
+class JacobianRank(_AroundSamples):
+    """Mean numerical rank of the projector's Jacobian at the samples, with its mean spectrum (Eq. 2 for MLPs).
+
+    Observes h (its view 1), index and `projector`. From 0 to min(D, P): low means that around a sample the projector
+    keeps few directions of the representation, as :class:`ProjectorRank` says of a linear one, with which it agrees
+    there; a dead or saturated projector has 0. O(contrast_size D) memory; to compute, one backward pass per sample and
+    dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand still.
+    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
+
+    Args:
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: "absolute", "relative" or "cumulative".
+        contrast_size: Number of samples, as in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `tau`, `mode` or `contrast_size` is out of range; in `update`, if the projector's weights have
+            changed; when it computes, as `affine_map`.
+    """
+
+    def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
+        super().__init__(("h",), contrast_size, seed)
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        self.tau = tau
+        self.mode: RankMode = mode
+
+    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
+        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the means `rank` and `singular_values` (min(D, P),), descending, in float64."""
+        h, projector = self.rows()["h"], self.projector.module()
+        with evaluating(projector):
+            maps = (affine_map(projector, rows)[0] for rows in h.split(_CHUNK))
+            sigma = torch.cat([torch.linalg.svdvals(weight.double()) for weight in maps])
+        rank = singular_values_rank(sigma, self.tau, mode=self.mode).double()
+        return {"rank": rank.mean(), "singular_values": sigma.mean(0)}
+
+
+class LinearRegions(_AroundSamples):
+    """Number of regions of the projector's partition that the samples lie in (Eq. 11).
+
+    Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number
+    of samples n, `fraction` from 1/n to 1: 1 region means one affine map for all, as of a linear projector; as many
+    regions as samples, a map for each of them, so that the encoder need not make the data's manifold linear. It grows
+    with width, depth and n; compare at one n. O(contrast_size D) memory; to compute, a forward pass and a sort of
+    contrast_size patterns. For the stages where weights stand still.
+    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.linear_regions`.
+
+    Args:
+        contrast_size: Number of samples, as in :class:`SampledRows`; part of the value.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; when it
+            computes, if the projector is not piecewise affine.
+    """
+
+    def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(("h",), contrast_size, seed)
+
+    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
+        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `visited` and `fraction`, in float64."""
+        h, projector = self.rows()["h"], self.projector.module()
+        with evaluating(projector):
+            visited = linear_regions(projector, h).max().double() + 1
+        return {"visited": visited, "fraction": visited / len(h)}
+
+
+class LocalUnexplainedVariance(_AroundSamples):
+    """Fraction of the displacements to the hardest negatives that the projector's local maps do not span (Eq. 10).
+
+    Observes h and z (two views), index and `projector`. The displacement of sample i is h2_i - h*_i, where h* is the
+    encoder's vector at the hardest negative that z finds among all samples kept; the map is the Jacobian at h1_i. All
+    values are in [0, 1]. `full`: 0 means that the projector sees every displacement, 1 that it is blind to all;
+    `full_isotropic` is what displacements without preferred direction would give, 1 - mean rank / D: a projector
+    that fits them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold.
+    O(contrast_size (D + P)) memory; O(contrast_size^2 P) for the negatives, and per sample of `samples` one backward
+    pass per dimension of z and O(D P min(D, P)). NaN where all embeddings are equal: then no negative is the hardest.
+    For the stages where weights stand still. For a linear projector it is :class:`UnexplainedVariance` on `samples`.
+    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.local_unexplained_variance`.
+
+    Args:
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: "absolute", "relative" or "cumulative".
+        contrast_size: Number of samples among which negatives are sought, as in :class:`SampledRows`.
+        samples: Number of those whose displacement and map are computed, >= 1; all where fewer were observed.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
+            weights have changed; when it computes, if all displacements are zero, or as `affine_map`.
+    """
+
+    def __init__(
+        self,
+        tau: float = 1e-2,
+        mode: RankMode = "relative",
+        contrast_size: int = 1024,
+        samples: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(("h", "z"), contrast_size, seed)
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        if samples < 1:
+            raise ValueError(f"Expected `samples` >= 1, but got {samples}.")
+        self.tau = tau
+        self.mode: RankMode = mode
+        self.samples = samples
+
+    def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,); and hold the projector."""
+        self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `full`, `full_isotropic`, `tau` and `tau_isotropic`, in float64."""
+        rows, projector = self.rows(), self.projector.module()
+        delta = displacements(**rows)[: self.samples]
+        if not delta.any():
+            raise ValueError("Expected displacements to the hardest negatives of which one is not zero, but all are.")
+        parts = []
+        with evaluating(projector):
+            for anchors, away in zip(rows["h"][: self.samples, 0].split(_CHUNK), delta.split(_CHUNK), strict=True):
+                weight, _ = affine_map(projector, anchors)
+                parts.append(unexplained_squares(away, weight, [None, self.tau], mode=self.mode))
+        squares, rank = (torch.cat(part, 1) for part in zip(*parts, strict=True))  # (2, samples)
+        full, cut = squares.sum(1) / delta.square().sum()
+        full_isotropic, cut_isotropic = 1 - rank.double().mean(1) / delta.shape[1]
+        return {"full": full, "full_isotropic": full_isotropic, "tau": cut, "tau_isotropic": cut_isotropic}

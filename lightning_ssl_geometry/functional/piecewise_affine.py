@@ -1,0 +1,245 @@
+r"""The affine pieces of a projector: local map, region, and the variance that each sample's own map explains.
+
+Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), Sec. 5. An MLP
+with (leaky) ReLU cuts the encoder's space into regions, and on each of them it is one affine map (Eq. 11):
+
+.. math:: g(h) = \sum_{\omega \in \Omega} 1_{h \in \omega} (W_\omega^T h + b_\omega)
+"""
+
+__all__ = ["activation_pattern", "affine_map", "linear_regions", "local_unexplained_variance", "unexplained_squares"]
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+
+_AFFINE = {  # name -> which arguments may depend on h together
+    **dict.fromkeys(("mm", "linear", "neg", "rsub", "div", "cat", "slice", "split", "split_with_sizes"), ("0",)),
+    **dict.fromkeys(("add", "sub"), ("0", "1", "01")),
+    **{"mul": ("0", "1"), "addmm": ("1", "01")},
+}
+_RESHAPES = {"view", "_unsafe_view", "_reshape_alias", "alias", "detach", "clone", "squeeze", "unsqueeze"}
+_BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit_no_training"}
+_BREAKS: dict[str, Callable[..., tuple[Any, ...]]] = {  # aten arguments -> where the slope changes
+    **dict.fromkeys(("relu", "leaky_relu", "_prelu_kernel"), lambda x, *_: (0.0,)),
+    "hardtanh": lambda x, low=-1.0, high=1.0: (low, high),
+    "clamp": lambda x, low=None, high=None: tuple(end for end in (low, high) if end is not None),
+    **dict.fromkeys(("clamp_min", "clamp_max"), lambda x, end: (end,)),
+}
+
+
+def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tuple[Tensor, Tensor]:
+    r"""Compute the affine map that a projector is around each sample (Eq. 11 with bias).
+
+    .. math:: g(h) = W_i^T h + b_i \text{ near } h_i, \quad W_i = \Bigl(\frac{\partial g}{\partial h}(h_i)\Bigr)^T
+
+    Exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i. W is as the
+    paper writes it, who have no bias. The projector must treat each sample by itself.
+
+    Args:
+        projector: g, (N, D) -> (N, P).
+        h: (N, D).
+        chunk_size: Samples at once; beside the result, memory is O(chunk_size x (D P + the sum of the widths)).
+
+    Returns:
+        W (N, D, P), the transpose of a `nn.Linear`'s weight, and b (N, P); detached, in the parameters' dtype.
+
+    Raises:
+        ValueError: If a shape is wrong, or batch norm or dropout is not in eval mode.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> weight, bias = affine_map(layer, torch.randn(5, 3))
+    >>> torch.equal(weight[4], layer.weight.T), torch.allclose(bias[4], layer.bias, atol=1e-6)
+    (True, True)
+    """
+    weights, biases = [], []
+    with _plain(projector, h) as rows:
+        for x in rows.split(chunk_size):
+            with torch.enable_grad():
+                z = _embedded(projector, x.requires_grad_())
+                columns = z.sum(0).unbind()  # samples do not meet: its derivative by h_i is that of g(h_i)
+            weights.append(torch.stack([torch.autograd.grad(c, x, retain_graph=True)[0] for c in columns], 2))
+            biases.append(z.detach() - torch.einsum("ndp,nd->np", weights[-1], x.detach()))
+    return torch.cat(weights), torch.cat(biases)
+
+
+def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
+    """Record on which side of the breakpoints of its activations each sample lies.
+
+    One column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0), two per hardtanh or two-sided clamp (above the
+    lower end, above the upper end), in order of execution, be it `nn.ReLU` or `F.relu`; arguments of `affine_map`.
+
+    Returns:
+        bool (N, A); A = 0 for a linear projector.
+
+    Raises:
+        ValueError: If an operation is not piecewise affine in h, or as :func:`affine_map`.
+
+    >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]]))
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+    patterns = []
+    with _plain(projector, h) as rows:
+        for x in rows.split(1024):  # every activation of a chunk is held
+            with _Trace(x) as trace:
+                z = _embedded(projector, x)
+            if not trace.follows(z):
+                _refuse("an output that does not depend on h by these alone")
+            patterns.append(torch.cat([x.new_empty(len(x), 0, dtype=torch.bool), *trace.sides], 1))
+    return torch.cat(patterns)
+
+
+def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
+    """Number the regions of the projector's partition Omega (Eq. 11) that the samples lie in.
+
+    They are told apart by their :func:`activation_pattern`, of which this takes the arguments and errors. Units that
+    do not reach the output split one affine piece into several.
+
+    Returns:
+        int64 (N,), from 0 to the number of regions visited - 1; equal where the patterns are.
+
+    >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
+    tensor([1, 0, 1])
+    """
+    pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` wants a column
+    return torch.unique(pattern, dim=0, return_inverse=True)[1]
+
+
+def local_unexplained_variance(
+    delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
+) -> Tensor:
+    r"""Fraction of the squared displacements outside the column space of each sample's own map.
+
+    .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
+
+    Eq. 10 with W_i in place of the one W, as Sec. 5 has it for MLPs. Isotropic displacements give 1 - mean rank / D.
+
+    Args:
+        delta: (N, D).
+        weight: (N, D, P), in float32 or float64: the map of each sample, as :func:`affine_map` returns it.
+        tau: Only left singular vectors whose singular values reach it span the space, as in `singular_values_rank`.
+            None: all but zeros, those below max(D, P) times the eps of `weight`'s dtype times the largest.
+        mode: What `tau` is compared with.
+
+    Returns:
+        A float64 scalar from 0 (every displacement lies in its map's column space) to 1 (orthogonal to it).
+
+    Raises:
+        ValueError: If a shape, the dtype, `tau` or `mode` is not one of these, or all displacements are zero.
+
+    >>> delta = torch.tensor([[3.0, 4.0]])
+    >>> round(local_unexplained_variance(delta, torch.tensor([[[1.0], [0.0]]])).item(), 4)  # 16 / 25
+    0.64
+    """
+    squares, _ = unexplained_squares(delta, weight, [tau], mode=mode)
+    if not delta.any():
+        raise ValueError("Expected `delta` with at least one displacement that is not zero, but all are.")
+    return squares.sum() / delta.double().square().sum()
+
+
+def unexplained_squares(
+    delta: Tensor, weight: Tensor, taus: Sequence[float | None], *, mode: RankMode = "relative"
+) -> tuple[Tensor, Tensor]:
+    """Compute the terms of :func:`local_unexplained_variance`, whose arguments it takes, for T thresholds.
+
+    Returns:
+        Squared distances from the spaces kept, float64 (T, N), and the dimensions of these, int64 (T, N).
+
+    >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
+    (tensor([[16.]], dtype=torch.float64), tensor([[1]]))
+    """
+    if delta.ndim != 2 or weight.ndim != 3 or weight.shape[:2] != delta.shape:
+        raise ValueError(
+            f"Expected `delta` (N, D) and `weight` (N, D, P), but got {[*delta.shape]} and {[*weight.shape]}."
+        )
+    if weight.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"Expected `weight` in float32 or float64, but got {weight.dtype}.")
+    delta = delta.double()
+    u, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)  # (N, D, d), (N, d)
+    exact = singular_values_rank(sigma, torch.finfo(weight.dtype).eps * max(weight.shape[1:]), mode="relative")
+    cut = [exact if tau is None else singular_values_rank(sigma, tau, mode=mode) for tau in taus]
+    rank = torch.minimum(torch.stack(cut), exact)  # (T, N)
+    kept = torch.arange(u.shape[2], device=u.device) < rank[..., None]  # (T, N, d)
+    t = torch.einsum("ndk,nd->nk", u, delta) * kept
+    squares = (delta - torch.einsum("ndk,tnk->tnd", u, t)).square().sum(-1)
+    return torch.minimum(squares, delta.square().sum(1)), rank  # rounding may give 1 + 1e-16 of it
+
+
+@contextmanager
+def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
+    """Check, leave autograd, inference mode and autocast, and lend the samples in the parameters' dtype."""
+    if h.ndim != 2 or not len(h):
+        raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
+    for module in projector.modules():
+        own = not module.training and getattr(module, "running_mean", ()) is not None
+        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
+            raise ValueError(
+                "Expected `projector` in eval mode and with running statistics, so that a sample's map depends neither "
+                f"on chance nor on other samples, but got {module} without."
+            )
+    dtype = next((p.dtype for p in projector.parameters() if p.is_floating_point()), h.dtype)
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast(h.device.type, enabled=False):
+        yield h.clone().to(dtype)
+
+
+def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
+    z = projector(h.clone())  # layers may work in place
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(h):
+        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"Expected a `projector` from (N, D) to (N, P), but got {got} from {tuple(h.shape)}.")
+    return z
+
+
+class _Trace(TorchDispatchMode):
+    """Follows what depends on h, admits what is piecewise affine in it and keeps each sample's rows, notes sides."""
+
+    def __init__(self, h: Tensor) -> None:
+        super().__init__()
+        self.n = len(h)
+        self.sides: list[Tensor] = []
+        self.followed = {id(h): h}  # held, so that no id comes twice
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not (inputs := self.follows((args, kwargs))):
+            return func(*args, **kwargs)
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")  # in place or not
+        self._admit(name, func._schema.is_mutable, args, kwargs)
+        self.sides += [(args[0] > end).reshape(self.n, -1) for end in _BREAKS.get(name, lambda *_: ())(*args)]
+        out = func(*args, **kwargs)
+        for result in out[:1] if name in _BATCH_NORMS else tree_leaves(out):
+            kept = all(x.ndim == result.ndim and len(x) == len(result) for x in inputs)
+            if not (len(result) % self.n == 0 if name in _RESHAPES and result.ndim else kept):
+                _refuse(f"`{name}` across samples, {tuple(inputs[0].shape)} -> {tuple(result.shape)}")
+            self.followed[id(result)] = result
+        return out
+
+    def follows(self, tree: Any) -> list[Tensor]:
+        return [leaf for leaf in tree_leaves(tree) if id(leaf) in self.followed]
+
+    def _admit(self, name: str, mutates: bool, args: Any, kwargs: Any) -> None:
+        if name not in {*_AFFINE, *_BREAKS, *_RESHAPES, *_BATCH_NORMS}:
+            _refuse(f"`{name}`")
+        places = "".join(str(i) for i, arg in enumerate(args) if self.follows(arg))
+        named = kwargs.keys() & {"out", "rounding_mode"} or self.follows(kwargs)
+        if named or places not in _AFFINE.get(name, ("0",)) or (mutates and "0" not in places):
+            _refuse(f"`{name}` in which h enters as argument {' and '.join(places)}")
+        if name in _BATCH_NORMS and args[5] is True:  # a momentum, a number, where there is no such flag
+            _refuse(f"`{name}` with statistics of the batch")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(
+        "Expected `projector` to be piecewise affine: linear layers, (leaky) ReLU, PReLU, hardtanh, clamp, batch norm "
+        "and dropout in eval mode, sums, products with constants, slices of features, and views that keep each sample "
+        f"apart; but got {what}."
+    )

@@ -1,0 +1,135 @@
+"""Rotations of images about their centre, and the rank of the set that one image sweeps out.
+
+Appendix E of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022).
+"""
+
+__all__ = ["covariance_rank", "rotate", "rotation_rank"]
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
+
+from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+
+
+def rotate(image: Tensor, angle: Tensor) -> Tensor:
+    r"""Rotate every image about its centre by its own angle, bilinearly, with zeros outside.
+
+    .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
+
+    Each pixel of the result reads the image at the point that the rotation carries onto it. As torchvision's
+    `rotate` does with `BILINEAR`, which takes one angle for the whole batch. Differentiable in both arguments.
+
+    Args:
+        image: (N, C, H, W), floating point.
+        angle: (N,) in degrees, counter-clockwise as the image is seen (row 0 on top).
+
+    Returns:
+        (N, C, H, W), of the image's dtype. Multiples of 90 degrees of a square image permute its pixels, to rounding.
+
+    Raises:
+        ValueError: If `image` is not a batch of floating-point images, or `angle` has another shape than (N,).
+
+    >>> image = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 2, 2)
+    >>> rotate(image, torch.tensor([90.0])).view(2, 2).round().tolist()
+    [[2.0, 4.0], [1.0, 3.0]]
+    """
+    if image.ndim != 4 or not image.is_floating_point():
+        shape = f"{tuple(image.shape)}, {image.dtype}"
+        raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")
+    if angle.shape != image.shape[:1]:
+        raise ValueError(f"Expected `angle` of shape {tuple(image.shape[:1])}, but got {tuple(angle.shape)}.")
+    with torch.autocast(image.device.type, enabled=False):
+        x = image.to(torch.promote_types(image.dtype, torch.float32))
+        a = torch.deg2rad(angle.to(x))
+        height, width = x.shape[2:]
+        cos, sin, zero = a.cos(), a.sin(), torch.zeros_like(a)
+        # affine_grid measures x in half widths and y, downwards, in half heights
+        theta = torch.stack([cos, -sin * height / width, zero, sin * width / height, cos, zero], -1)  # (N, 6)
+        grid = affine_grid(theta.view(-1, 2, 3), list(x.shape), align_corners=False)
+        return grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False).to(image.dtype)
+
+
+def rotation_rank(
+    image: Tensor,
+    max_angle: float,
+    count: int = 500,
+    tau: float = 1e-2,
+    *,
+    mode: RankMode = "relative",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""Count the directions that the rotations of one image span.
+
+    .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n}\bigl[R_{a_k} x - \overline{R x}\bigr]_{k=1}^n\Bigr),
+        \quad a_k \sim U[0, a_{\max}]
+
+    Fig. 10 of Cosentino et al. (appendix E): the rank of the covariance of 500 rotations of a one-hot image of 32x32,
+    with `max_angle` on the axis. Its singular values are the squares of the ones counted here, which are standard
+    deviations. The paper gives no tau; as for the projector, it is 1% of the largest here. The spectrum of a one-hot
+    image falls off over 3 decades, then to rounding: with tau = 1e-5 the rank is that of exact arithmetic, nearly the
+    number of pixels touched, and with 1e-2 some four fifths of it.
+
+    Args:
+        image: x, (C, H, W), floating point.
+        max_angle: The largest angle, in degrees, >= 0.
+        count: n, the number of rotations, >= 2.
+        tau: Threshold; see :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: What it is compared with; see there.
+        generator: Draws the angles; None is torch's global one.
+
+    Returns:
+        An int64 scalar from 0 (the rotations are all alike) to min(count - 1, C H W).
+
+    Raises:
+        ValueError: If `image` is not one floating-point image, or another argument is out of range.
+
+    >>> dot = torch.zeros(1, 32, 32)
+    >>> dot[0, 8, 8] = 1
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> ranks = [rotation_rank(dot, angle, generator=generator).item() for angle in (0, 10, 90)]
+    >>> ranks == sorted(ranks)
+    True
+    """
+    if image.ndim != 3:
+        raise ValueError(f"Expected `image` of shape (C, H, W), but got {tuple(image.shape)}.")
+    if not 0 <= max_angle < float("inf"):
+        raise ValueError(f"Expected `max_angle` >= 0 and finite, but got {max_angle}.")
+    if count < 2:
+        raise ValueError(f"Expected `count` >= 2, but got {count}.")
+    device = image.device if generator is None else generator.device
+    angle = max_angle * torch.rand(count, generator=generator, device=device).to(image.device)
+    return covariance_rank(rotate(image.expand(count, -1, -1, -1), angle).flatten(1), tau, mode=mode)
+
+
+def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative", rounding: float = 16) -> Tensor:
+    r"""Count the standard deviations along the principal axes of rows that reach a threshold.
+
+    .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n} (X - \bar X)\Bigr)
+
+    Their squares are the singular values of the covariance. Rows that differ by rounding alone, such as the outputs
+    of an invariant encoder, would have some arbitrary rank in the modes that do not depend on scale: what is below
+    the rounding of the rows themselves counts as 0 in all of them.
+
+    Args:
+        rows: X, (n, D), n >= 1.
+        tau: Threshold; see :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: What it is compared with; see there.
+        rounding: A deviation up to this many roundings (of the rows' dtype) of the root mean square norm is 0. It
+            covers the few that a deep network adds up.
+
+    Returns:
+        An int64 scalar from 0 (the rows are all alike) to min(n - 1, D).
+
+    Raises:
+        ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.
+
+    >>> covariance_rank(torch.tensor([[0.1, 5.0, 0.0], [0.1, 5.0, 1.0], [0.1, 5.0, 7.0]])).item()
+    1
+    """
+    if rows.ndim != 2 or not len(rows):
+        raise ValueError(f"Expected `rows` of shape (n, D) with n >= 1, but got {tuple(rows.shape)}.")
+    x = rows.double()
+    sigma = torch.linalg.svdvals(x - x.mean(0)) / len(x) ** 0.5
+    floor = rounding * torch.finfo(rows.dtype).eps * x.square().sum(1).mean().sqrt()
+    return singular_values_rank(torch.where(sigma > floor, sigma, 0.0), tau, mode=mode)

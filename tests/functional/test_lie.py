@@ -1,0 +1,220 @@
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torchmetrics.functional import r2_score
+
+from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.spectrum import numerical_rank
+from lightning_ssl_geometry.functional.tangent import null_space_fraction
+
+N, D = 60, 8
+ORDERS = ["first", "exponential"]
+
+
+def skew(d=D, norm=1.0):
+    a = torch.randn(d, d, dtype=torch.float64)
+    g = a - a.T
+    return norm * g / torch.linalg.matrix_norm(g, 2)
+
+
+def planted(n=N, d=D, order="exponential", norm=1.0, noise=0.0):
+    """G, h1, h2 and strengths in [-1, 1]."""
+    g, h1 = skew(d, norm), torch.randn(n, d, dtype=torch.float64)
+    strength = 2 * torch.rand(n, dtype=torch.float64) - 1
+    h2 = lie_action(g, h1, strength) if order == "exponential" else h1 + strength[:, None] * (h1 @ g.T)
+    return g, h1, h2 + noise * torch.randn_like(h2), strength
+
+
+def close(found, expected, atol=1e-12, rtol=0.0):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=rtol)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-6, 0.5, 3.0, 40.0])
+def test_the_action_is_the_matrix_exponential(size):
+    g, h, strength = skew(norm=size), torch.randn(9, D, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
+    expected = torch.stack([torch.linalg.matrix_exp(e * g) @ x for e, x in zip(strength, h, strict=True)])
+    close(lie_action(g, h, strength), expected, atol=1e-13 * (1 + size))
+    close(lie_action(g.float(), h.float(), strength.float()), expected.float(), atol=1e-5 * (1 + size))
+    general = g + 0.1 * torch.randn_like(g)  # neither skew nor normal
+    expected = torch.stack([torch.linalg.matrix_exp(e * general) @ x for e, x in zip(strength, h, strict=True)])
+    close(lie_action(general, h, strength), expected, atol=1e-12 * (1 + size), rtol=1e-11)
+
+
+def test_the_action_is_a_group_with_the_generator_as_its_derivative():
+    g, h = skew(), torch.randn(9, D, dtype=torch.float64)
+    a, b = torch.randn(2, 9, dtype=torch.float64)
+    close(lie_action(g, lie_action(g, h, a), b), lie_action(g, h, a + b))
+    close(lie_action(g, lie_action(g, h, a), -a), h)
+    close(lie_action(g, h, torch.zeros(9)), h)
+    close((lie_action(g, h, 1e-6 * torch.ones(9)) - h) / 1e-6, h @ g.T, atol=1e-5)
+    close(lie_action(g, h, a).norm(dim=1), h.norm(dim=1))  # skew: a rotation
+    assert lie_action(g, h[:0], a[:0]).shape == (0, D)
+    assert lie_action(g.float(), h.float(), a.float()).dtype == torch.float32
+    assert lie_action(g.float(), h.float(), a).dtype == torch.float64
+
+
+def test_the_action_is_differentiable():
+    inputs = (skew(3), torch.randn(2, 3, dtype=torch.float64), torch.randn(2, dtype=torch.float64))
+    assert gradcheck(lie_action, tuple(x.requires_grad_() for x in inputs))
+
+
+def test_the_first_order_is_recovered_exactly_where_it_holds_exactly():
+    g, h1, h2, strength = planted(order="first")
+    found = lie_generator(h1, h2, strength, ridge=0)
+    close(found, g)
+    close(lie_strength(found, h1, h2), strength, atol=1e-11)
+    close(lie_generator(h1, h2, 1000 * strength, ridge=0), g / 1000)  # per unit of strength
+
+
+@pytest.mark.parametrize("norm", [0.3, 1.0, 2.0])
+def test_the_exponential_is_recovered(norm):
+    g, h1, h2, strength = planted(norm=norm)
+    found = lie_generator(h1, h2, strength, order="exponential", ridge=0)
+    close(found, g, atol=1e-6)
+    close(lie_strength(found, h1, h2, order="exponential"), strength, atol=1e-5)
+    first = lie_generator(h1, h2, strength, ridge=0)
+    assert (first - g).norm() > 1e3 * (found - g).norm()
+
+
+def test_the_orders_agree_for_small_strengths():
+    g, h1, h2, strength = planted(norm=1e-3)
+    close(lie_generator(h1, h2, strength, ridge=0), g, atol=1e-5)
+    close(lie_strength(g, h1, h2), strength, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ridge_least_squares_as_one_stacked_system(order):
+    _, h1, h2, strength = planted(noise=0.3, order=order, norm=0.4)
+    found = lie_generator(h1, h2, strength, order=order, ridge=0.1)
+    x = strength[:, None] * h1
+    penalty = 0.1 * x.square().sum() / D  # times the mean eigenvalue of the moments
+    if order == "first":
+        stacked = torch.cat([x, penalty.sqrt() * torch.eye(D).double()])
+        close(found, torch.linalg.lstsq(stacked, torch.cat([h2 - h1, torch.zeros(D, D).double()])).solution.T)
+    else:
+        g = found.requires_grad_()
+        loss = (h2 - lie_action(g, h1, strength)).square().sum() + penalty * g.square().sum()
+        (slope,) = torch.autograd.grad(loss, g)
+        assert slope.abs().max() < 1e-4 * loss  # a stationary point
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_rotating_the_space_conjugates_the_generator(order, ridge):
+    _, h1, h2, strength = planted(noise=0.1)
+    q = torch.linalg.qr(torch.randn(D, D, dtype=torch.float64)).Q
+    found = lie_generator(h1, h2, strength, order=order, ridge=ridge)
+    turned = lie_generator(h1 @ q.T, h2 @ q.T, strength, order=order, ridge=ridge)
+    close(turned, q @ found @ q.T, atol=1e-11 if order == "first" else 1e-5)
+    close(lie_generator(3 * h1, 3 * h2, strength, ridge=ridge), lie_generator(h1, h2, strength, ridge=ridge))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_strengths_are_told_on_held_out_pairs_and_not_by_shuffled_ones(order):
+    _, h1, h2, strength = planted(n=400, norm=0.7, noise=0.02)
+    fit, rest = slice(200), slice(200, None)
+    shuffled = strength[fit][torch.randperm(200)]
+    r2 = [
+        r2_score(lie_strength(g, h1[rest], h2[rest], order=order), strength[rest])
+        for drawn in (strength[fit], shuffled)
+        if (g := lie_generator(h1[fit], h2[fit], drawn, order=order)) is not None
+    ]
+    assert r2[0] > 0.95
+    assert r2[1] < 0.2
+
+
+def test_fewer_pairs_than_dimensions_take_the_smallest_generator_that_fits():
+    g, h1, h2, strength = planted(n=5, order="first")
+    found = lie_generator(h1, h2, strength, ridge=0)
+    close(strength[:, None] * (h1 @ found.T), h2 - h1)
+    assert found.norm() < g.norm()
+    assert numerical_rank(found, 1e-8) == 5
+    close(found, (torch.linalg.pinv(strength[:, None] * h1) @ (h2 - h1)).T, atol=1e-10)
+
+
+def test_gauss_newton_goes_beyond_the_first_order():
+    g, h1, h2, strength = planted(norm=2.0)
+    first, found = (lie_strength(g, h1, h2, order=order) for order in ORDERS)
+    close(found, strength, atol=1e-9)
+    assert (first - strength).abs().max() > 0.1
+    # cos and sin of the angle: the first order is sin(angle)
+    turn, east = torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0]])
+    for angle in (-3.0, -0.5, 1.0, 2.5):
+        there = torch.tensor([[angle, angle]]).double()
+        there = torch.cat([there[:, :1].cos(), there[:, 1:].sin()], 1)
+        close(lie_strength(turn, east, there), torch.tensor([angle]).double().sin(), atol=1e-7)
+        close(lie_strength(turn, east, there, order="exponential"), torch.tensor([angle]).double(), atol=1e-7)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_does_not_move_has_no_strength(order):
+    g = torch.zeros(D, D)
+    g[0, 1] = 1.0
+    h = torch.eye(D)
+    assert lie_strength(g, h, torch.randn(D, D), order=order)[[0, *range(2, D)]].tolist() == [0.0] * (D - 1)
+    assert lie_strength(torch.zeros(D, D), h, torch.randn(D, D), order=order).tolist() == [0.0] * D
+    for still in (torch.randn(9, D), torch.zeros(9, D)):
+        assert not lie_generator(still, still, torch.ones(9), order=order).any()
+    assert not lie_generator(torch.zeros(9, D), torch.ones(9, D), torch.ones(9), order=order, ridge=0).any()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_strengths_of_noise_are_finite(order):
+    g = 1e-9 * torch.randn(D, D, dtype=torch.float64)
+    g[0, 0] = 50.0
+    h1, h2 = torch.randn(2, 30, D, dtype=torch.float64)
+    h1[:, 0] = 0
+    assert lie_strength(g, h1, h2, order=order).isfinite().all()
+
+
+def test_a_generator_in_the_kernel_of_the_projector():
+    weight = torch.linalg.qr(torch.randn(D, 3, dtype=torch.float64)).Q  # W, (D, P)
+    kernel = torch.eye(D, dtype=torch.float64) - weight @ weight.T
+    g = kernel @ skew()
+    h1, strength = torch.randn(N, D, dtype=torch.float64), torch.rand(N, dtype=torch.float64)
+    h2 = lie_action(g, h1, strength)
+    close(h2 @ weight, h1 @ weight)  # every power of G is in the kernel with it: W^T h does not change
+    for order in ORDERS:
+        found = lie_generator(h1, h2, strength, order=order)
+        assert null_space_fraction(found.T, weight).item() == pytest.approx(1)
+    assert null_space_fraction((weight @ weight.T @ skew()).T, weight).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_generator_without_preference():
+    weight = torch.randn(D, 3, dtype=torch.float64)
+    draws = [null_space_fraction(torch.randn(D, D, dtype=torch.float64), weight) for _ in range(200)]
+    assert torch.stack(draws).mean().item() == pytest.approx(1 - 3 / D, abs=0.02)
+
+
+def test_it_works_in_inference_mode():
+    _, h1, h2, strength = planted()
+    expected = lie_generator(h1, h2, strength, order="exponential")
+    with torch.inference_mode():
+        close(lie_generator(h1.clone(), h2.clone(), strength.clone(), order="exponential"), expected)
+
+
+def test_bad_input():
+    g, h1, h2, strength = planted()
+    with pytest.raises(ValueError, match=r"`h1` and `h2` of one shape \(N, D\), but got \(60, 8\) and \(59, 8\)"):
+        lie_generator(h1, h2[1:], strength)
+    with pytest.raises(ValueError, match=r"`strength` of shape \(60,\), but got \(59,\)"):
+        lie_generator(h1, h2, strength[1:])
+    with pytest.raises(ValueError, match="`strength` with a value other than 0"):
+        lie_generator(h1, h2, 0 * strength)
+    with pytest.raises(ValueError, match="`h2` with finite values"):
+        lie_generator(h1, h2 / 0, strength)
+    with pytest.raises(ValueError, match="`strength` with finite values"):
+        lie_action(g, h1, strength / 0)
+    with pytest.raises(ValueError, match=r"`order` to be one of \('first', 'exponential'\), but got 'second'"):
+        lie_generator(h1, h2, strength, order="second")
+    with pytest.raises(ValueError, match="`order` to be one of"):
+        lie_strength(g, h1, h2, order="second")
+    for ridge in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="`ridge` >= 0 and finite, but got"):
+            lie_generator(h1, h2, strength, ridge=ridge)
+    with pytest.raises(ValueError, match=r"`generator` of shape \(D, D\) .* but got \(7, 8\) and \(60, 8\)"):
+        lie_action(g[1:], h1, strength)
+    with pytest.raises(ValueError, match="`generator` with finite values"):
+        lie_strength(g / 0, h1, h2)
+    with pytest.raises(ValueError, match=r"`h1` and `h2` of one shape"):
+        lie_strength(g, h1, h2[1:])
