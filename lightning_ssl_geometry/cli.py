@@ -21,18 +21,18 @@ def main(args: Sequence[str] | None = None) -> None:
     Args:
         args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
     """
-    args = sys.argv[1:] if args is None else list(args)
-    if args[:1] == ["report"]:
-        _report(args[1:])
+    given = sys.argv[1:] if args is None else list(args)
+    if given[:1] == ["report"]:
+        _report(given[1:])
     else:
         lightning_cli(args)
 
 
-def lightning_cli(args: Sequence[str], run: bool = True) -> LightningCLI:
+def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
     """Build Lightning's CLI with any LightningModule and LightningDataModule by `class_path`.
 
     Args:
-        args: The command line, with a subcommand if it is to be run.
+        args: The command line, with a subcommand if it is to be run; None: that of the process.
         run: Run the subcommand; otherwise only build `model`, `datamodule` and `trainer`.
 
     Returns:
@@ -47,7 +47,7 @@ def lightning_cli(args: Sequence[str], run: bool = True) -> LightningCLI:
         seed_everything_default=0,
         save_config_kwargs={"overwrite": True},
         parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
-        args=list(args),
+        args=None if args is None else list(args),
         run=run,
     )
 

@@ -35,8 +35,8 @@ class GeometryMonitor(L.Callback):
         rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
             {"effective_rank_z": {"h": "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
-            epoch. "val", "test": every batch of those loops. "probe": a fixed set, the first `probe_size` samples of
-            the validation set per process, in eval mode: before the first step of training (logged at step 0), and at
+            epoch. "val", "test": every batch of those loops. "probe": a fixed set, `probe_size` samples of the
+            validation set per process, in eval mode: before the first step of training (logged at step 0), and at
             the end of training epochs. It is the stage that compares one network over training on the same samples.
         every_n_steps: Observe every n-th training batch, the first of an epoch included.
         taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
@@ -44,7 +44,7 @@ class GeometryMonitor(L.Callback):
         views: How the host's two views pass through a tapped submodule: "calls" (one call each), "halves" or
             "interleaved" (one call on 2N rows).
         batch_keys: What to take from the host's batch: name -> key or position, such as {"label": 1}.
-        probe_size: Size of the probe set, at least; whole batches are taken.
+        probe_size: Size of the probe set, up to whole batches, which are taken at equal spaces over the validation set.
         probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
 
     Raises:
@@ -263,16 +263,20 @@ class GeometryMonitor(L.Callback):
         if loader is None:
             raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
         self._reset("probe", pl_module)
-        seen = 0
+        chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):
-            for batch in loader:
+            for place, batch in enumerate(loader):
+                if place not in chosen:
+                    continue
                 batch = trainer.strategy.batch_to_device(batch)
                 self.observer.open()
                 outputs = self._pass(pl_module, batch)
                 observation = self.observer.close(outputs, batch, trainer, "probe")
                 self._update("probe", self._with_image(observation, batch))
-                seen += observation["z" if "z" in observation else "h"].shape[1]
-                if seen >= self.probe_size:
+                if place == 0:
+                    rows = observation["z" if "z" in observation else "h"].shape[1]
+                    chosen = _spread(loader, -(-self.probe_size // rows))
+                if place == chosen[-1]:
                     break
 
     def _with_image(self, observation: dict[str, Any], batch: Any) -> dict[str, Any]:
@@ -289,6 +293,15 @@ class GeometryMonitor(L.Callback):
         for call in self.observer.taps.calls(batch["views"]):
             self.observer.taps.forward(pl_module, call)
         return None
+
+
+def _spread(loader: Any, count: int) -> Sequence[int]:
+    """Places of `count` batches at equal spaces, the first included: data sets may be sorted, by class for example."""
+    try:
+        length = len(loader)
+    except TypeError:  # of an iterable data set nobody knows: then the first ones
+        return range(count)
+    return range(length) if count >= length else [place * length // count for place in range(count)]
 
 
 def _cut(name: str, value: Any, rows: int) -> Any:

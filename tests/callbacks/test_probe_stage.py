@@ -149,6 +149,22 @@ def test_a_tapped_host_gives_what_its_submodules_return(tmp_path, together):
     assert found == pytest.approx(F.alignment(z[0], z[1]).item(), rel=1e-4)
 
 
+def test_the_set_is_spread_over_the_validation_set(tmp_path):
+    seen = []
+
+    class Places(EffectiveRank):
+        def update(self, h, index):
+            seen.append(index.tolist())
+            super().update(h)
+
+    data = DigitsDataModule(batch_size=10, val_fraction=0.5, subset=200)  # ten batches of validation
+    callback = monitor(diagnostics={"places": Places()}, rename={}, probe_size=25)
+    trainer = quiet(tmp_path, callbacks=[callback], max_epochs=1)
+    trainer.fit(simclr(), datamodule=data)
+    batches = [batch["index"].tolist() for batch in data.val_dataloader()]
+    assert seen == 2 * [batches[0], batches[3], batches[6]]
+
+
 def test_two_monitors_keep_their_stages_apart(tmp_path):
     streaming = GeometryMonitor({"bound": UpperBound(contrast_size=30)}, stages=["train"], every_n_steps=4)
     trainer = fit(tmp_path, simclr(), streaming, monitor(), max_epochs=1)
