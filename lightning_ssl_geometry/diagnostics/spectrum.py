@@ -31,8 +31,9 @@ class EffectiveRank(Moments):
         self.eps = eps
 
     def compute(self) -> Tensor:
-        """Compute the effective rank, a scalar."""
-        return singular_values_effective_rank(self.singular_values(), eps=self.eps)
+        """Compute the effective rank, a scalar; NaN where all rows are 0 (or all equal, if centred)."""
+        sigma = self.singular_values()
+        return singular_values_effective_rank(sigma, eps=self.eps) if sigma.any() else sigma.sum() * torch.nan
 
 
 class LogSpectrum(Moments):

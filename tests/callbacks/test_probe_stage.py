@@ -16,9 +16,18 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnostics import (
     Alignment,
+    AugmentationRank,
     EffectiveRank,
+    HardestNegativeDistance,
+    JacobianRank,
     LabelAgreement,
+    LieGenerator,
+    LinearRegions,
+    LocalUnexplainedVariance,
     LogSpectrum,
+    NullSpaceFraction,
+    ProjectorRank,
+    RotationRank,
     UnexplainedVariance,
     UpperBound,
 )
@@ -163,6 +172,45 @@ def test_the_set_is_spread_over_the_validation_set(tmp_path):
     trainer.fit(simclr(), datamodule=data)
     batches = [batch["index"].tolist() for batch in data.val_dataloader()]
     assert seen == 2 * [batches[0], batches[3], batches[6]]
+
+
+def every_diagnostic():
+    return {
+        "projector": ProjectorRank(),
+        "jacobian": JacobianRank(contrast_size=20),
+        "bound": UpperBound(contrast_size=20),
+        "log_spectrum_h": LogSpectrum(),
+        "log_spectrum_h_image": LogSpectrum(),
+        "hardest_negative": HardestNegativeDistance(contrast_size=20),
+        "label_agreement": LabelAgreement(contrast_size=20),
+        "unexplained_variance": UnexplainedVariance(contrast_size=20),
+        "local_unexplained_variance": LocalUnexplainedVariance(contrast_size=20),
+        "null_space": NullSpaceFraction(),
+        "augmentation": AugmentationRank(),
+        "lie": LieGenerator(contrast_size=20),
+        "linear_regions": LinearRegions(contrast_size=20),
+        "rotation": RotationRank(contrast_size=2, count=10),
+    }
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_every_diagnostic_of_the_paper_on_a_tapped_host(tmp_path, together):
+    host, keys = ViewsHost(together), {"label": "label", "index": "index"}
+    views = "halves" if together else "calls"
+    watching = monitor(diagnostics=every_diagnostic(), taps=TAPS, views=views, batch_keys=keys)
+    found = fit(tmp_path, host, watching, max_epochs=1).callback_metrics
+    for name in every_diagnostic():
+        arrays = list((tmp_path / "run" / "version_0" / "geometry" / "probe").glob(f"{name}*.csv"))
+        scalars = [value for key, value in found.items() if key.startswith(f"probe/{name}")]
+        assert arrays or scalars, name
+        assert all(torch.isfinite(value) for value in scalars), name
+    assert found["probe/linear_regions_visited"] == 1
+    assert found["probe/jacobian_rank"] == found["probe/projector_rank"]
+    # one linear map: the local numbers are the global ones
+    for part in ("full", "tau"):
+        torch.testing.assert_close(
+            found[f"probe/local_unexplained_variance_{part}"], found[f"probe/unexplained_variance_{part}"]
+        )
 
 
 def test_two_monitors_keep_their_stages_apart(tmp_path):

@@ -151,6 +151,13 @@ def test_the_sample_is_a_choice_by_index_and_seed():
     assert chosen[0] != chosen[1]
 
 
+@pytest.mark.parametrize("name", [name for name in OF_ROWS if "uniformity" not in name])
+def test_embeddings_that_are_all_equal_give_a_number_or_nan_but_no_error(name):
+    metric = copy.deepcopy(OF_ROWS[name])
+    update(metric, torch.full((V, N, P), 0.3), torch.arange(N))
+    metric.compute()
+
+
 def test_a_collapsed_and_an_isotropic_cloud():
     direction = torch.randn(1, 200, 1) * torch.eye(P)[0]
     collapsed = fed(EffectiveRank(), direction, torch.arange(200), [torch.arange(200)]).compute()
