@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from lightning_ssl_geometry import plots
-from lightning_ssl_geometry.plots import Curve, Dot, curves, dots, ramp, trajectory
+from lightning_ssl_geometry.plots import Caption, Curve, Dot, Point, curves, dots, points, ramp, trajectory
+from lightning_ssl_geometry.plots.line import _apart
 
 
 def line(y, **rest):
@@ -27,6 +28,7 @@ import sys, io, matplotlib
 before = list(dict.items(matplotlib.rcParams))  # asking for one by name may import pyplot
 import numpy as np
 from lightning_ssl_geometry.plots import Curve, curves
+from lightning_ssl_geometry.plots.line import _apart
 from lightning_ssl_geometry.report.svg import inline_svg
 figure = curves([Curve("a", np.arange(3.0), np.arange(3.0))], xlabel="x", ylabel="y")
 inline_svg(figure, key="f", label="a")
@@ -124,12 +126,12 @@ def test_epochs_have_whole_ticks():
 def test_labels_are_moved_apart_and_keep_their_order(seed):
     rng = np.random.default_rng(seed)
     heights = rng.uniform(30, 190, size=7)
-    moved = plots._apart(heights, 13.0, 30.0, 200.0)
+    moved = _apart(heights, 13.0, 30.0, 200.0)
     order = np.argsort(heights)
     assert (np.diff(moved[order]) >= 13.0 - 1e-9).all()
     assert moved.max() <= 200.0
     far = np.array([40.0, 80.0, 60.0])
-    assert np.array_equal(plots._apart(far, 13.0, 30.0, 200.0), far)
+    assert np.array_equal(_apart(far, 13.0, 30.0, 200.0), far)
 
 
 def test_a_long_line_is_thinned_and_keeps_its_spikes():
@@ -194,11 +196,50 @@ def test_many_dots_make_a_taller_figure():
     )
 
 
+def test_a_band_is_as_high_as_its_spread():
+    axes = draw(line([4.0, 3.0, 2.0], spread=np.array([1.0, 0.5, np.nan])))
+    corners = axes.collections[0].get_paths()[0].vertices
+    assert corners[:, 1].min() == 2.5
+    assert corners[:, 1].max() == 5.0
+    assert axes.get_ylim()[1] > 5.0
+    assert not draw(line([4.0, 3.0], spread=np.full(2, np.nan))).collections
+
+
+def test_a_band_ends_at_the_floor_and_on_a_log_axis_at_its_foot():
+    axes = draw(line([1.0, 2.0], spread=np.array([3.0, 1.0])), floor=0.0)
+    assert axes.get_ylim()[0] == 0.0
+    axes = draw(line([1.0, 2.0], spread=np.array([3.0, 1.0])), log=True)
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].min() == axes.get_ylim()[0]
+
+
+def test_a_histogram_is_stepped_and_named_in_order():
+    lines = [Curve(name, np.arange(4.0), np.array([0.0, 1.0, 0.0, 0.0]), stepped=True) for name in "ba"]
+    axes = draw(*lines)
+    assert [drawn.get_drawstyle() for drawn in axes.lines[:1]] == ["steps-post"]
+    assert texts(axes)[1:] == ["b", "a"]
+
+
+def test_a_figure_that_stands_alone_has_its_caption():
+    caption = Caption("Loss", [("solid", "train"), ("dashed", "validation" * 4), ("dotted", "t")], ["3 runs each"])
+    plain, alone = (draw(line([1.0, 2.0]), caption=each) for each in (Caption(), caption))
+    assert {"Loss", "train", "validation" * 4, "t", "3 runs each"} <= set(texts(alone))
+    assert len(caption.rows) == 2
+    assert alone.figure.get_size_inches()[1] * 72 == pytest.approx(plain.figure.get_size_inches()[1] * 72 + 18 + 3 * 16)
+    heights = [axes.get_window_extent().height for axes in (plain, alone)]
+    assert heights[0] == pytest.approx(heights[1])
+
+
+def test_a_line_without_a_label_has_none():
+    assert texts(draw(line([1.0, 2.0], label="")))[1:] == []
+
+
 def test_errors_name_what_was_expected():
     with pytest.raises(ValueError, match=r"`x` and `y` of one shape \(R,\), but got \(2,\) and \(3,\)"):
         Curve("a", np.zeros(2), np.zeros(3))
     with pytest.raises(ValueError, match="Expected `tips` for all 2 points or none, but got 1"):
         Curve("a", np.zeros(2), np.zeros(2), tips=["x"])
+    with pytest.raises(ValueError, match=r"Expected `spread` of shape \(2,\) as `x`, but got \(3,\)"):
+        Curve("a", np.zeros(2), np.zeros(2), spread=np.zeros(3))
     with pytest.raises(ValueError, match=r"Expected `color` to be one of ink, .*, but got 'pink'"):
         Curve("a", np.zeros(2), np.zeros(2), color="pink")
     with pytest.raises(ValueError, match=r"Expected `dash` to be one of solid, .*, but got '--'"):
@@ -211,3 +252,23 @@ def test_errors_name_what_was_expected():
         trajectory(np.array([np.nan]), np.zeros(1), xlabel="x", ylabel="y", ends=("a", "b"))
     with pytest.raises(ValueError, match="Expected `groups` with a finite value, but got none"):
         dots([], xlabel="x")
+
+
+def test_points_stand_where_they_are_with_labels_that_cover_nothing():
+    found = [Point(f"name {i}", x, y) for i, (x, y) in enumerate([(1, 1), (1.02, 1), (1, 1.02), (5, 3), (np.nan, 2)])]
+    figure = points(found, xlabel="rank", ylabel="accuracy", colors=[("blue", "all of them")])
+    axes = figure.axes[0]
+    drawn = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
+    assert drawn[:4] == [(1, 1), (1.02, 1), (1, 1.02), (5, 3)]  # the one that is not finite is left out
+    texts = {text.get_text(): text for text in axes.texts}
+    assert {"name 0", "name 3", "all of them"} <= texts.keys()
+    assert "name 4" not in texts
+    figure.draw_without_rendering()
+    boxes = [texts[f"name {i}"].get_window_extent() for i in range(4)]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(box.x0 >= axes.bbox.x0 for box in boxes)
+
+
+def test_points_without_a_finite_one_are_an_error():
+    with pytest.raises(ValueError, match="`points` with a finite value, but got none"):
+        points([Point("x", np.inf, 1.0)], xlabel="x", ylabel="y")

@@ -2,14 +2,13 @@ import csv
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import CHROMIUM, GEOMETRY, Page, seen_in_a_browser, write_csv, write_geometry, write_log
 from rich.console import Console
 
 from lightning_ssl_geometry import plots, report
@@ -17,6 +16,7 @@ from lightning_ssl_geometry.report import read_run, summary_table, write_report
 from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
 from lightning_ssl_geometry.report.html import element
 from lightning_ssl_geometry.report.numbers import duration, number
+from lightning_ssl_geometry.report.projector_panels import rank_at
 
 STEPS = 50
 SCALARS = {  # a value at the start of training and one at its end
@@ -33,11 +33,6 @@ SCALARS = {  # a value at the start of training and one at its end
     "bound_info_nce": (7.2, 5.1),
 }
 PROBES = {"linear_probe_accuracy": (0.55, 0.949), "knn_probe_accuracy": (0.62, 0.953), "label_agreement": (0.3, 0.8)}
-
-
-def write_csv(path: Path, header, rows, end="\n"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]) + end)
 
 
 def write_run(folder: Path, epochs=6):
@@ -101,33 +96,15 @@ def page(run):
     return Page(write_report(run).read_text("utf-8"))
 
 
-class Page(HTMLParser):
-    """The page's text, tags and attributes; it fails on tags that do not match."""
+@pytest.fixture(scope="module")
+def geometry(tmp_path_factory):
+    """A run that probes all that Cosentino et al. look at."""
+    return write_geometry(tmp_path_factory.mktemp("runs") / "geometry")
 
-    def __init__(self, text):
-        super().__init__()
-        self.source, self.text, self.tags, self.attributes, self.open = text, "", [], [], []
-        self.feed(text)
-        assert self.open == []
 
-    def handle_starttag(self, tag, attrs):
-        self.handle_startendtag(tag, attrs)
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.text += data
-
-    def values(self, name):
-        return [attributes[name] for _, attributes in self.attributes if name in attributes]
+@pytest.fixture(scope="module")
+def geometry_page(geometry):
+    return Page(write_report(geometry).read_text("utf-8"))
 
 
 # --- what is read
@@ -315,7 +292,8 @@ def test_the_page_has_all_sections_figures_and_numbers(page):
     ):
         assert text in page.text
     assert "Not recorded" not in page.text
-    assert page.values("class").count("figure") == 15
+    assert page.text.count("Nothing recorded in this run for: Augmentations and the projector, Neighbours.") == 1
+    assert page.values("class").count("figure") == 16
 
 
 def test_every_figure_says_what_it_shows_and_every_point_its_value(page):
@@ -487,7 +465,7 @@ assert not {{"torch", "lightning", "pandas", "matplotlib.pyplot"}} & set(sys.mod
 
 
 def test_what_the_package_logs_is_in_the_glossary():
-    for name in [*SCALARS, *(name for name in PROBES if name != "label_agreement")]:
+    for name in [*SCALARS, *GEOMETRY, *(name for name in PROBES if name != "label_agreement")]:
         assert lookup(f"probe/{name}"), name
     for stem in ("upper_bound", "upper_bound_info_nce", "upper_bound_invariance", "upper_bound_repulsion"):
         assert lookup(f"train/{stem}") is not lookup("train/loss")
@@ -526,48 +504,128 @@ def test_small_print():
     assert duration("2026-01-02T03:04:05+00:00", "2026-01-02T03:04:45") is None
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MEASURE = """
-const report = {};
-for (const frame of document.querySelectorAll('iframe')) {
-  const page = frame.contentDocument, figures = [...page.querySelectorAll('svg.figure')];
-  const cut = figures.flatMap(figure => [...figure.querySelectorAll('text')].filter(text => {
-    const inner = text.getBoundingClientRect(), outer = figure.getBoundingClientRect();
-    return inner.right > outer.right + 12 || inner.left < outer.left - 12;
-  }).map(text => text.textContent));
-  report[frame.width] = {
-    overflow: page.documentElement.scrollWidth - frame.width, figures: figures.length, cut,
-    seen: figures.filter(figure => figure.getBoundingClientRect().width > 300).length,
-    script: String(frame.contentWindow.ran),
-  };
-}
-document.body.dataset.report = JSON.stringify(report);
-"""
+# --- augmentations, the projector and neighbours
+
+
+def panel(run, name):
+    return report.figures(read_run(run))[name].axes[0]
+
+
+def ends(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_a_run_that_probes_has_all_figures(geometry, geometry_page):
+    names = list(report.figures(read_run(geometry)))
+    assert len(names) == len(set(names)) == geometry_page.values("class").count("figure")
+    for name in (
+        "upper_bound", "bound_terms", "bound_entropy", "projector_rank", "projector_thresholds",
+        "probe_log_spectrum_h_image", "augmentation_rank", "null_space", "unexplained_variance",
+        "unexplained_variance_tau", "local_unexplained_variance", "jacobian_rank", "linear_regions", "lie_r2",
+        "lie_null_space", "rotation_probe", "hardest_negative_distance", "label_agreement",
+        "hardest_negative_histogram_probe",
+    ):  # fmt: skip
+        assert name in names
+    assert "Other diagnostics" not in geometry_page.text
+    for text in (
+        "Augmentations and the projector",
+        "Neighbours",
+        "Unexplained variance0.200probe, from 0.500, isotropic",
+    ):
+        assert text in geometry_page.text
+
+
+def test_what_is_recorded_before_training_is_at_its_start(geometry):
+    read = read_run(geometry)
+    assert read.time(read.scalars["probe/lie_r2"]).tolist() == [0.0, 1.0, 2.0]
+    assert panel(geometry, "lie_r2").lines[0].get_xdata()[0] == 0.0
+
+
+def test_a_baseline_is_dotted_and_grey_beside_its_quantity(geometry):
+    axes = panel(geometry, "unexplained_variance")
+    quantity, baseline = (line for line in axes.lines if len(line.get_xdata()) == 3 and line.get_linestyle() != "None")
+    assert quantity.get_color() == plots.COLORS["blue"]
+    assert baseline.get_color() == plots.COLORS["muted"]
+    assert {"unexplained 0.200", "isotropic 0.500"} <= set(ends(axes))
+
+
+def test_a_baseline_that_data_share_is_drawn_once(tmp_path):
+    values = {"null_space_fraction": [0.5, 0.6], "null_space_isotropic": [0.5, 0.5]}
+    write_log(tmp_path, **{f"{stage}__{name}": v for stage in ("train", "val") for name, v in values.items()})
+    assert sum("isotropic" in text for text in ends(panel(tmp_path, "null_space"))) == 1
+
+
+def test_a_baseline_alone_makes_no_figure(tmp_path):
+    assert list(report.figures(read_run(write_log(tmp_path, val__lie_r2_shuffled=[0.0, 0.1])))) == []
+
+
+def test_lines_on_top_of_each_other_are_said_so(geometry_page, tmp_path):
+    assert "On top of each other: InfoNCE probe and exact form probe." in geometry_page.text
+    apart = write_log(tmp_path, val__bound_info_nce=[5.0, 4.0], val__bound_upper=[6.0, 5.0])
+    assert "On top of each other" not in write_report(apart).read_text("utf-8")
+
+
+def test_a_spectrum_that_stood_still_is_said_so(tmp_path):
+    name = tmp_path / "geometry/val/projector_singular_values.csv"
+    write_csv(name, ["epoch", "step", 0, 1], [[0, 10, 3, 1], [1, 20, 3, 1], [2, 30, 9, 1]])
+    page = write_report(tmp_path).read_text("utf-8")
+    assert "On top of each other: after 1 epoch and after 2 epochs." in page
+
+
+def test_without_coarse_labels_the_figure_says_so(geometry_page, tmp_path):
+    said = "Fine labels only: the data has no coarse ones."
+    assert said not in geometry_page.text
+    assert said in write_report(write_geometry(tmp_path, coarse=False)).read_text("utf-8")
+
+
+def test_ranks_at_other_thresholds_are_counted_from_the_spectrum(tmp_path):
+    sigma = np.array([[1.0, 0.5, 0.05, 0.005], [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    assert [rank_at(sigma, "relative", tau).tolist() for tau in (0.1, 0.01, 0.001)] == [[2, 4, 0], [3, 4, 0], [4, 4, 0]]
+    assert rank_at(sigma, "cumulative", 0.9).tolist() == [2, 4, 0]
+    assert np.isnan(rank_at(np.array([[1.0, np.nan]]), "relative", 0.1)).all()
+    for layer, values in ((0, [9.0, 9.0]), (2, [1.0, 0.05])):
+        name = f"geometry/val/projector_singular_values_{layer}.csv"
+        write_csv(tmp_path / name, ["epoch", "step", 0, 1], [[0, 10, *values], [1, 20, *values]])
+    axes = panel(tmp_path, "projector_thresholds")
+    times = "\N{MULTIPLICATION SIGN}"
+    assert {f"max {times} 0.1: 1", f"max {times} 0.01: 2"} <= set(ends(axes))
+    page = write_report(tmp_path).read_text("utf-8")
+    assert "Layer 2, the last of 2." in page
+    assert f"max {times} 0.01 and max {times} 0.001" in page
+
+
+def test_the_histogram_has_its_bins_from_0_to_2(geometry):
+    axes = panel(geometry, "hardest_negative_histogram_probe")
+    assert axes.get_xlim() == (0.0, 2.0)
+    steps = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
+    assert [line.get_xdata().tolist() for line in steps] == [np.linspace(0, 2, 9).tolist()] * 3
+    assert [100 * np.eye(8)[row].max() == line.get_ydata()[row] for row, line in zip((1, 3, 5), steps, strict=True)]
+    assert [text for text in ends(axes) if "start" in text or "after" in text] == [
+        "at the start", "after 1 epoch", "after 2 epochs",
+    ]  # fmt: skip
+
+
+def test_a_histogram_that_is_not_a_number_is_left_out(tmp_path):
+    name = tmp_path / "geometry/probe/hardest_negative_histogram.csv"
+    write_csv(name, ["epoch", "step", 0, 1], [[0, 0, "nan", "nan"], [0, 10, "nan", "nan"]])
+    assert list(report.figures(read_run(tmp_path))) == []
+    write_csv(name, ["epoch", "step", 0, 1], [[0, 0, "nan", "nan"], [0, 10, 0.5, 0.5]])
+    assert "1 of 2 readouts have no hardest negative" in write_report(tmp_path).read_text("utf-8")
+
+
+def test_rotations_are_drawn_against_their_largest_angle(geometry, tmp_path):
+    axes = panel(geometry, "rotation_probe")
+    assert axes.lines[0].get_xdata().tolist() == [10.0, 45.0, 90.0, 180.0]
+    assert {"pixels 180", "h, start 144", "h, end 54.0"} <= set(ends(axes))
+    write_csv(tmp_path / "geometry/val/rotation_angles.csv", ["epoch", "step", 0, 1], [[0, 0, 1, 2]])
+    write_csv(tmp_path / "geometry/val/rotation_h.csv", ["epoch", "step", 0], [[0, 0, 1]])
+    assert list(report.figures(read_run(tmp_path))) == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_browser_shows_the_page_at_phone_and_desktop_width(page, tmp_path):
-    inner = (
-        page.source.replace("</body>", "<script>window.ran = 1</script></body>")
-        .replace("&", "&amp;")
-        .replace('"', "&quot;")
-    )
-    frames = "".join(f'<iframe width="{width}" height="900" srcdoc="{inner}"></iframe>' for width in (390, 1440))
-    wrapper = tmp_path / "wrapper.html"
-    wrapper.write_text(f"<!doctype html><body>{frames}<script>onload = () => {{{MEASURE}}}</script></body>", "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += [
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    flags += ["--hide-scrollbars", "--virtual-time-budget=4000", "--enable-logging=stderr", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *flags, wrapper.as_uri()], capture_output=True, text=True, timeout=120)
-    said = re.search(r'data-report="([^"]*)"', done.stdout)
-    assert said, done.stderr[-2000:]
-    measured = json.loads(said[1].replace("&quot;", '"'))
-    expected = {"overflow": 0, "figures": 15, "cut": [], "seen": 15, "script": "undefined"}
-    assert measured == {"390": expected, "1440": expected}
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert all("Content Security Policy" in line for line in complaints), complaints
-    assert complaints  # the page's own policy refused the script that the test put in
+@pytest.mark.parametrize("name", ["page", "geometry_page"])
+def test_a_browser_shows_the_page_at_phone_and_desktop_width(name, request, tmp_path):
+    page = request.getfixturevalue(name)
+    count = page.values("class").count("figure")
+    expected = {"overflow": 0, "figures": count, "cut": [], "seen": count, "script": "undefined"}
+    assert seen_in_a_browser(page, tmp_path) == {"390": expected, "1440": expected}

@@ -1,7 +1,23 @@
-"""The report of a run: one HTML page, its figures, and a table for the terminal, from what the run wrote to disk."""
+"""The report of a run: one HTML page, its figures, and a table for the terminal, from what the run wrote to disk.
 
-__all__ = ["Evaluation", "Readouts", "Run", "Series", "figures", "read_run", "summary_table", "write_report"]
+And the comparison of groups of runs, such as several seeds of each setting: a page and its figures.
+"""
 
+__all__ = [
+    "Evaluation",
+    "Readouts",
+    "Run",
+    "Series",
+    "comparison_figures",
+    "figures",
+    "read_run",
+    "summary_table",
+    "write_comparison",
+    "write_report",
+]
+
+from lightning_ssl_geometry.report.comparison import comparison_figures
+from lightning_ssl_geometry.report.comparison_page import write_comparison
 from lightning_ssl_geometry.report.headline import summary_table
 from lightning_ssl_geometry.report.logs import Readouts, Series
 from lightning_ssl_geometry.report.page import write_report

@@ -1,7 +1,8 @@
 """Figures of arrays over training: spectra, and arrays that the glossary does not know."""
 
-__all__ = ["known_arrays", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
+__all__ = ["known_arrays", "moments", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
@@ -10,28 +11,35 @@ from lightning_ssl_geometry.plots import Curve, Dash, curves
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import LAYER_COLORS, Panel, natural_order, stage_order, time_name
+from lightning_ssl_geometry.report.panel import LAYER_COLORS, Panel, natural_order, same_lines, stage_order, time_name
 from lightning_ssl_geometry.report.run import Run
 
-_COLORS = {"spectrum_h": ("blue",), "spectrum_z": ("orange",), "projector_spectrum": LAYER_COLORS}
+_COLORS = {
+    "spectrum_h_image": ("blue",),
+    "spectrum_h": ("blue",),
+    "spectrum_z": ("orange",),
+    "projector_spectrum": LAYER_COLORS,
+    "augmentation_spectrum": ("violet",),
+    "jacobian_spectrum": ("green",),
+}
 
 
-def spectrum_panels(run: Run) -> list[Panel | None]:
-    """Draw one panel per stage and layer; a projector's weight is the same on all data, so one stage is enough."""
+def spectrum_panels(run: Run, keys: Sequence[str]) -> list[Panel | None]:
+    """Draw one panel per entry, stage and layer; a projector's weight is the same on all data: one stage is enough."""
     found = [
         (array, ENTRIES[key], color)
-        for key, colors in _COLORS.items()
-        for array, color in zip(known_arrays(run, key), cycle(colors), strict=False)
+        for key in keys
+        for array, color in zip(known_arrays(run, key), cycle(_COLORS[key]), strict=False)
     ]
     found.sort(key=lambda each: stage_order(split(each[0].name)[0]))
     return [_spectrum(run, *each) for each in found]
 
 
-def known_arrays(run: Run, key: str) -> list[Readouts]:
-    """Find the arrays that an entry is about, by stage and layer; a projector's once for all stages."""
+def known_arrays(run: Run, key: str, every: bool = False) -> list[Readouts]:
+    """Find the arrays that an entry is about, by stage and layer; a projector's once, unless for `every` stage."""
     found = [array for name, array in run.arrays.items() if lookup(name) is ENTRIES[key]]
     found.sort(key=lambda array: (stage_order(split(array.name)[0]), natural_order(array.name)))
-    if key == "projector_spectrum":
+    if key == "projector_spectrum" and not every:
         found = list({split(array.name)[1]: array for array in reversed(found)}.values())[::-1]
     return found
 
@@ -66,9 +74,14 @@ def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | No
     layer = next((base.removeprefix(f"{name}_") for name in entry.names if base.startswith(f"{name}_")), "")
     title = f"{entry.title}, layer {layer}" if layer else entry.title
     zero = int((sigma[-1] <= 0).sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heights = [np.where(line.y > 0, np.log(line.y), np.nan) for line in lines]
+    same = same_lines([(line.label, line.x, y) for line, y in zip(lines, heights, strict=True)])
     remark = f"{zero} of {sigma.shape[1]} values are 0 in the last readout, and not drawn." if zero else ""
     label = f"{title}{f' ({stage})' if stage else ''}: {_in_words(lines[-1])}."
-    return Panel(array.name.replace("/", "_"), title, figure, label, (entry,), (stage,), remark=remark)
+    return Panel(
+        array.name.replace("/", "_"), title, figure, label, (entry,), (stage,), remark=f"{remark} {same}".strip()
+    )
 
 
 def _in_words(line: Curve) -> str:
@@ -78,16 +91,20 @@ def _in_words(line: Curve) -> str:
     return f"{len(value)} values, {line.label} from {number(float(value.max()))} to {number(float(value.min()))}"
 
 
-def _moments(run: Run, array: Readouts, values: Floats, color: str) -> list[Curve]:
-    """The first readout, the one nearest to half of the training, and the last, each once."""
-    time = run.time(array)
+def moments(time: Floats) -> dict[int, tuple[str, Dash]]:
+    """Choose the first readout, the one nearest to half of the training, and the last, each once, and how they look."""
     half = int(np.abs(time - (time[0] + time[-1]) / 2).argmin())
     looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
-    looks |= {0: ("muted", "dotted"), len(time) - 1: (color, "solid")}
+    looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}
+    return dict(sorted(looks.items()))
+
+
+def _moments(run: Run, array: Readouts, values: Floats, color: str) -> list[Curve]:
+    time = run.time(array)
     index = np.arange(1.0, values.shape[1] + 1)
     lines = []
-    for row, look in sorted(looks.items()):
+    for row, (muted, dash) in moments(time).items():
         when = time_name(run, float(time[row]))
         tips = [f"{when}, index {place}: {value:.4g}" for place, value in enumerate(values[row], start=1)]
-        lines.append(Curve(when, index, values[row], *look, tips=tips))
+        lines.append(Curve(when, index, values[row], muted or color, dash, tips=tips))
     return lines

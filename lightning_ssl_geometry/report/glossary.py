@@ -4,81 +4,12 @@
 
 __all__ = ["ENTRIES", "PAPERS", "STAGES", "Entry", "Paper", "lookup", "split"]
 
-from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+
+from lightning_ssl_geometry.report.entry import PAPERS, Entry, Paper
+from lightning_ssl_geometry.report.projector_entries import PROJECTOR_ENTRIES
 
 STAGES = ("train", "val", "probe", "test")
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A source: its short form and where it can be read."""
-
-    short: str
-    title: str
-    arxiv: str
-
-    @property
-    def address(self) -> str:
-        """Where it can be read."""
-        return f"https://arxiv.org/abs/{self.arxiv}"
-
-
-PAPERS = {
-    "cosentino": Paper(
-        "Cosentino et al. 2022",
-        "Toward a Geometrical Understanding of Self-supervised Contrastive Learning",
-        "2205.06926",
-    ),
-    "wang": Paper(
-        "Wang & Isola 2020",
-        "Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere",
-        "2005.10242",
-    ),
-    "garrido": Paper(
-        "Garrido et al. 2023",
-        "RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations by Their Rank",
-        "2210.02885",
-    ),
-    "crltac": Paper(
-        "CRL-TAC 2021",
-        "Contrastive Representation Learning with Trainable Augmentation Channel",
-        "2111.07679",
-    ),
-    "chen": Paper(
-        "Chen et al. 2020",
-        "A Simple Framework for Contrastive Learning of Visual Representations",
-        "2002.05709",
-    ),
-    "wu": Paper(
-        "Wu et al. 2018",
-        "Unsupervised Feature Learning via Non-Parametric Instance-level Discrimination",
-        "1805.01978",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One diagnostic.
-
-    Attributes:
-        title: For people.
-        names: What it may be called in a log, behind the stage.
-        text: What it is, and what low and high mean.
-        paper: A key of `PAPERS`.
-        place: Where in the paper.
-        best: The better end, where there is one.
-        percent: Shown in percent.
-    """
-
-    title: str
-    names: tuple[str, ...]
-    text: str
-    paper: str | None = None
-    place: str = ""
-    best: Literal["low", "high"] | None = None
-    percent: bool = False
 
 
 ENTRIES = {
@@ -127,6 +58,32 @@ ENTRIES = {
         "Eq. 5",
         "low",
     ),
+    "expectation": Entry(
+        "Expected similarity",
+        ("bound_expectation",),
+        "Mean cosine to the negatives, each weighed as the loss weighs it: low, near −1, means that the negatives that "
+        "count are opposite; high, near 1, that they sit on the anchor. The repulsion term is its largest value.",
+        "cosentino",
+        "Prop. C.1",
+        "low",
+    ),
+    "entropy": Entry(
+        "Entropy of the negatives",
+        ("bound_entropy",),
+        "How evenly the loss looks at the negatives, in nats: low, near 0, means at a single one; high, up to "
+        "log 2(N − 1), at all alike, which the upper bound supposes.",
+        "cosentino",
+        "Prop. C.1",
+    ),
+    "entropy_form": Entry(
+        "Exact form with entropy",
+        ("bound_entropy_form",),
+        "(Invariance + expected similarity) / temperature + entropy. It equals InfoNCE, low or high with it, up to "
+        "rounding (the paper prints a minus before its second term; its own derivation has the plus).",
+        "cosentino",
+        "Eq. 13",
+        "low",
+    ),
     "linear_probe": Entry(
         "Linear probe",
         ("linear_probe_accuracy",),
@@ -162,6 +119,15 @@ ENTRIES = {
         "garrido",
         "RankMe",
         "high",
+    ),
+    "projector_thresholds": Entry(
+        "Projector rank at other thresholds",
+        (),
+        "The rank of W counted anew from its whole spectrum, as the paper gives no threshold: relative thresholds "
+        "count the singular values that reach a share of the largest, cumulative ones how many of the largest make up "
+        "a share of the sum of squares. Low means that few directions of h reach the loss, high that nearly all do.",
+        "cosentino",
+        "Eq. 2, Fig. 1",
     ),
     "projector_rank": Entry(
         "Projector rank",
@@ -199,10 +165,18 @@ ENTRIES = {
     "spectrum_h": Entry(
         "Spectrum of h",
         ("log_spectrum_h", "singular_values_h", "log_singular_values_h"),
-        "Singular values of the representations h, in order. A slow fall means that many directions carry variance; a "
-        "steep fall or a cliff (low values early on), that few do.",
+        "Singular values of the representations h of augmented images, in order. A slow fall means that many "
+        "directions carry variance; a steep fall or a cliff (low values early on), that few do.",
         "cosentino",
-        "Fig. 4 and 9",
+        "Fig. 9",
+    ),
+    "spectrum_h_image": Entry(
+        "Spectrum of h, clean images",
+        ("log_spectrum_h_image",),
+        "Singular values of the representations h of images without augmentation, in order: high up to the last "
+        "index means that the images themselves span all of h; low ones, that directions stay unused.",
+        "cosentino",
+        "Fig. 4",
     ),
     "spectrum_z": Entry(
         "Spectrum of z",
@@ -234,7 +208,7 @@ ENTRIES = {
         "what training adds is the distance from the frozen network, whose weights are random.",
         "chen",
     ),
-}
+} | PROJECTOR_ENTRIES
 
 
 def split(name: str) -> tuple[str, str]:
@@ -247,6 +221,7 @@ def split(name: str) -> tuple[str, str]:
     return (stage, rest) if slash and stage in STAGES else ("", name)
 
 
+@lru_cache(maxsize=4096)
 def lookup(name: str) -> Entry | None:
     """Find what is known of a logged name; a layer's rank (`projector_rank_2`) is a projector's rank.
 

@@ -2,6 +2,7 @@
 
 __all__ = ["Tile", "headline", "summary_table"]
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SPECTRA = {"effective_rank_h": "spectrum_h", "effective_rank_z": "spectrum_z", "projector_rank": "projector_spectrum"}
+_BASELINES = {
+    "unexplained_variance": ("unexplained_variance_isotropic", "isotropic"),
+    "label_agreement": ("label_agreement_chance", "chance"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,16 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Choose what there is of: gain over the frozen network, probes, ranks, loss."""
-    keys = ("linear_probe", "knn_probe", "effective_rank_h", "effective_rank_z", "projector_rank", "loss")
+    """Choose what there is of: gain over the frozen network, probes, ranks, loss, what the paper tracks."""
+    keys: tuple[str, ...] = (
+        "linear_probe",
+        "knn_probe",
+        "effective_rank_h",
+        "effective_rank_z",
+        "projector_rank",
+        "loss",
+    )
+    keys += ("unexplained_variance", "label_agreement")
     return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
 
 
@@ -119,9 +132,17 @@ def _tile(run: Run, key: str) -> Tile | None:
     value = series.value[series.finite]
     remark = [stage, f"from {show(float(value[0]))}"]
     remark += [f"best {show(float(value.max()))}"] if entry.percent else []
+    remark += [_beside(run, key, stage, show)] if key in _BASELINES else []
     layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
     title = f"{entry.title}, layer {layer}" if layer else entry.title
     return Tile(title, show(float(series.value[-1])), _of(run, key, layer), ", ".join(filter(None, remark)))
+
+
+def _beside(run: Run, key: str, stage: str, show: Callable[[float], str]) -> str:
+    """What the number would be without structure, on the same data."""
+    baseline, name = _BASELINES[key]
+    found = [series for series in matching(run, ENTRIES[baseline]) if split(series.name)[0] == stage]
+    return f"{name} {show(float(found[0].value[-1]))}" if found else ""
 
 
 def _of(run: Run, key: str, layer: str) -> str:

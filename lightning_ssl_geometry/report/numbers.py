@@ -1,6 +1,6 @@
 """Numbers and times as people read them."""
 
-__all__ = ["duration", "moment", "number", "percent", "points"]
+__all__ = ["deviation", "duration", "moment", "number", "percent", "points"]
 
 import math
 from datetime import datetime
@@ -37,6 +37,20 @@ def percent(value: float) -> str:
     '93.5%'
     """
     return f"{100 * value:.1f}%".replace("-", _MINUS) if math.isfinite(value) else number(value)
+
+
+def deviation(mean: float, std: float, is_percent: bool = False) -> str:
+    """Write a standard deviation with the decimals of its mean, or with digits of its own where it is smaller.
+
+    >>> deviation(4.28, 0.0237), deviation(121.0, 0.577), deviation(0.333, 0.0041, is_percent=True)
+    ('0.02', '0.577', '0.4')
+    """
+    if is_percent:
+        return f"{100 * std:.1f}"
+    _, _, decimals = number(mean).partition(".")
+    if _TIMES in decimals or round(std, len(decimals)) == 0:
+        return number(std)
+    return f"{std:,.{len(decimals)}f}" if decimals else number(std)
 
 
 def points(value: float) -> str:

@@ -1,9 +1,19 @@
 """What a figure of the page is made of, and how its lines, moments and data are named."""
 
-__all__ = ["DASHES", "LAYER_COLORS", "Panel", "natural_order", "printable", "stage_order", "time_axis", "time_name"]
+__all__ = [
+    "DASHES",
+    "LAYER_COLORS",
+    "Panel",
+    "natural_order",
+    "printable",
+    "same_lines",
+    "stage_order",
+    "time_axis",
+    "time_name",
+]
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +21,7 @@ import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.report.glossary import STAGES, Entry
-from lightning_ssl_geometry.report.logs import Readouts, Series
+from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.run import Run
 
 if TYPE_CHECKING:
@@ -70,7 +80,7 @@ def time_axis(run: Run) -> tuple[str, tuple[float, float]]:
 
 def time_name(run: Run, time: float) -> str:
     """Name a moment of the time axis: "at the start", "after 10 epochs"."""
-    if time < 0.05 and run.time_unit == "epochs":
+    if time == 0 or (time < 0.05 and run.time_unit == "epochs"):
         return "at the start"
     rounded = f"{round(time)}" if abs(time - round(time)) < 0.05 else f"{time:.1f}"
     return f"after {rounded} {run.time_unit.removesuffix('s') if rounded == '1' else run.time_unit}"
@@ -84,3 +94,34 @@ def printable(text: str, most: int = 18) -> str:
     """
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
+    """Name the lines (name, x, y) that the eye cannot tell apart, in a sentence; empty if there are none.
+
+    >>> x = np.arange(3.0)
+    >>> same_lines([("a", x, x), ("b", x, x**2), ("c", x, x + 1e-9)])
+    'On top of each other: a and c.'
+    """
+    every = np.concatenate([y[np.isfinite(y)] for _, _, y in lines]) if lines else np.empty(0)
+    if not len(every):
+        return ""
+    tolerance = max(2e-3 * float(np.ptp(every)), 1e-12 * float(np.abs(every).max()))
+    sets: list[list[tuple[str, Floats, Floats]]] = []
+    for line in lines:
+        home = next((each for each in sets if _coincide(each[0], line, tolerance)), None)
+        sets.append([line]) if home is None else home.append(line)
+    said = [_listed([name for name, *_ in each]) for each in sets if len(each) > 1]
+    return f"On top of each other: {'; '.join(said)}." if said else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} more"]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _coincide(a: tuple[str, Floats, Floats], b: tuple[str, Floats, Floats], tolerance: float) -> bool:
+    if not np.array_equal(a[1], b[1]):
+        return False
+    return bool(np.isclose(a[2], b[2], rtol=0, atol=tolerance, equal_nan=True).all())

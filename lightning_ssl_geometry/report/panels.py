@@ -17,14 +17,15 @@ from lightning_ssl_geometry.report.array_panels import (
 )
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
 from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.scalar_panels import (
-    Wanted,
     hypersphere_panels,
     over_training,
     unknown_panel,
     unknown_scalars,
 )
+from lightning_ssl_geometry.report.sheets import SECTIONS, SHEETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,46 +57,29 @@ def figures(run: Run) -> "dict[str, Figure]":
 def panels(run: Run) -> dict[str, list[Panel]]:
     """Draw all figures of a run, by section; of unknown scalars and arrays no more than `MOST_UNKNOWN`."""
     with np.errstate(over="ignore"):  # what overflows is infinite, and shown so
-        sections = {
-            "learning": _learning(run),
-            "probes": [_probes(run), evaluation_panel(run)],
-            "ranks": _ranks(run),
-            "spectra": spectrum_panels(run),
-            "hypersphere": [
-                *hypersphere_panels(run),
-                over_training(
-                    run, "gaussian_potential", "Gaussian potential", "mean kernel", [Wanted("gaussian_potential")]
-                ),
-            ],
-            "other": _unknown(run),
-        }
-    return {name: [panel for panel in section if panel] for name, section in sections.items()}
+        drawn = {name: _sheets(run, name) for name in SECTIONS}
+        drawn["probes"].append(evaluation_panel(run))
+        drawn["ranks"] = [_with_sizes(run, panel) for panel in drawn["ranks"]] + [threshold_panel(run)]
+        drawn["spectra"] += spectrum_panels(run, ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum"))
+        spectra = spectrum_panels(run, ("augmentation_spectrum", "jacobian_spectrum"))
+        drawn["augmentations"] += [*spectra, *rotation_panels(run)]
+        drawn["neighbors"] += histogram_panels(run)
+        drawn["hypersphere"] = [*hypersphere_panels(run), *drawn["hypersphere"]]
+        drawn["other"] = _unknown(run)
+    return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 
 
-def _learning(run: Run) -> list[Panel | None]:
-    bound = [Wanted("info_nce", "InfoNCE"), Wanted("upper_bound", "bound", "orange")]
-    terms = [Wanted("invariance", "invariance", "blue"), Wanted("repulsion", "repulsion", "orange")]
-    return [
-        over_training(run, "loss", "Loss", "loss", [Wanted("loss")]),
-        over_training(run, "upper_bound", "InfoNCE and its upper bound", "nats", bound),
-        over_training(run, "bound_terms", "The bound's two terms", "cosine", terms),
-    ]
+def _sheets(run: Run, section: str) -> list[Panel | None]:
+    return [over_training(run, sheet) for sheet in SHEETS.get(section, ()) if sheet.where != "groups"]
 
 
-def _probes(run: Run) -> Panel | None:
-    wanted = [Wanted("linear_probe", "linear", "blue"), Wanted("knn_probe", "kNN", "green")]
-    return over_training(run, "probes", "Probes during training", "accuracy, %", wanted)
-
-
-def _ranks(run: Run) -> list[Panel | None]:
-    wanted = [Wanted("effective_rank_h", "h", "blue"), Wanted("effective_rank_z", "z", "orange")]
-    effective = over_training(run, "effective_rank", "Effective rank", "directions", wanted, floor=0.0)
+def _with_sizes(run: Run, panel: Panel | None) -> Panel | None:
+    """Say of the effective ranks how high they could be."""
+    if panel is None or panel.name != "effective_rank":
+        return panel
     arrays = {"D": known_arrays(run, "spectrum_h"), "P": known_arrays(run, "spectrum_z")}
     known = [f"{letter} = {found[0].values.shape[1]}" for letter, found in arrays.items() if found]
-    if effective and known:
-        effective = replace(effective, remark=f"Here {' and '.join(known)}. {effective.remark}".strip())
-    projector = [Wanted("projector_rank", color="green")]
-    return [effective, over_training(run, "projector_rank", "Projector rank", "directions", projector, floor=0.0)]
+    return replace(panel, remark=f"Here {' and '.join(known)}. {panel.remark}".strip()) if known else panel
 
 
 def _unknown(run: Run) -> list[Panel | None]:

@@ -63,8 +63,13 @@ class Run:
         return "epochs" if self.steps_per_epoch else "steps"
 
     def time(self, of: Series | Readouts) -> Floats:
-        """(R,): how much training lies behind each value. A scalar's step is an index, a readout's a count."""
+        """(R,): how much training lies behind each value. A scalar's step is an index, a readout's a count.
+
+        The first step of stage `probe` is 0 where it was looked at before training.
+        """
         done = of.step + 1 if isinstance(of, Series) else of.step
+        if isinstance(of, Series) and of.name.startswith("probe/"):
+            done = np.where(of.step == 0, 0.0, done)
         return done / self.steps_per_epoch if self.steps_per_epoch else done
 
 

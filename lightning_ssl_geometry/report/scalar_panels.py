@@ -1,13 +1,13 @@
 """Figures of scalars over training, and of alignment against uniformity."""
 
-__all__ = ["Wanted", "hypersphere_panels", "matching", "over_training", "unknown_panel", "unknown_scalars"]
+__all__ = ["hypersphere_panels", "matching", "over_training", "unknown_panel", "unknown_scalars"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Curve, curves, trajectory
+from lightning_ssl_geometry.plots import Curve, Dash, curves, trajectory
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -17,28 +17,16 @@ from lightning_ssl_geometry.report.panel import (
     Panel,
     natural_order,
     printable,
+    same_lines,
     stage_order,
     time_axis,
     time_name,
 )
 from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.sheets import Sheet, Wanted
 
 _MOST_POINTS = 150
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A quantity of a figure.
-
-    Attributes:
-        key: Its glossary entry.
-        name: What its lines are called, where there are several quantities.
-        color: A key of `plots.COLORS`.
-    """
-
-    key: str
-    name: str = ""
-    color: str = "violet"
+_ZERO = ("", np.zeros(1), np.zeros(1))  # beside which lines are the same
 
 
 @dataclass(frozen=True)
@@ -48,6 +36,7 @@ class _Line:
     color: str
     shown: str = ""  # at the line's end, in front of its last value
     is_percent: bool = False
+    dash: Dash | None = None  # instead of that of its data
 
     @property
     def words(self) -> str:
@@ -67,14 +56,17 @@ def matching(run: Run, entry: Entry) -> list[Series]:
     return sorted(found, key=lambda series: stage_order(split(series.name)[0]))
 
 
-def over_training(
-    run: Run, name: str, title: str, ylabel: str, wanted: Sequence[Wanted], floor: float | None = None
-) -> Panel | None:
+def over_training(run: Run, sheet: Sheet) -> Panel | None:
     """Draw quantities that belong together, on all data they were logged for; None if there is none."""
-    found = [(want, [s for s in matching(run, ENTRIES[want.key]) if s.finite.any()]) for want in wanted]
+    found = [(want, [s for s in matching(run, ENTRIES[want.key]) if s.finite.any()]) for want in sheet.wanted]
+    if not any(members for want, members in found if not want.baseline):
+        return None
     lines = [line for want, members in found for line in _named(want, members)]
     entries = tuple(ENTRIES[want.key] for want, members in found if members)
-    return _panel(run, name, title, ylabel, lines, entries, floor) if lines else None
+    panel = _panel(run, sheet.name, sheet.title, sheet.ylabel, lines, entries, sheet.floor)
+    if sheet.name == "label_agreement" and ENTRIES["label_agreement_coarse"] not in entries:
+        return replace(panel, remark=f"Fine labels only: the data has no coarse ones. {panel.remark}".strip())
+    return panel
 
 
 def unknown_scalars(run: Run) -> dict[str, list[Series]]:
@@ -114,11 +106,28 @@ def _named(want: Wanted, members: Sequence[Series]) -> list[_Line]:
     """Name a quantity's first line after it, and the others after their data."""
     if want.key == "projector_rank":
         return _layers(members)
+    if want.baseline:
+        return _baselines(want, members)
     is_percent = want.key in ENTRIES and ENTRIES[want.key].percent
     stages = [split(series.name)[0] for series in members]
     first = want.name or (stages[0] if len(stages) > 1 else "")
     shown = [first, *stages[1:]][: len(stages)]
     return [_Line(series, want.name, want.color, text, is_percent) for series, text in zip(members, shown, strict=True)]
+
+
+def _baselines(want: Wanted, members: Sequence[Series]) -> list[_Line]:
+    """Draw a baseline once for all data that have the same; grey, and named."""
+    kept: list[Series] = []
+    for series in members:
+        if not any(same_lines([("", s.step, s.value), ("", series.step, series.value), _ZERO]) for s in kept):
+            kept.append(series)
+    is_percent = ENTRIES[want.key].percent
+    return [_Line(series, want.name, want.color, want.name, is_percent, want.dash) for series in kept]
+
+
+def _said(lines: Sequence[_Line]) -> str:
+    """Name lines that the eye cannot tell apart."""
+    return same_lines([(printable(line.words or line.name, 30), line.series.step, line.series.value) for line in lines])
 
 
 def _layers(members: Sequence[Series]) -> list[_Line]:
@@ -146,7 +155,8 @@ def _panel(
     stages = tuple(dict.fromkeys(split(line.series.name)[0] for line in lines))
     label = f"{title} over training: {'; '.join(map(_in_words, lines))}."
     sizes = sorted({_stretch(line.series) for line in lines} - {1})
-    remark = f"Thick lines are means of {' or '.join(map(str, sizes))} values each." if sizes else ""
+    remark = f"Thick lines are means of {' or '.join(map(str, sizes))} values each. " if sizes else ""
+    remark = (remark + _said(lines)).strip()
     return Panel(name, title, figure, label, entries, stages, dashed=True, remark=remark)
 
 
@@ -159,7 +169,7 @@ def _curve(run: Run, line: _Line) -> Curve:
     rows = zip(value, series.epoch[ends], series.step[ends], strict=False)
     tips = [f"{name}{value:.5g} (epoch {epoch:g}, step {step:g})" for value, epoch, step in rows]
     tips += [f"{name}{value[-1]:.5g}"] * (len(value) - len(tips))  # the last stretch may be shorter
-    return Curve(label, time, line.scale * value, line.color, DASHES[split(series.name)[0]], tips=tips)
+    return Curve(label, time, line.scale * value, line.color, line.dash or DASHES[split(series.name)[0]], tips=tips)
 
 
 def _background(run: Run, line: _Line) -> list[Curve]:

@@ -2,32 +2,30 @@
 
 __all__ = ["article"]
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lightning_ssl_geometry.report.about import all_numbers, how_it_was_made, papers
 from lightning_ssl_geometry.report.array_panels import unknown_arrays
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, shown_accuracy
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, Entry, lookup
+from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.headline import headline
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.numbers import duration, moment, number
 from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.panel_html import panel_html
 from lightning_ssl_geometry.report.panels import MOST_UNKNOWN, panels
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.scalar_panels import matching, unknown_scalars
-from lightning_ssl_geometry.report.svg import inline_svg
+from lightning_ssl_geometry.report.sheets import SECTIONS
 
-_SECTIONS = {
-    "learning": ("Is it learning?", ("loss", "info_nce", "upper_bound", "invariance", "repulsion")),
-    "probes": ("Probes", ("linear_probe", "knn_probe", "linear_evaluation")),
-    "ranks": ("Ranks", ("effective_rank_h", "effective_rank_z", "projector_rank")),
-    "spectra": ("Spectra", ("spectrum_h", "spectrum_z", "projector_spectrum")),
-    "hypersphere": ("Alignment and uniformity", ("alignment", "uniformity", "gaussian_potential")),
-    "other": ("Other diagnostics", ()),
+_EXPECTED = {  # what a section names where it is absent; a section that is not here is left out then
+    "learning": ("loss", "info_nce", "upper_bound", "invariance", "repulsion"),
+    "probes": ("linear_probe", "knn_probe", "linear_evaluation"),
+    "ranks": ("effective_rank_h", "effective_rank_z", "projector_rank"),
+    "spectra": ("spectrum_h", "spectrum_z", "projector_spectrum"),
+    "hypersphere": ("alignment", "uniformity", "gaussian_potential"),
 }
 _STATUSES = ("finished", "running", "interrupted", "failed")
-_STROKES = {"val": "9 3.6", "probe": "9 3.6 1.8 3.6", "test": "1.8 3.2"}
 
 
 def article(run: Run, key: str) -> Html:
@@ -39,13 +37,13 @@ def article(run: Run, key: str) -> Html:
     """
     drawn = panels(run)
     sections = [
-        _section(run, title, keys, drawn[name], f"{key}-{name}")
-        for name, (title, keys) in _SECTIONS.items()
-        if name != "other" or drawn[name]
+        _section(run, name, drawn[name], f"{key}-{name}")
+        for name in SECTIONS
+        if drawn[name] or (name in _EXPECTED and not _is_empty(run, name))
     ]
     entries = [entry for section in drawn.values() for panel in section for entry in panel.entries]
     foot = [all_numbers(run), how_it_was_made(run), papers(entries)]
-    return element("article", _header(run), _tiles(run), _notes(run), *sections, *foot)
+    return element("article", _header(run), _tiles(run), _notes(run), *sections, _absent(run, drawn), *foot)
 
 
 def _header(run: Run) -> Html:
@@ -92,21 +90,34 @@ def _notes(run: Run) -> Html | None:
     return element("div", element("h3", "To know when reading this page"), element("ul", *items), class_="notes")
 
 
-def _section(run: Run, title: str, keys: Sequence[str], drawn: Sequence[Panel], key: str) -> Html:
+def _absent(run: Run, drawn: Mapping[str, Sequence[Panel]]) -> Html | None:
+    """Name the sections that were left out, in one line."""
+    names = [title for name, title in SECTIONS.items() if name != "other" and not drawn[name] and _is_empty(run, name)]
+    return element("p", f"Nothing recorded in this run for: {', '.join(names)}.", class_="absent") if names else None
+
+
+def _is_empty(run: Run, name: str) -> bool:
+    return not any(_recorded(run, key) for key in _EXPECTED.get(name, ()))
+
+
+def _section(run: Run, name: str, drawn: Sequence[Panel], key: str) -> Html:
+    keys = _EXPECTED.get(name, ())
     said: set[str] = set()
     figures = []
     for place, panel in enumerate(drawn):
-        figures.append(_panel(panel, f"{key}-{place}", [entry for entry in panel.entries if entry.text not in said]))
+        figures.append(
+            panel_html(panel, f"{key}-{place}", [entry for entry in panel.entries if entry.text not in said])
+        )
         said |= {entry.text for entry in panel.entries}
     if "linear_evaluation" in keys and run.evaluations:
         figures.append(_evaluation_table(run))
     absent = [ENTRIES[entry].title for entry in keys if not _recorded(run, entry)]
     remark = f"Not recorded in this run: {', '.join(absent)}." if absent else None
-    if not keys and len(unknown_scalars(run)) + len(unknown_arrays(run)) > MOST_UNKNOWN:
+    if name == "other" and len(unknown_scalars(run)) + len(unknown_arrays(run)) > MOST_UNKNOWN:
         remark = f"The first {MOST_UNKNOWN}; scalars that are not drawn are among all numbers."
     return element(
         "section",
-        element("h2", title),
+        element("h2", SECTIONS[name]),
         element("div", *figures, class_="panels") if figures else None,
         element("p", remark, class_="absent") if remark else None,
         id=key,
@@ -118,37 +129,6 @@ def _recorded(run: Run, key: str) -> bool:
         return bool(run.evaluations)
     entry = ENTRIES[key]
     return bool(matching(run, entry)) or any(lookup(name) is entry for name in run.arrays)
-
-
-def _panel(panel: Panel, key: str, entries: Sequence[Entry]) -> Html:
-    sentences = [_sentence(entry, len(panel.entries) > 1 and entry.title != panel.title) for entry in entries]
-    return element(
-        "figure",
-        element("h3", panel.title),
-        _key(panel),
-        inline_svg(panel.figure, key=key, label=panel.label),
-        element("figcaption", *sentences, element("p", panel.remark) if panel.remark else None),
-        class_="panel",
-    )
-
-
-def _key(panel: Panel) -> Html:
-    """Tell which data a figure shows, and by which dashes; an empty one keeps neighbours aligned."""
-    stages = [stage for stage in panel.stages if stage]
-    pairs = [element("span", _swatch(stage) if panel.dashed else None, stage) for stage in stages]
-    return element("div", *pairs, class_="key")
-
-
-def _swatch(stage: str) -> Html:
-    line = element("line", x1="0", x2="26", y1="4", y2="4", stroke_dasharray=_STROKES.get(stage))
-    return element("svg", line, viewBox="0 0 26 8", aria_hidden="true")
-
-
-def _sentence(entry: Entry, named: bool) -> Html:
-    source = ", ".join(filter(None, [PAPERS[entry.paper].short, entry.place])) if entry.paper else ""
-    source = re.sub(r"(Eq|Fig|Sec)\. ", "\\1.\N{NO-BREAK SPACE}", source)
-    name = element("b", f"{entry.title}. ") if named else None
-    return element("p", name, f"{entry.text} ", element("cite", f"({source})") if source else None)
 
 
 def _evaluation_table(run: Run) -> Html:

@@ -1,0 +1,215 @@
+"""Run the recipe for every strength and seed, and draw the paper's figures from the runs.
+
+    python examples/geometry_of_contrastive_learning/reproduce.py --size laptop --root FOLDER --output runs/geometry
+
+`FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
+none). Runs that have finished are not repeated, so that an interrupted command can be given again. Grids: `--grid
+projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength) and `--grid augmentations` (one
+added after the other). The page OUTPUT/comparison.html and the PNGs beside it hold the figures; OUTPUT/results.csv the
+first and the last value of every scalar of every run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lightning_ssl_geometry.functional.rotation import rotation_rank
+from lightning_ssl_geometry.plots import Curve, Point, curves, points
+from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+
+HERE = Path(__file__).parent
+VIEWS = "--data.init_args.views.init_args."
+PROJECTOR = "--model.init_args.projector"
+STRENGTHS = ("small", "moderate", "large")
+# Figure of the paper -> names of the comparison's figures.
+FIGURES = {
+    "1": ("projector_rank", "linear_probe"),
+    "3": ("upper_bound",),
+    "4": ("spectrum_h_image",),
+    "5": ("hardest_negative_histogram", "hardest_negative_distance"),
+    "6": ("label_agreement",),
+    "7": ("unexplained_variance",),
+    "9": ("spectrum_h",),
+}
+ONE_BY_ONE = {  # large ones, in the order of Table 2
+    "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
+    "flip, gray": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0"],
+    "flip, gray, crop": ["jitter=0.0"],
+    "flip, gray, crop, jitter": [],
+}
+
+
+def settings(grid: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of the groups to compare, and what each adds to the command line."""
+    if grid == "strengths":
+        yield from ((name, [f"{VIEWS}strength={name}"]) for name in STRENGTHS)
+    elif grid == "augmentations":
+        for name, changed in ONE_BY_ONE.items():
+            yield name, [f"{VIEWS}strength=large", *(f"{VIEWS}{change}" for change in changed)]
+    else:
+        for strength in STRENGTHS:
+            views = f"{VIEWS}strength={strength}"
+            yield f"linear, {strength}", [views]
+            for width in (64, 256):
+                for hidden in (1, 2, 3):
+                    yield f"MLP {hidden} x {width}, {strength}", [views, *mlp(hidden, width)]
+
+
+def mlp(hidden: int, width: int) -> list[str]:
+    arguments = {"in_dim": 128, "hidden_dim": width, "out_dim": 64, "depth": hidden + 1}
+    return [
+        f"{PROJECTOR}=lightning_ssl_geometry.nn.MLPProjector",
+        *(f"{PROJECTOR}.init_args.{name}={value}" for name, value in arguments.items()),
+    ]
+
+
+def folder(options: argparse.Namespace, group: str, seed: int) -> Path:
+    return options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
+
+
+def finished(path: Path) -> bool:
+    records = [json.loads(file.read_text()) for file in path.glob("version_*/run.json")]
+    return any(record["status"] == "finished" for record in records)
+
+
+def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> None:
+    path = folder(options, group, seed)
+    if finished(path):
+        return
+    configs = [HERE / f"{options.size}.yaml", *([HERE / "grid.yaml"] if options.grid != "strengths" else [])]
+    command = [sys.executable, "-m", "lightning_ssl_geometry", "fit"]
+    command += [word for config in configs for word in ("--config", str(config))]
+    command += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}", *added]
+    command += ["--trainer.logger.init_args.save_dir", str(path.parent), "--trainer.logger.init_args.name", path.name]
+    command += [f"--data.init_args.root={options.root}"] if options.root else []
+    command += options.more
+    path.mkdir(parents=True, exist_ok=True)
+    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
+    print(f"{group}, seed {seed} ...", flush=True)
+    with (path / "log.txt").open("w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode
+    # A run that wrote all it had to write is one, whatever the process did at its exit.
+    print(f"{group}, seed {seed}: {'done' if finished(path) else f'failed ({code}), see {path}/log.txt'}", flush=True)
+
+
+def results(groups: dict[str, list[Path]]) -> pd.DataFrame:
+    """First and last value of every scalar, and the linear evaluation, a row for each run and name."""
+    rows = []
+    for group, runs in groups.items():
+        for path in runs:
+            run = read_run(path)
+            seed = run.info["seed"]
+            for name, series in run.scalars.items():
+                rows.append((group, seed, name, series.value[0], series.value[-1]))
+            for row in run.evaluations:
+                rows.append((group, seed, f"accuracy/{row.features}", row.accuracy, row.accuracy))
+    return pd.DataFrame(rows, columns=["group", "seed", "name", "first", "last"])
+
+
+def table(frame: pd.DataFrame) -> str:
+    """Markdown: first -> last readout, mean and standard deviation over seeds, a column for each group."""
+    groups = frame["group"].unique()
+    lines = ["| | " + " | ".join(groups) + " |", "| --- |" + " --- |" * len(groups)]
+    for name, part in frame.groupby("name", sort=False):
+        by_group = part.groupby("group")
+        mean, spread = by_group[["first", "last"]].mean(), by_group["last"].std()
+        cells = [
+            f"{mean['first'][g]:.3g} -> {mean['last'][g]:.3g}" + ("" if np.isnan(spread[g]) else f" ± {spread[g]:.2g}")
+            if g in mean.index
+            else ""
+            for g in groups
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def bound_holds(groups: dict[str, list[Path]]) -> str:
+    """Whether L <= L_upper (Prop. 3.1) at every readout of every run."""
+    gaps = []
+    for path in (path for runs in groups.values() for path in runs):
+        scalars = read_run(path).scalars
+        if "probe/bound_upper" in scalars:
+            gaps += list(scalars["probe/bound_upper"].value - scalars["probe/bound_info_nce"].value)
+    return f"L <= L_upper at {sum(gap >= 0 for gap in gaps)} of {len(gaps)} readouts" if gaps else ""
+
+
+def figure_10(seeds: int = 5):
+    """Rank of 500 rotations of a random one-hot image of 32 x 32 pixels, by the largest angle."""
+    angles = np.array([2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 135.0, 180.0])
+    ranks = np.empty((seeds, len(angles)))
+    for seed in range(seeds):
+        generator = torch.Generator().manual_seed(seed)
+        image = torch.zeros(1, 32, 32)
+        image.view(-1)[torch.randint(32 * 32, (1,), generator=generator)] = 1.0
+        ranks[seed] = [rotation_rank(image, angle, 500, generator=generator).item() for angle in angles]
+    line = Curve("one-hot image", angles, ranks.mean(0), spread=ranks.std(0, ddof=1))
+    return curves([line], xlabel="largest angle, degrees", ylabel="rank of 500 rotations", floor=0.0)
+
+
+def rank_against_accuracy(frame: pd.DataFrame):
+    """A point for each group: how many dimensions the projector keeps, and what the representation is good for."""
+    last = frame.groupby(["group", "name"])["last"].mean().unstack()
+    known = [("blue", "small"), ("orange", "moderate"), ("green", "large")]
+    found = []
+    for group, row in last.iterrows():
+        label, _, strength = str(group).rpartition(", ")
+        color = {name: key for key, name in known}.get(strength, "blue")
+        label = label if strength in STRENGTHS else str(group)
+        found.append(Point(label, row["probe/jacobian_rank"], 100 * row["accuracy/trained"], color))
+    colors = known if any(point.color != "blue" for point in found) else ()
+    xlabel = "rank of the projector's Jacobian (90% of variance)"
+    return points(found, xlabel=xlabel, ylabel="linear evaluation, %", colors=colors)
+
+
+def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
+    output = options.output / options.grid
+    frame = results(groups)
+    frame.to_csv(output / "results.csv", index=False, float_format="%.6g")
+    print(table(frame), bound_holds(groups), sep="\n\n")
+    if options.grid == "strengths":
+        drawn = comparison_figures(groups)
+        named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
+        named["figure_10_rotations"] = figure_10()
+    else:
+        named = {"rank_against_accuracy": rank_against_accuracy(frame)}
+    if len(groups) <= 4:
+        print(write_comparison(groups, output / "comparison.html", title=f"Geometry, {options.size}: {options.grid}"))
+    for name, figure in named.items():
+        figure.savefig(output / f"{name}.png", dpi=150)
+        print(output / f"{name}.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    parser.add_argument("--grid", choices=("strengths", "projectors", "augmentations"), default="strengths")
+    parser.add_argument("--root", type=Path, help="folder of the images")
+    parser.add_argument("--output", type=Path, default=Path("runs/geometry"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    options = parser.parse_args()
+    options.output = options.output.resolve()
+    chosen = dict(settings(options.grid))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for seed in options.seeds:
+            for group, added in chosen.items():
+                pool.submit(fit, options, group, added, seed)
+    groups = {name: [path for s in options.seeds if finished(path := folder(options, name, s))] for name in chosen}
+    if missing := [name for name, runs in groups.items() if not runs]:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each.")
+    draw(options, groups)
+
+
+if __name__ == "__main__":
+    main()

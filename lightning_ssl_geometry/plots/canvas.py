@@ -1,0 +1,183 @@
+"""An empty figure, its axes, and the texts on it."""
+
+__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "padded", "put_tips", "spaced", "swatch", "write",
+           "x_axis", "y_axis"]  # fmt: skip
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.plots.style import (
+    BOTTOM,
+    COLORS,
+    DASHES,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TEXT,
+    TOP,
+    WIDTH,
+    Dash,
+    Floats,
+)
+from lightning_ssl_geometry.plots.ticks import set_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEAST = 1e-100
+_MOST = 1e100
+_ROW = 16.0
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What is written around a figure that has to stand alone.
+
+    Attributes:
+        title: Above it.
+        dashes: What dashes mean: (dash, meaning) pairs, in a row below it.
+        notes: Lines below those.
+    """
+
+    title: str = ""
+    dashes: Sequence[tuple[Dash, str]] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def above(self) -> float:
+        """Height of what is above, in pixels."""
+        return 18.0 if self.title else 0.0
+
+    @property
+    def below(self) -> float:
+        """Height of what is below."""
+        return _ROW * (len(self.rows) + len(self.notes))
+
+    @property
+    def rows(self) -> list[list[tuple[float, Dash, str]]]:
+        """Dashes with their place from the left, in as many rows as they need."""
+        rows: list[list[tuple[float, Dash, str]]] = []
+        at = WIDTH
+        for dash, meaning in self.dashes:
+            width = 46 + 0.56 * TEXT * len(meaning)
+            if at + width > WIDTH + 16:
+                rows, at = [*rows, []], 0.0
+            rows[-1].append((at, dash, meaning))
+            at += width
+        return rows
+
+
+def canvas(
+    caption: Caption, *, left: float = LEFT, right: float = RIGHT, height: float = HEIGHT
+) -> "tuple[Figure, Axes]":
+    """Make an empty figure with its axes at the same place in each, so that neighbours line up."""
+    from matplotlib.figure import Figure
+
+    whole = height + caption.above + caption.below
+    figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
+    low, tall = (BOTTOM + caption.below) / whole, (height - TOP - BOTTOM) / whole
+    axes = figure.add_axes((left / WIDTH, low, (WIDTH - left - right) / WIDTH, tall), facecolor="none")
+    axes.spines[["top", "left", "right"]].set_visible(False)
+    axes.spines["bottom"].set(color=COLORS["muted"], linewidth=0.8)
+    axes.tick_params(which="both", length=0, labelsize=TEXT, labelcolor=COLORS["muted"], pad=5)
+    axes.xaxis.label.set(color=COLORS["muted"], fontsize=TEXT)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="y", color=COLORS["grid"], linewidth=0.8)
+    _put_caption(axes, caption, left)
+    return figure, axes
+
+
+def _put_caption(axes: "Axes", caption: Caption, left: float) -> None:
+    if caption.title:
+        write(axes, caption.title, (0, 1), (-left, TOP + 8), COLORS["ink"], ha="left", size=12.5)
+    for row, pieces in enumerate(caption.rows):
+        down = -BOTTOM - _ROW * (row + 0.5) + 2
+        for at, dash, meaning in pieces:
+            swatch(axes, (0, 0), (at - left + 1, down), COLORS["muted"], dash)
+            write(axes, meaning, (0, 0), (at - left + 30, down), COLORS["muted"], ha="left")
+    for row, note in enumerate(caption.notes, start=len(caption.rows)):
+        write(axes, note, (0, 0), (-left, -BOTTOM - _ROW * (row + 0.5) + 2), COLORS["muted"], ha="left")
+
+
+def swatch(axes: "Axes", at: tuple[float, float], offset: tuple[float, float], color: str, dash: Dash) -> None:
+    """Draw a piece of line, 24 pixels long, at an offset in pixels from a point in fractions of the axes."""
+    from matplotlib.transforms import ScaledTranslation
+
+    origin = axes.transAxes.transform(at)
+    shift = ScaledTranslation((origin[0] + offset[0]) / 72, (origin[1] + offset[1]) / 72, axes.figure.dpi_scale_trans)
+    line = axes.plot([0, 24 / 72], [0, 0], color=color, linestyle=DASHES[dash], linewidth=1.8, clip_on=False)[0]
+    line.set_transform(axes.figure.dpi_scale_trans + shift)
+
+
+def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
+    """Tell where a value can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
+    return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
+
+
+def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
+    """Join what can be drawn of arrays that an error calls `name`."""
+    values = np.concatenate(arrays) if arrays else np.empty(0)
+    values = values[drawable(values, log)]
+    if not len(values):
+        raise ValueError(f"Expected `{name}` with a finite {'positive ' if log else ''}value, but got none.")
+    return values
+
+
+def padded(values: Floats, pad: float) -> tuple[float, float]:
+    """Limits around values, with a margin also for a constant."""
+    low, high = float(values.min()), float(values.max())
+    size, margin = max(abs(low), abs(high)), pad * (high - low)
+    if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
+        margin = 0.1 * size if size > LEAST else 1.0
+    return low - margin, high + margin
+
+
+def y_axis(axes: "Axes", values: Floats, label: str, floor: float | None, log: bool, pad: float = 0.07) -> None:
+    """Set the vertical axis, with its name above it."""
+    low, high = padded(np.log10(values) if log else values, pad)
+    axes.set_yscale("log" if log else "linear")
+    if floor is not None and values.min() >= floor:
+        low = floor
+    axes.set_ylim(10.0**low if log else low, 10.0**high if log else high)
+    left_out = set_ticks(axes, "y", log)
+    write(axes, f"{label}{' (log scale)' if log else ''}{left_out}", (0, 1), (-LEFT, 16), COLORS["muted"], ha="left")
+
+
+def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
+    """Set the horizontal axis, with its name below it."""
+    axes.set_xlim(limits[0], limits[1] if limits[1] > limits[0] else limits[0] + 1)
+    axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
+
+
+def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Choose at most `most` rows at equal spaces, with both ends."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
+
+
+def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str]) -> None:
+    """Put invisible targets that carry a text each, in the id of their group: an SVG can show it under a pointer."""
+    if texts:
+        gid = json.dumps(["tips", *texts])
+        axes.plot(x, y, "o", markersize=11, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
+
+
+def write(
+    axes: "Axes",
+    text: str,
+    at: tuple[float, float],
+    offset: tuple[float, float],
+    color: str,
+    coords: tuple[str, str] = ("axes fraction", "axes fraction"),
+    ha: Literal["left", "right"] | None = None,
+    size: float = TEXT,
+) -> None:
+    """Put a text, as it is, at an offset in pixels from a point."""
+    side = ha or ("left" if offset[0] >= 0 else "right")
+    axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
+                  fontsize=size, color=color, parse_math=False, annotation_clip=False)  # fmt: skip

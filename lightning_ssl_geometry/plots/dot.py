@@ -1,0 +1,86 @@
+"""A dot plot: a row per value."""
+
+__all__ = ["Dot", "dots"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots.canvas import (
+    Caption,
+    canvas,
+    drawable,
+    finite_values,
+    padded,
+    put_tips,
+    write,
+    x_axis,
+)
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, HEIGHT, TOP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+_NO_CAPTION = Caption()
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One row of a dot plot.
+
+    Attributes:
+        label: Stands before it.
+        value: Where the dot is.
+        spread: Half the length of its bar, or NaN.
+        text: Stands behind it.
+        color: A key of `COLORS`.
+        tip: Shown where a pointer rests on it.
+    """
+
+    label: str
+    value: float
+    spread: float
+    text: str
+    color: str = "muted"
+    tip: str = ""
+
+
+def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
+    """Draw a dot plot: a row per value, rows in groups, one axis for all.
+
+    Args:
+        groups: (heading, rows) pairs, with at least one finite value among them.
+        xlabel: Below the axis.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing finite to draw.
+
+    >>> figure = dots([("all", [Dot("pixels", 0.9, 0.01, "90%")])], xlabel="accuracy")
+    """
+    bars = [(dot.value, 0.0 if np.isnan(dot.spread) else dot.spread) for _, rows in groups for dot in rows]
+    values = finite_values([np.array([value - spread, value + spread]) for value, spread in bars], "groups")
+    rows = sum(len(rows) + 1 for _, rows in groups)
+    figure, axes = canvas(caption, left=112, right=92, height=max(HEIGHT, TOP + BOTTOM + 22.0 * rows))
+    x_axis(axes, xlabel, padded(values, 0.1))
+    axes.set(ylim=(rows - 0.4, -0.6), yticks=[])
+    axes.grid(visible=True, axis="x", color=COLORS["grid"], linewidth=0.8)
+    row = 0
+    for heading, members in groups:
+        write(axes, heading, (0, row), (-112, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
+        for number, dot in enumerate(members, start=row + 1):
+            _dot(axes, number, dot)
+        row += len(members) + 1
+    return figure
+
+
+def _dot(axes: "Axes", row: int, dot: Dot) -> None:
+    value, color = np.array([dot.value]), COLORS[dot.color]
+    write(axes, dot.label, (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
+    write(axes, dot.text, (1, row), (8, 0), color, ("axes fraction", "data"))
+    if np.isfinite(dot.spread):
+        axes.plot([dot.value - dot.spread, dot.value + dot.spread], [row, row], color=color, linewidth=1.6)
+    axes.plot(value, [row], "o", markersize=8, color=color)
+    put_tips(axes, value, np.array([float(row)]), [dot.tip] if dot.tip and drawable(value).all() else [])

@@ -1,0 +1,204 @@
+"""Lines: scalars over training, spectra over their index, histograms over their bins."""
+
+__all__ = ["Curve", "curves"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.plots.canvas import (
+    LEAST,
+    Caption,
+    canvas,
+    drawable,
+    finite_values,
+    put_tips,
+    spaced,
+    swatch,
+    write,
+    x_axis,
+    y_axis,
+)
+from lightning_ssl_geometry.plots.style import COLORS, DASHES, RIGHT, TEXT, Dash, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_TIPS, _MOST_POINTS = 60, 600
+_NO_CAPTION = Caption()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure.
+
+    Attributes:
+        label: Stands at its end; with the last value in it, it saves a look at the axis.
+        x: (R,), ascending.
+        y: (R,); a value that is not finite, or beyond 1e100, leaves a gap, and a cross below it.
+        color: A key of `COLORS`.
+        dash: "solid", "dashed", "dashdot" or "dotted".
+        faint: In the background: thin, and without label.
+        tips: R texts, shown where a pointer rests on a point; or none.
+        spread: (R,), half the height of a band around the line, or None; no band where it is not finite.
+        stepped: A histogram: y[r] holds from x[r] to x[r + 1].
+    """
+
+    label: str
+    x: Floats
+    y: Floats
+    color: str = "blue"
+    dash: Dash = "solid"
+    faint: bool = False
+    tips: Sequence[str] = ()
+    spread: Floats | None = None
+    stepped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.x.shape != self.y.shape or self.x.ndim != 1:
+            raise ValueError(f"Expected `x` and `y` of one shape (R,), but got {self.x.shape} and {self.y.shape}.")
+        if self.tips and len(self.tips) != len(self.x):
+            raise ValueError(f"Expected `tips` for all {len(self.x)} points or none, but got {len(self.tips)}.")
+        if self.spread is not None and self.spread.shape != self.x.shape:
+            raise ValueError(f"Expected `spread` of shape {self.x.shape} as `x`, but got {self.spread.shape}.")
+        if self.color not in COLORS:
+            raise ValueError(f"Expected `color` to be one of {', '.join(COLORS)}, but got {self.color!r}.")
+        if self.dash not in DASHES:
+            raise ValueError(f"Expected `dash` to be one of {', '.join(DASHES)}, but got {self.dash!r}.")
+
+
+def curves(
+    lines: Sequence[Curve],
+    *,
+    xlabel: str,
+    ylabel: str,
+    xlim: tuple[float, float] | None = None,
+    floor: float | None = None,
+    log: bool | None = None,
+    caption: Caption = _NO_CAPTION,
+) -> "Figure":
+    """Draw scalars over training, or spectra over their index.
+
+    Args:
+        lines: At least one, with at least one finite value among them.
+        xlabel: Below the axis.
+        ylabel: Above the axis.
+        xlim: From where to where; from the data if None.
+        floor: Where the vertical axis starts; below the data if None.
+        log: Logarithmic vertical axis, without what is not positive; if None, where all values are positive and span
+            more than five decades.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw.
+
+    >>> figure = curves([Curve("train", np.arange(3.0), np.array([4.0, 3.0, 2.5]))], xlabel="epochs", ylabel="loss")
+    >>> figure.axes[0].get_xlabel()
+    'epochs'
+    """
+    values = finite_values([line.y for line in lines], "lines", bool(log))
+    if log is None:
+        log = bool(values.min() > LEAST and values.max() > 1e5 * values.min())
+    bands = [edge for line in lines if line.spread is not None for edge in (line.y - line.spread, line.y + line.spread)]
+    bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
+    figure, axes = canvas(caption, right=_right(lines))
+    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log)
+    x = np.concatenate([line.x for line in lines])
+    x_axis(axes, xlabel, xlim or (float(x.min()), float(x.max())))
+    for line in lines:
+        _band(axes, line)
+    for line in lines:
+        _draw(axes, line, log)
+    named = [line for line in lines if line.label and not line.faint]
+    _end_labels(axes, [(line, drawable(line.y, log)) for line in named if not line.stepped])
+    _listed(axes, [line for line in named if line.stepped])
+    return figure
+
+
+def _right(lines: Sequence[Curve]) -> float:
+    """Make room for labels that are longer than usual."""
+    widths = [0.56 * TEXT * len(line.label) + (38 if line.stepped else 10) for line in lines if not line.faint]
+    return float(np.clip(max(widths, default=0.0), RIGHT, 150.0))
+
+
+def _shown(arrays: Sequence[Floats], log: bool) -> Floats:
+    values = np.concatenate(arrays) if arrays else np.empty(0)
+    return values[drawable(values, log)]
+
+
+def _band(axes: "Axes", line: Curve) -> None:
+    """A translucent band where the line has a spread; on a logarithmic axis down to its foot."""
+    if line.spread is None or not np.isfinite(line.y - line.spread).any():
+        return
+    low, high = np.maximum(line.y - line.spread, axes.get_ylim()[0]), line.y + line.spread
+    step: Literal["post"] | None = "post" if line.stepped else None
+    axes.fill_between(line.x, low, high, color=COLORS[line.color], alpha=0.16, linewidth=0, step=step)
+
+
+def _draw(axes: "Axes", line: Curve, log: bool) -> None:
+    drawn = drawable(line.y, log)
+    y = np.where(drawn, line.y, np.nan)
+    shown = _thinned(y)
+    drawstyle = "steps-post" if line.stepped else "default"
+    style = {"linewidth": 1.0, "alpha": 0.35} if line.faint else {"linewidth": 1.8}
+    color = COLORS[line.color]
+    axes.plot(line.x[shown], y[shown], color=color, linestyle=DASHES[line.dash], drawstyle=drawstyle, **style)  # type: ignore[arg-type]
+    if not line.faint:
+        _draw_points(axes, line, y, drawn)
+
+
+def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
+    """Dots where a line has few points and where one stands alone, crosses for what was lost, and texts."""
+    color = COLORS[line.color]
+    alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
+    dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone
+    axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
+    lost = line.x[~drawable(line.y)]
+    axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
+    tipped = spaced(np.flatnonzero(drawn), _MOST_TIPS)
+    put_tips(axes, line.x[tipped], y[tipped], [line.tips[number] for number in tipped] if line.tips else [])
+
+
+def _thinned(y: Floats) -> NDArray[np.int64]:
+    """Choose points to draw: of a long line, the lowest and the highest of each stretch, so that spikes stay."""
+    if len(y) <= _MOST_POINTS:
+        return np.arange(len(y))
+    kept = {0, len(y) - 1}
+    for stretch in np.array_split(np.arange(len(y)), _MOST_POINTS // 2):
+        finite = stretch[np.isfinite(y[stretch])]
+        kept |= {int(finite[y[finite].argmin()]), int(finite[y[finite].argmax()])} if len(finite) else {int(stretch[0])}
+    return np.array(sorted(kept))
+
+
+def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) -> None:
+    """Write the labels right of their lines, moved apart where they would touch."""
+    ended = [(line, np.flatnonzero(drawn)[-1]) for line, drawn in lines if drawn.any()]
+    if not ended:
+        return
+    heights = axes.transData.transform([(line.x[last], line.y[last]) for line, last in ended])[:, 1]
+    low, high = axes.transAxes.transform([(0, 0), (0, 1)])[:, 1]
+    for (line, _), height in zip(ended, _apart(heights, 13.0, low, high), strict=True):
+        write(axes, line.label, (1, (height - low) / (high - low)), (7, 0), COLORS[line.color])
+
+
+def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
+    """Write labels from the top down, each behind a piece of its line: histograms all end at the same height."""
+    for row, line in enumerate(lines):
+        swatch(axes, (1, 1), (7, -6 - 15.0 * row), COLORS[line.color], line.dash)
+        write(axes, line.label, (1, 1), (36, -6 - 15.0 * row), COLORS[line.color])
+
+
+def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:
+    """Move heights as little as a sweep up and one down need, to be at least `gap` apart and within limits."""
+    order = np.argsort(heights, kind="stable")
+    moved = heights[order].clip(low, high)
+    for number in range(1, len(moved)):
+        moved[number] = max(moved[number], moved[number - 1] + gap)
+    moved[-1:] = moved[-1:].clip(max=high)
+    for number in range(len(moved) - 1, 0, -1):
+        moved[number - 1] = min(moved[number - 1], moved[number] - gap)
+    return moved[np.argsort(order, kind="stable")]

@@ -1,0 +1,120 @@
+"""Named points in the plane: one quantity against another, a point per run or group."""
+
+__all__ = ["Point", "points"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots.canvas import (
+    Caption,
+    canvas,
+    drawable,
+    finite_values,
+    padded,
+    put_tips,
+    write,
+    x_axis,
+    y_axis,
+)
+from lightning_ssl_geometry.plots.style import COLORS, HEIGHT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NO_CAPTION = Caption()
+_LINE, _LETTER = 11.0, 5.6  # of a label, in pixels
+_PLACES = [(8.0, 0.0), (-8.0, 0.0), *((dx, dy) for dy in (10.0, -10.0, 19.0, -19.0, 28.0, -28.0) for dx in (6.0, -6.0))]
+_Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point.
+
+    Attributes:
+        label: Stands beside it.
+        x: Where it is.
+        y: Where it is.
+        color: A key of `COLORS`.
+        tip: Shown where a pointer rests on it.
+    """
+
+    label: str
+    x: float
+    y: float
+    color: str = "blue"
+    tip: str = ""
+
+
+def points(
+    found: Sequence[Point],
+    *,
+    xlabel: str,
+    ylabel: str,
+    colors: Sequence[tuple[str, str]] = (),
+    caption: Caption = _NO_CAPTION,
+) -> "Figure":
+    """Draw points with their names; those that are not finite are left out.
+
+    Args:
+        found: At least one finite point.
+        xlabel: Below the axis.
+        ylabel: Above the axis.
+        colors: (key of `COLORS`, meaning) pairs, written at the right.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw.
+
+    >>> figure = points([Point("small", 43, 0.44), Point("large", 31, 0.48)], xlabel="rank", ylabel="accuracy")
+    >>> figure.axes[0].get_xlabel()
+    'rank'
+    """
+    drawn = [point for point in found if drawable(np.array([point.x, point.y])).all()]
+    x = finite_values([np.array([point.x for point in drawn])], "points")
+    y = np.array([point.y for point in drawn])
+    figure, axes = canvas(caption, height=1.25 * HEIGHT)
+    y_axis(axes, y, ylabel, None, log=False, pad=0.14)
+    x_axis(axes, xlabel, padded(x, 0.14))
+    for point in drawn:
+        axes.plot(point.x, point.y, "o", markersize=7, color=COLORS[point.color])
+    places = [(float(a), float(b)) for a, b in axes.transData.transform(np.stack([x, y], 1))]
+    inside = (float(axes.bbox.x0), float(axes.bbox.x1) + (0.0 if colors else 90.0))
+    offsets = _offsets(places, [len(point.label) * _LETTER for point in drawn], inside)
+    for point, offset in zip(drawn, offsets, strict=True):
+        write(axes, point.label, (point.x, point.y), offset, COLORS[point.color], ("data", "data"))
+    for row, (color, meaning) in enumerate(colors):
+        write(axes, meaning, (1, 1), (8, -8 - 16.0 * row), COLORS[color])
+    put_tips(axes, x, y, [point.tip for point in drawn] if any(point.tip for point in drawn) else [])
+    return figure
+
+
+def _offsets(
+    places: Sequence[tuple[float, float]], widths: Sequence[float], inside: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """Put each label where it covers no point, no earlier label and no axis, as far as one of its places is free."""
+    high = 1e9
+    taken = [(x - 4, x + 4, y - 4, y + 4) for x, y in places]
+    taken += [(-high, inside[0], -high, high), (inside[1], high, -high, high)]
+    chosen = []
+    for number, ((x, y), width) in enumerate(zip(places, widths, strict=True)):
+        others = taken[:number] + taken[number + 1 :]
+        boxes = [_box(x, y, width, offset) for offset in _PLACES]
+        free = [place for place, box in enumerate(boxes) if not any(_overlap(box, other) for other in others)]
+        place = free[0] if free else 0
+        taken.append(boxes[place])
+        chosen.append(_PLACES[place])
+    return chosen
+
+
+def _box(x: float, y: float, width: float, offset: tuple[float, float]) -> _Box:
+    dx, dy = offset
+    low = x + dx if dx > 0 else x + dx - width
+    return low, low + width, y + dy - _LINE / 2, y + dy + _LINE / 2
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]

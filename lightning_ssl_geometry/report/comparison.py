@@ -1,0 +1,131 @@
+"""Figures that compare groups of runs, such as strengths of augmentation with several seeds each."""
+
+__all__ = ["comparison_figures", "comparison_panels"]
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.report.comparison_arrays import (
+    evaluation_comparison,
+    histogram_comparisons,
+    rotation_comparison,
+    spectrum_comparison,
+    threshold_comparisons,
+)
+from lightning_ssl_geometry.report.comparison_lines import Lines, counted
+from lightning_ssl_geometry.report.glossary import ENTRIES
+from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
+from lightning_ssl_geometry.report.numbers import number, percent
+from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.sheets import SECTIONS, SHEETS, Sheet, Wanted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
+    r"""Draw all figures that compare groups of runs, by name.
+
+    One colour per group; a line is the mean over its runs, a band their standard deviation (ddof = 1). Of several
+    stages, the one that most groups have, "probe" before "val", "train" and "test". Figures are there for what the
+    glossary knows and a run has; names are those of the quantities: "projector_rank", "linear_probe", "spectrum_h".
+
+    Args:
+        groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
+
+    Raises:
+        FileNotFoundError: If a run does not exist.
+        ValueError: If there is no group, a group has no run, or a folder is no run.
+
+    >>> import tempfile
+    >>> runs = [Path(tempfile.mkdtemp()) for _ in range(2)]
+    >>> for run in runs:
+    ...     _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
+    >>> list(comparison_figures({"small": runs}))
+    ['loss']
+    """
+    drawn = comparison_panels(read_groups(groups), titled=True)
+    return {panel.name: panel.figure for panel in chain.from_iterable(drawn.values())}
+
+
+def comparison_panels(groups: Sequence[Group], titled: bool = False) -> dict[str, list[Panel]]:
+    """Draw all figures, by section; with their titles in them, to stand alone, or without."""
+    drawn: dict[str, list[Panel | None]] = {
+        section: [_sheet(groups, sheet, titled) for sheet in SHEETS.get(section, ()) if sheet.where != "run"]
+        for section in SECTIONS
+    }
+    drawn["probes"].append(evaluation_comparison(groups, titled))
+    drawn["ranks"] += threshold_comparisons(groups, titled)
+    spectra = ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum")
+    drawn["spectra"] += [spectrum_comparison(groups, key, titled) for key in spectra]
+    directions = ("augmentation_spectrum", "jacobian_spectrum")
+    drawn["augmentations"] += [spectrum_comparison(groups, key, titled) for key in directions]
+    drawn["augmentations"].append(rotation_comparison(groups, titled))
+    drawn["neighbors"] += histogram_comparisons(groups, titled)
+    return {name: [panel for panel in section if panel] for name, section in drawn.items()}
+
+
+def _sheet(groups: Sequence[Group], sheet: Sheet, titled: bool) -> Panel | None:
+    """Draw one figure of scalars; None if no group has what it is about."""
+    wanted = [want for want in sheet.wanted if want.compared]
+    stage = shared_stage(groups, [want.key for want in wanted if not want.baseline])
+    if stage is None:
+        return None
+    found = {want: {group.name: average_scalar(group, want.key, stage) for group in groups} for want in wanted}
+    found = {want: averages for want, averages in found.items() if any(averages.values())}
+    lines = _gathered(groups, found)
+    if not any(np.isfinite(line.y).any() for line in lines.curves):
+        return None
+    lines.notes = [*_counts(found, stage), *lines.notes]
+    if sheet.name == "label_agreement" and not any(want.key == "label_agreement_coarse" for want in found):
+        lines.notes.append("Fine labels only: the data has no coarse ones.")
+    end = max(float(line.x.max()) for line in lines.curves)
+    figure = lines.draw(sheet.title if titled else "", xlabel=_time_label(groups), ylabel=sheet.ylabel,
+                        xlim=(0.0, end or 1.0), floor=sheet.floor)  # fmt: skip
+    label = f"{sheet.title} over training{f' ({stage})' if stage else ''}: {'; '.join(lines.said)}."
+    return Panel(sheet.name, sheet.title, figure, label, tuple(ENTRIES[want.key] for want in found))
+
+
+def _gathered(groups: Sequence[Group], found: Mapping[Wanted, Mapping[str, Average | None]]) -> Lines:
+    """Lines of all groups; only those of the first quantity carry the group's name."""
+    lines = Lines()
+    by_epochs = _by_epochs(groups)
+    labelled: set[str] = set()
+    for want, averages in found.items():
+        scale = 100.0 if ENTRIES[want.key].percent else 1.0
+        there = [(group, each) for group in groups if (each := averages[group.name]) and len(each.step)]
+        if want.baseline:
+            rows = [(group, each.time if by_epochs else each.step, scale * each.mean) for group, each in there]
+            lines.add_baselines(rows, want.dash, want.name)
+            continue
+        lines.dashes |= {want.dash: want.name} if want.name and there else {}
+        for group, each in there:
+            x, show = each.time if by_epochs else each.step, percent if scale == 100.0 else number
+            last = show(float(each.mean[-1]))
+            value = None if group.name in labelled else last
+            lines.add(group, x, scale * each.mean, None if each.std is None else scale * each.std, want.dash,
+                      value=value, word=want.name)  # fmt: skip
+            labelled.add(group.name)
+            lines.said.append(f"{group.name} {want.name} from {show(float(each.mean[0]))} to {last}")
+    return lines
+
+
+def _counts(found: Mapping[Wanted, Mapping[str, Average | None]], stage: str) -> list[str]:
+    """Say on which data and of how many runs; for each quantity where they differ."""
+    texts = {want: counted(averages) for want, averages in found.items() if not want.baseline}
+    on = f"Data: {stage}. " if stage else ""
+    if len(set(texts.values())) == 1:
+        return [on + next(iter(texts.values()))]
+    return [on + " ".join(counted(found[want], want.name or want.key) for want in texts)]
+
+
+def _by_epochs(groups: Sequence[Group]) -> bool:
+    return all(run.time_unit == "epochs" for group in groups for run in group.runs)
+
+
+def _time_label(groups: Sequence[Group]) -> str:
+    return f"{'epochs' if _by_epochs(groups) else 'steps'} of training"

@@ -1,0 +1,223 @@
+"""Comparisons of what is no scalar: spectra, ranks at thresholds, histograms, rotations, linear evaluation."""
+
+__all__ = ["evaluation_comparison", "histogram_comparisons", "rotation_comparison", "spectrum_comparison",
+           "threshold_comparisons"]  # fmt: skip
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots import Caption, Dash, Dot, dots
+from lightning_ssl_geometry.report.array_panels import known_arrays, moments
+from lightning_ssl_geometry.report.comparison_lines import Lines, counted
+from lightning_ssl_geometry.report.evaluation import evaluation_groups
+from lightning_ssl_geometry.report.glossary import ENTRIES, split
+from lightning_ssl_geometry.report.groups import Average, Group, average, average_array, shared_stage
+from lightning_ssl_geometry.report.logs import Floats, Readouts
+from lightning_ssl_geometry.report.numbers import number, percent
+from lightning_ssl_geometry.report.panel import Panel, natural_order, printable
+from lightning_ssl_geometry.report.projector_panels import THRESHOLDS, Mode, bin_edges, rank_at, threshold_name
+from lightning_ssl_geometry.report.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WHEN: dict[Dash, str] = {"dotted": "start", "dashed": "half", "solid": "end"}
+_BAND: dict[Mode, tuple[Dash, ...]] = {"relative": ("dotted", "solid", "dashed"), "cumulative": ("solid", "dashed")}
+
+
+def spectrum_comparison(groups: Sequence[Group], key: str, titled: bool) -> Panel | None:
+    """Draw spectra at the start, at half of the training and at the end, in natural logarithms as the paper does."""
+    stage = shared_stage(groups, [key])
+    if stage is None:
+        return None
+    found = {group.name: average_array(group, key, stage, log=True) for group in groups}
+    lines, zeros = Lines(notes=[_on(stage, found)]), 0
+    for group, each in _there(groups, found):
+        for row, (_, dash) in moments(each.time).items():
+            kept = np.isfinite(each.mean[row])
+            index, y = 1.0 + np.flatnonzero(kept).astype(np.float64), each.mean[row][kept]
+            std = each.std[row][kept] if each.std is not None and dash == "solid" else None
+            zeros += int(np.sum(~kept))
+            if len(y):
+                lines.add(group, index, y, std, dash, value="" if dash == "solid" else None, word=_WHEN[dash])
+                lines.dashes[dash] = _WHEN[dash]
+                lines.said.append(
+                    f"{group.name}, {_WHEN[dash]}: {len(y)} values from {number(y[0])} to {number(y[-1])}"
+                )
+    if not lines.curves:
+        return None
+    if zeros:
+        lines.notes.append(f"{zeros} value{'s are' if zeros > 1 else ' is'} 0 in some run, and not drawn.")
+    title = ENTRIES[key].title
+    figure = lines.draw(title if titled else "", xlabel="index", ylabel="natural log of the singular value")
+    return _panel(key, title, figure, lines, key)
+
+
+def histogram_comparisons(groups: Sequence[Group], titled: bool) -> list[Panel | None]:
+    """Draw the distances to the hardest negative of all groups at the end, and at the start."""
+    key = "hardest_negative_histogram"
+    stage = shared_stage(groups, [key])
+    found = {group.name: average_array(group, key, stage, name=key) for group in groups} if stage is not None else {}
+    if not _there(groups, found):
+        return []
+    title = ENTRIES[key].title
+    return [
+        _histogram(groups, found, stage or "", -1, key, f"{title}, end", titled),
+        _histogram(groups, found, stage or "", 0, f"{key}_start", f"{title}, start", titled),
+    ]
+
+
+def _histogram(
+    groups: Sequence[Group],
+    found: Mapping[str, Average | None],
+    stage: str,
+    row: int,
+    name: str,
+    title: str,
+    titled: bool,
+) -> Panel:
+    lines = Lines(notes=[_on(stage, found)])
+    for group, each in _there(groups, found):
+        edges, y = bin_edges(each.mean.shape[1]), 100 * each.mean[row]
+        std = None if each.std is None else 100 * np.append(each.std[row], each.std[row][-1])
+        lines.add(group, edges, np.append(y, y[-1]), std, stepped=True)
+        around = float((edges[1:] + edges[:-1]) @ np.nan_to_num(y) / 2 / max(float(np.nansum(y)), 1e-9))
+        lines.said.append(f"{group.name} around {number(around)}")
+    figure = lines.draw(title if titled else "", xlabel="distance of unit vectors", ylabel="samples, %",
+                        xlim=(0.0, 2.0), floor=0.0)  # fmt: skip
+    return _panel(name, title, figure, lines, "hardest_negative_histogram")
+
+
+def rotation_comparison(groups: Sequence[Group], titled: bool) -> Panel | None:
+    """Draw the rank of rotations against their largest angle, at the start and at the end."""
+    stage = shared_stage(groups, ["rotation"])
+    if stage is None:
+        return None
+    names = ("rotation_angles", "rotation_pixels", "rotation_h")
+    angles, pixels, h = ({g.name: average_array(g, "rotation", stage, name=name) for g in groups} for name in names)
+    lines = Lines(notes=[_on(stage, h)])
+    for group, each in _there(groups, h):
+        if (x := _angles(angles[group.name], each)) is not None:
+            _add_rotation(lines, group, x, each)
+    if not lines.curves:
+        return None
+    base = [
+        (g, x, each.mean[-1]) for g, each in _there(groups, pixels) if (x := _angles(angles[g.name], each)) is not None
+    ]
+    lines.add_baselines(base, "dashed", "pixels")
+    title = ENTRIES["rotation"].title
+    figure = lines.draw(title if titled else "", xlabel="largest angle, degrees", ylabel="directions", floor=0.0)
+    return _panel("rotation", title, figure, lines, "rotation")
+
+
+def _add_rotation(lines: Lines, group: Group, x: Floats, each: Average) -> None:
+    """At the start and at the end, or once."""
+    looks: dict[int, Dash] = {0: "dotted"}
+    looks[len(each.step) - 1] = "solid"
+    for row, dash in looks.items():
+        y, std = each.mean[row], None if each.std is None else each.std[row]
+        value = number(float(y[-1])) if dash == "solid" else None
+        lines.add(group, x, y, std, dash, value=value, word=_WHEN[dash])
+        lines.dashes[dash] = f"h, {_WHEN[dash]}"
+        lines.said.append(f"{group.name}, {_WHEN[dash]}, up to {number(float(y[-1]))}")
+
+
+def _angles(angles: Average | None, of: Average) -> Floats | None:
+    same = angles and len(angles.step) and angles.mean.shape[1] == of.mean.shape[1] and np.isfinite(angles.mean).all()
+    return angles.mean[-1] if angles and same else None
+
+
+def threshold_comparisons(groups: Sequence[Group], titled: bool) -> list[Panel | None]:
+    """Draw the projector's rank at relative thresholds, and at shares of the sum of squares."""
+    return [_thresholds(groups, "relative", titled), _thresholds(groups, "cumulative", titled)]
+
+
+def _thresholds(groups: Sequence[Group], mode: Mode, titled: bool) -> Panel | None:
+    stage = shared_stage(groups, ["projector_spectrum"])
+    if stage is None:
+        return None
+    asked = [tau for kind, tau, *_ in THRESHOLDS if kind == mode]
+    lines = Lines()
+    by_epochs = all(run.time_unit == "epochs" for group in groups for run in group.runs)
+    for tau, dash in zip(asked, _BAND[mode], strict=True):
+        found = {group.name: average(group, partial(_ranks, stage=stage, mode=mode, tau=tau)) for group in groups}
+        lines.notes = [_on(stage, found)]
+        lines.dashes[dash] = threshold_name(mode, tau)
+        for group, each in _there(groups, found):
+            x, y = each.time if by_epochs else each.step, each.mean[:, 0]
+            value = number(float(y[-1])) if dash == "solid" else None
+            lines.add(group, x, y, None if each.std is None else each.std[:, 0], dash, value=value,
+                      word=threshold_name(mode, tau))  # fmt: skip
+            lines.said.append(f"{group.name} at {threshold_name(mode, tau)} ends at {number(float(y[-1]))}")
+    if not any(np.isfinite(line.y).any() for line in lines.curves):
+        return None
+    title = "Projector rank at other thresholds" if mode == "relative" else "Projector rank by share of the squares"
+    end = max(float(line.x.max()) for line in lines.curves)
+    figure = lines.draw(title if titled else "", xlabel=f"{'epochs' if by_epochs else 'steps'} of training",
+                        ylabel="directions", xlim=(0.0, end or 1.0), floor=0.0)  # fmt: skip
+    return _panel(f"projector_rank_{mode}", title, figure, lines, "projector_thresholds")
+
+
+def _ranks(run: Run, stage: str, mode: Mode, tau: float) -> Readouts | None:
+    """The rank of a projector's last layer in one column, as it was when each spectrum was read out."""
+    found = [a for a in known_arrays(run, "projector_spectrum", every=True) if split(a.name)[0] == stage]
+    if not found:
+        return None
+    array = max(found, key=lambda each: natural_order(split(each.name)[1]))
+    sigma = np.exp(array.values) if split(array.name)[1].startswith("log_") else array.values
+    rank = rank_at(sigma, mode, tau)
+    kept = np.isfinite(rank)
+    return Readouts(array.name, array.epoch[kept], array.step[kept], rank[kept, None]) if kept.any() else None
+
+
+def evaluation_comparison(groups: Sequence[Group], titled: bool) -> Panel | None:
+    """Draw the accuracy of the linear classifier on trained features, for each number of labels."""
+    found: dict[str, list[tuple[Group, Floats]]] = {}
+    for group in groups:
+        rows = [item for run in group.runs for item in evaluation_groups(run).items()]
+        for heading in dict.fromkeys(heading for heading, _ in rows):
+            asked = [row for name, members in rows if name == heading for row in members if row.features == "trained"]
+            if asked:
+                found.setdefault(heading, []).append((group, np.array([row.accuracy for row in asked])))
+    if not found:
+        return None
+    shown = [(printable(heading, 40), [_dot(*row) for row in rows]) for heading, rows in found.items()]
+    spoken = [f"{heading}: {group.name} {_accuracy(value)}" for heading, rows in found.items() for group, value in rows]
+    counts = dict.fromkeys(
+        f"{printable(group.name)} {_runs(group, value)}" for rows in found.values() for group, value in rows
+    )
+    note = wrap(f"Mean and standard deviation; runs of {', '.join(counts)}.", 58)
+    title = "Linear evaluation, trained network"
+    figure = dots(shown, xlabel="accuracy, %", caption=Caption(title if titled else "", (), note))
+    return Panel("linear_evaluation", title, figure, f"{title}: {'; '.join(spoken)}.", (ENTRIES["linear_evaluation"],))
+
+
+def _dot(group: Group, accuracy: Floats) -> Dot:
+    std = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else np.nan
+    text = _accuracy(accuracy)
+    tip = f"{printable(group.name, 40)}: {text}, runs: {_runs(group, accuracy)}"
+    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
+
+
+def _runs(group: Group, accuracy: Floats) -> str:
+    return f"{len(accuracy)} of {len(group.runs)}" if len(accuracy) < len(group.runs) else f"{len(accuracy)}"
+
+
+def _accuracy(accuracy: Floats) -> str:
+    return percent(float(accuracy.mean())) + (f" ± {100 * accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else "")
+
+
+def _there(groups: Sequence[Group], found: Mapping[str, Average | None]) -> list[tuple[Group, Average]]:
+    return [(group, each) for group in groups if (each := found.get(group.name)) and len(each.step)]
+
+
+def _on(stage: str, found: Mapping[str, Average | None]) -> str:
+    return (f"Data: {stage}. " if stage else "") + counted(found)
+
+
+def _panel(name: str, title: str, figure: "Figure", lines: Lines, key: str) -> Panel:
+    return Panel(name, title, figure, f"{title}: {'; '.join(lines.said)}.", (ENTRIES[key],))

@@ -1,0 +1,137 @@
+"""The page that compares groups of runs."""
+
+__all__ = ["write_comparison"]
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lightning_ssl_geometry.report.about import papers
+from lightning_ssl_geometry.report.comparison import comparison_panels
+from lightning_ssl_geometry.report.document import document, write_page
+from lightning_ssl_geometry.report.glossary import ENTRIES
+from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
+from lightning_ssl_geometry.report.html import Html, element
+from lightning_ssl_geometry.report.numbers import deviation, number, percent
+from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.panel_html import panel_html
+from lightning_ssl_geometry.report.sheets import SECTIONS
+
+
+def write_comparison(
+    groups: Mapping[str, Sequence[str | Path]], output: str | Path, *, title: str = "Comparison"
+) -> Path:
+    r"""Write one self-contained HTML page that compares groups of runs, with figures and numbers.
+
+    The file appears whole or not at all. It has no script and asks for nothing from the network.
+
+    Args:
+        groups: Name -> the folders of its runs; see :func:`lightning_ssl_geometry.report.comparison_figures`.
+        output: The page's path. Folders on the way are made.
+        title: The page's.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        FileNotFoundError: If a run does not exist.
+        ValueError: If there is no group, a group has no run, a folder is no run, or `output` is a folder.
+
+    >>> import tempfile
+    >>> run = Path(tempfile.mkdtemp())
+    >>> _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
+    >>> write_comparison({"small": [run]}, run / "strengths.html").name
+    'strengths.html'
+    """
+    return write_page(Path(output), document(title, _article(read_groups(groups), title)))
+
+
+def _article(groups: Sequence[Group], title: str) -> Html:
+    drawn = comparison_panels(groups)
+    sections = [_section(name, panels) for name, panels in drawn.items() if panels]
+    entries = [entry for panels in drawn.values() for panel in panels for entry in panel.entries]
+    header = element("header", element("h1", title), _legend(groups))
+    return element("article", header, _notes(groups), *sections, _numbers(groups), _runs(groups), papers(entries))
+
+
+def _legend(groups: Sequence[Group]) -> Html:
+    """Name the groups in their colours."""
+    named = [
+        element("span", group.name, element("small", f" {len(group.runs)} run{'s' * (len(group.runs) > 1)}"),
+                class_=f"group {group.color}")
+        for group in groups
+    ]  # fmt: skip
+    return element("div", *named, class_="facts")
+
+
+def _notes(groups: Sequence[Group]) -> Html | None:
+    """What of the runs' own notes changes a mean."""
+    said = [
+        element("li", f"{group.name}, {run.name}: {note}", class_="grave" if "not a finite number" in note else None)
+        for group in groups
+        for run in group.runs
+        for note in run.notes
+        if "not a finite number" in note or "left out" in note or "the newest of" in note
+    ]
+    return (
+        element("div", element("h3", "To know when reading this page"), element("ul", *said), class_="notes")
+        if said
+        else None
+    )
+
+
+def _section(name: str, panels: Sequence[Panel]) -> Html:
+    said: set[str] = set()
+    figures = []
+    for place, panel in enumerate(panels):
+        fresh = [entry for entry in panel.entries if entry.text not in said]
+        figures.append(panel_html(panel, f"{name}-{place}", fresh, keyed=False))
+        said |= {entry.text for entry in panel.entries}
+    return element("section", element("h2", SECTIONS[name]), element("div", *figures, class_="panels"), id=name)
+
+
+def _numbers(groups: Sequence[Group]) -> Html | None:
+    """First and last value of each known scalar on the data that the figures show, per group."""
+    asked = {key: shared_stage(groups, [key]) for key in ENTRIES}
+    rows = [_row(groups, key, stage) for key, stage in asked.items() if stage is not None]
+    rows = [row for row in rows if row]
+    if not rows:
+        return None
+    names = (element("th", group.name, colspan="2", scope="colgroup", class_=group.color) for group in groups)
+    moments = (element("th", when, scope="col") for _ in groups for when in ("first", "last"))
+    head = element(
+        "thead", element("tr", element("th", "scalar", scope="col"), *names), element("tr", element("th"), *moments)
+    )
+    table = element("div", element("table", head, element("tbody", *rows), class_="compared"), class_="wide")
+    what = "Mean ± standard deviation over the runs of a group, at the first and the last step that they share."
+    return element("section", element("h2", "First and last values"), element("p", what, class_="absent"), table)
+
+
+def _row(groups: Sequence[Group], key: str, stage: str) -> Html | None:
+    found = [average_scalar(group, key, stage) for group in groups]
+    name = next((each.name for each in found if each), None)
+    if name is None:
+        return None
+    cells = [element("td", _value(each, place, ENTRIES[key].percent)) for each in found for place in (0, -1)]
+    return element("tr", element("th", name, scope="row"), *cells)
+
+
+def _value(average: Average | None, place: int, is_percent: bool) -> str:
+    if average is None or not len(average.step):
+        return "\N{EN DASH}"
+    mean, std = float(average.mean[place]), np.nan if average.std is None else float(average.std[place])
+    text = percent(mean) if is_percent else number(mean)
+    return text + (f" ± {deviation(mean, std, is_percent)}" if np.isfinite(std) else "")
+
+
+def _runs(groups: Sequence[Group]) -> Html:
+    pairs = [
+        item
+        for group in groups
+        for item in (
+            element("dt", group.name),
+            element("dd", *(element("div", str(run.folder.resolve())) for run in group.runs)),
+        )
+    ]
+    return element("section", element("h2", "Runs"), element("dl", *pairs, class_="run"))

@@ -1,0 +1,143 @@
+"""Which scalars stand together in a figure, on the page of a run and in a comparison of groups of runs."""
+
+__all__ = ["SECTIONS", "SHEETS", "Sheet", "Wanted"]
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lightning_ssl_geometry.plots import Dash
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A quantity of a figure.
+
+    Attributes:
+        key: Its glossary entry.
+        name: What its lines are called, where there are several quantities.
+        color: On the page of a run, a key of `plots.COLORS`.
+        dash: In a comparison, where colours tell groups apart.
+        baseline: What the quantity would be without structure: dotted and grey, drawn once where data agree.
+        compared: Whether a comparison has it.
+    """
+
+    key: str
+    name: str = ""
+    color: str = "violet"
+    dash: Dash = "solid"
+    baseline: bool = False
+    compared: bool = True
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure of scalars over training.
+
+    Attributes:
+        name: Good for a file name.
+        title: Above it.
+        ylabel: At its axis.
+        wanted: The quantities, first the one that it is about.
+        floor: Where the vertical axis starts.
+        where: On the page of a run, in a comparison, or on both.
+    """
+
+    name: str
+    title: str
+    ylabel: str
+    wanted: tuple[Wanted, ...]
+    floor: float | None = None
+    where: Literal["run", "groups", "both"] = "both"
+
+
+SECTIONS = {  # the order of both pages
+    "learning": "Is it learning?",
+    "probes": "Probes",
+    "ranks": "Ranks",
+    "spectra": "Spectra",
+    "augmentations": "Augmentations and the projector",
+    "neighbors": "Neighbours",
+    "hypersphere": "Alignment and uniformity",
+    "other": "Other diagnostics",
+}
+
+
+def _against(key: str, name: str, baseline: str, word: str, color: str = "blue") -> tuple[Wanted, Wanted]:
+    """A quantity beside what it would be without structure."""
+    return Wanted(key, name, color), Wanted(baseline, word, "muted", "dotted", baseline=True)
+
+
+_LEARNING = (
+    Sheet("loss", "Loss", "loss", (Wanted("loss"),)),
+    Sheet("upper_bound", "InfoNCE and its upper bound", "nats",
+          (Wanted("info_nce", "InfoNCE", "blue"),
+           Wanted("entropy_form", "exact form", "green", compared=False),
+           Wanted("upper_bound", "bound", "orange", "dashed"))),
+    Sheet("bound_terms", "Terms of InfoNCE and its bound", "cosine",
+          (Wanted("invariance", "invariance", "blue"),
+           Wanted("repulsion", "repulsion", "orange", "dashed"),
+           Wanted("expectation", "expected", "green", "dotted"))),
+    Sheet("bound_entropy", "Entropy of the negatives", "nats", (Wanted("entropy", color="green"),)),
+)  # fmt: skip
+_PROBES = (
+    Sheet("probes", "Probes during training", "accuracy, %",
+          (Wanted("linear_probe", "linear", "blue"), Wanted("knn_probe", "kNN", "green")), where="run"),
+    Sheet("linear_probe", "Linear probe", "accuracy, %", (Wanted("linear_probe"),), where="groups"),
+    Sheet("knn_probe", "kNN probe", "accuracy, %", (Wanted("knn_probe"),), where="groups"),
+)  # fmt: skip
+_RANKS = (
+    Sheet("effective_rank", "Effective rank", "directions",
+          (Wanted("effective_rank_h", "h", "blue"), Wanted("effective_rank_z", "z", "orange", "dashed")), 0.0),
+    Sheet("projector_rank", "Projector rank", "directions", (Wanted("projector_rank", color="green"),), 0.0),
+)  # fmt: skip
+_AUGMENTATIONS = (
+    Sheet("augmentation_rank", "Rank of the augmentations", "directions",
+          (Wanted("augmentation_rank", color="blue"),), 0.0),
+    Sheet("null_space", "Augmentations ignored by the projector", "share",
+          _against("null_space", "ignored", "null_space_isotropic", "isotropic"), 0.0),
+    Sheet("unexplained_variance", "Unexplained variance", "share",
+          _against("unexplained_variance", "unexplained", "unexplained_variance_isotropic", "isotropic"), 0.0),
+    Sheet("unexplained_variance_tau", "Unexplained variance at a threshold", "share",
+          _against("unexplained_variance_tau", "unexplained", "unexplained_variance_tau_isotropic", "isotropic"), 0.0),
+    Sheet("local_unexplained_variance", "Unexplained variance, per linear region", "share",
+          _against("local_unexplained_variance", "unexplained", "local_unexplained_variance_isotropic", "isotropic",
+                   "green"), 0.0),
+    Sheet("local_unexplained_variance_tau", "The same at a threshold, per region", "share",
+          _against("local_unexplained_variance_tau", "unexplained", "local_unexplained_variance_tau_isotropic",
+                   "isotropic", "green"), 0.0),
+    Sheet("jacobian_rank", "Rank of the projector's Jacobian", "directions",
+          (Wanted("jacobian_rank", color="green"),), 0.0),
+    Sheet("linear_regions", "Linear regions of the projector", "regions per sample, %",
+          (Wanted("linear_regions", color="green"),), 0.0),
+    Sheet("linear_regions_visited", "Linear regions visited", "regions",
+          (Wanted("linear_regions_visited", color="green"),), 0.0),
+    Sheet("lie_r2", "Transformation strength recovered from h", "R²",
+          _against("lie_r2", "fitted", "lie_r2_shuffled", "shuffled", "violet")),
+    Sheet("lie_null_space", "Generator ignored by the projector", "share",
+          _against("lie_null_space", "ignored", "lie_null_space_isotropic", "isotropic", "violet"), 0.0),
+)  # fmt: skip
+_NEIGHBORS = (
+    Sheet("hardest_negative_distance", "Distance to the hardest negative", "distance of unit vectors, 0 to 2",
+          (Wanted("hardest_negative_distance", "to h*", "blue"),
+           Wanted("hardest_negative_pair", "to h2", "orange", "dashed")), 0.0),
+    Sheet("label_agreement", "Label shared with the hardest negative", "samples, %",
+          (Wanted("label_agreement", "fine", "blue"),
+           Wanted("label_agreement_coarse", "coarse", "green", "dashed"),
+           Wanted("label_agreement_chance", "chance, fine", "muted", "dotted", baseline=True),
+           Wanted("label_agreement_coarse_chance", "chance, coarse", "muted", "dashdot", baseline=True)), 0.0),
+)  # fmt: skip
+_POTENTIAL = Sheet("gaussian_potential", "Gaussian potential", "mean kernel", (Wanted("gaussian_potential"),))
+_HYPERSPHERE = (
+    Sheet("alignment", "Alignment", "mean squared distance", (Wanted("alignment"),), where="groups"),
+    Sheet("uniformity", "Uniformity", "log of the mean kernel", (Wanted("uniformity"),), where="groups"),
+    _POTENTIAL,
+)
+
+SHEETS = {
+    "learning": _LEARNING,
+    "probes": _PROBES,
+    "ranks": _RANKS,
+    "augmentations": _AUGMENTATIONS,
+    "neighbors": _NEIGHBORS,
+    "hypersphere": _HYPERSPHERE,
+}
