@@ -1,5 +1,7 @@
 """Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -31,6 +33,24 @@ def test_smoke_fits(path, tmp_path, capsys):
         results = pd.read_csv(published)
         row = results[results["run"] == run.parent.name]["accuracy"].to_numpy()
         assert abs(evaluation["accuracy"].to_numpy() - row).max() < 0.03  # other processors round otherwise
+
+
+def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
+    recipe = EXAMPLES / "geometry_of_contrastive_learning"
+    command = [sys.executable, str(recipe / "reproduce.py"), "--size", "smoke", "--seeds", "0", "--jobs", "2"]
+    done = subprocess.run([*command, "--output", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = tmp_path / "strengths"
+    figures = {path.name.split("_")[1] for path in output.glob("figure_*.png")}
+    assert figures == {"1", "3", "4", "5", "6", "7", "9", "10"}
+    assert "L <= L_upper at 9 of 9 readouts" in done.stdout
+    assert (output / "comparison.html").stat().st_size > 10_000
+    found = pd.read_csv(output / "results.csv").set_index(["group", "seed", "name"])["last"]
+    published = pd.read_csv(recipe / "results" / "smoke.csv").set_index(["group", "seed", "name"])["last"]
+    assert set(found.index) == set(published.index)
+    steady = [row for row in published.index if row[2].startswith(("probe/bound", "probe/unexplained", "train/loss"))]
+    assert len(steady) >= 15
+    assert (found[steady] - published[steady]).abs().max() < 0.03  # other processors round otherwise
 
 
 def parsed(paths, tmp_path):

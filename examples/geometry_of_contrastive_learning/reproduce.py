@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 
 from lightning_ssl_geometry.functional.rotation import rotation_rank
-from lightning_ssl_geometry.plots import Curve, Point, curves, points
+from lightning_ssl_geometry.plots import Caption, Curve, Point, curves, points
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
@@ -112,7 +112,8 @@ def results(groups: dict[str, list[Path]]) -> pd.DataFrame:
             for name, series in run.scalars.items():
                 rows.append((group, seed, name, series.value[0], series.value[-1]))
             for row in run.evaluations:
-                rows.append((group, seed, f"accuracy/{row.features}", row.accuracy, row.accuracy))
+                labels = "" if row.labels == "all" else f", {row.labels} labels per class"
+                rows.append((group, seed, f"accuracy/{row.features}{labels}", np.nan, row.accuracy))
     return pd.DataFrame(rows, columns=["group", "seed", "name", "first", "last"])
 
 
@@ -123,14 +124,14 @@ def table(frame: pd.DataFrame) -> str:
     for name, part in frame.groupby("name", sort=False):
         by_group = part.groupby("group")
         mean, spread = by_group[["first", "last"]].mean(), by_group["last"].std()
-        cells = [
-            f"{mean['first'][g]:.3g} -> {mean['last'][g]:.3g}" + ("" if np.isnan(spread[g]) else f" ± {spread[g]:.2g}")
-            if g in mean.index
-            else ""
-            for g in groups
-        ]
+        cells = [_cell(mean.loc[g], spread[g]) if g in mean.index else "" for g in groups]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _cell(mean: pd.Series, spread: float) -> str:
+    start = "" if np.isnan(mean["first"]) else f"{mean['first']:.3g} -> "
+    return f"{start}{mean['last']:.3g}" + ("" if np.isnan(spread) else f" ± {spread:.2g}")
 
 
 def bound_holds(groups: dict[str, list[Path]]) -> str:
@@ -152,8 +153,10 @@ def figure_10(seeds: int = 5):
         image = torch.zeros(1, 32, 32)
         image.view(-1)[torch.randint(32 * 32, (1,), generator=generator)] = 1.0
         ranks[seed] = [rotation_rank(image, angle, 500, generator=generator).item() for angle in angles]
-    line = Curve("one-hot image", angles, ranks.mean(0), spread=ranks.std(0, ddof=1))
-    return curves([line], xlabel="largest angle, degrees", ylabel="rank of 500 rotations", floor=0.0)
+    line = Curve("mean, deviation", angles, ranks.mean(0), spread=ranks.std(0, ddof=1))
+    note = f"32 x 32 pixels, 500 rotations, {seeds} random pixels; singular values above 1% of the largest."
+    caption = Caption(title="Rank of the rotations of a one-hot image", notes=(note,))
+    return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
 
 
 def rank_against_accuracy(frame: pd.DataFrame):
