@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.upper_bound import info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound
 
 NT_XENT = {}
 COSENTINO = {"positive_in_denominator": False, "symmetric": False}
@@ -426,6 +426,7 @@ def test_wrong_settings_are_named(arguments, message):
         info_nce(z, z, **arguments)
 
 
+@pytest.mark.parametrize("function", [info_nce, info_nce_entropy, info_nce_upper_bound, hardest_negative])
 @pytest.mark.parametrize(
     ("z1", "z2", "message"),
     [
@@ -440,6 +441,6 @@ def test_wrong_settings_are_named(arguments, message):
     ],
     ids=["1-d", "3-d", "N", "P", "int", "bool", "one", "none"],
 )
-def test_wrong_views_are_named(z1, z2, message):
+def test_wrong_views_are_named(function, z1, z2, message):
     with pytest.raises(ValueError, match=message):
-        info_nce(z1, z2)
+        function(z1, z2)
