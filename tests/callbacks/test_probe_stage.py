@@ -86,12 +86,14 @@ class ViewsHost(L.LightningModule):
         self.together = together
 
     def training_step(self, batch, batch_idx):
-        x1, x2 = batch["views"]
-        z = self.head(self.trunk(torch.cat([x1, x2]))).chunk(2) if self.together else [self.z(x1), self.z(x2)]
-        return cross_entropy(z[0] @ z[1].T, torch.arange(len(x1)))
+        z1, z2 = self.embed(*batch["views"])
+        return cross_entropy(z1 @ z2.T, torch.arange(len(z1)))
 
     def validation_step(self, batch, batch_idx):
-        self.z(batch["image"])
+        self.embed(*batch["views"])
+
+    def embed(self, x1, x2):
+        return self.z(torch.cat([x1, x2])).chunk(2) if self.together else (self.z(x1), self.z(x2))
 
     def z(self, x):
         return self.head(self.trunk(x))
@@ -194,23 +196,27 @@ def every_diagnostic():
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_every_diagnostic_of_the_paper_on_a_tapped_host(tmp_path, together):
+@pytest.mark.parametrize("stage", ["probe", "val"])
+def test_every_diagnostic_of_the_paper_on_a_tapped_host(tmp_path, stage, together):
     host, keys = ViewsHost(together), {"label": "label", "index": "index"}
     views = "halves" if together else "calls"
-    watching = monitor(diagnostics=every_diagnostic(), taps=TAPS, views=views, batch_keys=keys)
-    found = fit(tmp_path, host, watching, max_epochs=1).callback_metrics
-    for name in every_diagnostic():
-        arrays = list((tmp_path / "run" / "version_0" / "geometry" / "probe").glob(f"{name}*.csv"))
-        scalars = [value for key, value in found.items() if key.startswith(f"probe/{name}")]
+    diagnostics, rename = every_diagnostic(), CLEAN
+    if stage == "val":  # only the probe set's clean images are encoded for a host that does not do so
+        diagnostics.pop("log_spectrum_h_image")
+        keys, rename = keys | {"image": "image"}, {}
+    watching = monitor(diagnostics=diagnostics, rename=rename, taps=TAPS, views=views, batch_keys=keys, stages=[stage])
+    metrics = fit(tmp_path, host, watching, max_epochs=1).callback_metrics
+    found = {name.removeprefix(f"{stage}/"): value for name, value in metrics.items()}
+    for name in diagnostics:
+        arrays = list((tmp_path / "run" / "version_0" / "geometry" / stage).glob(f"{name}*.csv"))
+        scalars = [value for key, value in found.items() if key.startswith(name)]
         assert arrays or scalars, name
         assert all(torch.isfinite(value) for value in scalars), name
-    assert found["probe/linear_regions_visited"] == 1
-    assert found["probe/jacobian_rank"] == found["probe/projector_rank"]
+    assert found["linear_regions_visited"] == 1
+    assert found["jacobian_rank"] == found["projector_rank"]
     # one linear map: the local numbers are the global ones
     for part in ("full", "tau"):
-        torch.testing.assert_close(
-            found[f"probe/local_unexplained_variance_{part}"], found[f"probe/unexplained_variance_{part}"]
-        )
+        torch.testing.assert_close(found[f"local_unexplained_variance_{part}"], found[f"unexplained_variance_{part}"])
 
 
 def test_two_monitors_keep_their_stages_apart(tmp_path):
