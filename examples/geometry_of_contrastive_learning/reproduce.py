@@ -10,6 +10,7 @@ first and the last value of every scalar of every run.
 """
 
 import argparse
+import csv
 import json
 import os
 import subprocess
@@ -17,9 +18,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 
 from lightning_ssl_geometry.functional.rotation import rotation_rank
@@ -102,36 +103,52 @@ def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) ->
     print(f"{group}, seed {seed}: {'done' if finished(path) else f'failed ({code}), see {path}/log.txt'}", flush=True)
 
 
-def results(groups: dict[str, list[Path]]) -> pd.DataFrame:
-    """First and last value of every scalar, and the linear evaluation, a row for each run and name."""
+class Row(NamedTuple):
+    """First and last value of a scalar of one run; NaN where there is no first one."""
+
+    group: str
+    seed: object
+    name: str
+    first: float
+    last: float
+
+
+def results(groups: dict[str, list[Path]]) -> list[Row]:
+    """Every scalar of every run, and the linear evaluation."""
     rows = []
     for group, runs in groups.items():
-        for path in runs:
-            run = read_run(path)
+        for run in map(read_run, runs):
             seed = run.info["seed"]
-            for name, series in run.scalars.items():
-                rows.append((group, seed, name, series.value[0], series.value[-1]))
-            for row in run.evaluations:
-                labels = "" if row.labels == "all" else f", {row.labels} labels per class"
-                rows.append((group, seed, f"accuracy/{row.features}{labels}", np.nan, row.accuracy))
-    return pd.DataFrame(rows, columns=["group", "seed", "name", "first", "last"])
+            rows += [Row(group, seed, name, *map(float, s.value[[0, -1]])) for name, s in run.scalars.items()]
+            for found in run.evaluations:
+                labels = "" if found.labels == "all" else f", {found.labels} labels per class"
+                rows.append(Row(group, seed, f"accuracy/{found.features}{labels}", np.nan, found.accuracy))
+    return rows
 
 
-def table(frame: pd.DataFrame) -> str:
+def write(rows: list[Row], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows((*row[:3], *("" if np.isnan(x) else f"{x:.6g}" for x in row[3:])) for row in rows)
+
+
+def table(rows: list[Row]) -> str:
     """Markdown: first -> last readout, mean and standard deviation over seeds, a column for each group."""
-    groups = frame["group"].unique()
+    groups, names = (list(dict.fromkeys(column)) for column in ([r.group for r in rows], [r.name for r in rows]))
     lines = ["| | " + " | ".join(groups) + " |", "| --- |" + " --- |" * len(groups)]
-    for name, part in frame.groupby("name", sort=False):
-        by_group = part.groupby("group")
-        mean, spread = by_group[["first", "last"]].mean(), by_group["last"].std()
-        cells = [_cell(mean.loc[g], spread[g]) if g in mean.index else "" for g in groups]
+    for name in names:
+        cells = [_cell([row for row in rows if (row.group, row.name) == (group, name)]) for group in groups]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(mean: pd.Series, spread: float) -> str:
-    start = "" if np.isnan(mean["first"]) else f"{mean['first']:.3g} -> "
-    return f"{start}{mean['last']:.3g}" + ("" if np.isnan(spread) else f" ± {spread:.2g}")
+def _cell(rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    first, last = np.array([row.first for row in rows]), np.array([row.last for row in rows])
+    start = "" if np.isnan(first).any() else f"{first.mean():.3g} -> "
+    return f"{start}{last.mean():.3g}" + (f" ± {last.std(ddof=1):.2g}" if len(last) > 1 else "")
 
 
 def bound_holds(groups: dict[str, list[Path]]) -> str:
@@ -159,16 +176,18 @@ def figure_10(seeds: int = 5):
     return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
 
 
-def rank_against_accuracy(frame: pd.DataFrame):
+def rank_against_accuracy(rows: list[Row]):
     """A point for each group: how many dimensions the projector keeps, and what the representation is good for."""
-    last = frame.groupby(["group", "name"])["last"].mean().unstack()
     known = [("blue", "small"), ("orange", "moderate"), ("green", "large")]
     found = []
-    for group, row in last.iterrows():
-        label, _, strength = str(group).rpartition(", ")
+    for group in dict.fromkeys(row.group for row in rows):
+        rank, accuracy = (
+            np.mean([row.last for row in rows if (row.group, row.name) == (group, name)])
+            for name in ("probe/jacobian_rank", "accuracy/trained")
+        )
+        label, _, strength = group.rpartition(", ")
         color = {name: key for key, name in known}.get(strength, "blue")
-        label = label if strength in STRENGTHS else str(group)
-        found.append(Point(label, row["probe/jacobian_rank"], 100 * row["accuracy/trained"], color))
+        found.append(Point(label if strength in STRENGTHS else group, float(rank), 100 * float(accuracy), color))
     colors = known if any(point.color != "blue" for point in found) else ()
     xlabel = "rank of the projector's Jacobian (90% of variance)"
     return points(found, xlabel=xlabel, ylabel="linear evaluation, %", colors=colors)
@@ -176,15 +195,15 @@ def rank_against_accuracy(frame: pd.DataFrame):
 
 def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     output = options.output / options.grid
-    frame = results(groups)
-    frame.to_csv(output / "results.csv", index=False, float_format="%.6g")
-    print(table(frame), bound_holds(groups), sep="\n\n")
+    rows = results(groups)
+    write(rows, output / "results.csv")
+    print(table(rows), bound_holds(groups), sep="\n\n")
     if options.grid == "strengths":
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
         named["figure_10_rotations"] = figure_10()
     else:
-        named = {"rank_against_accuracy": rank_against_accuracy(frame)}
+        named = {"rank_against_accuracy": rank_against_accuracy(rows)}
     if len(groups) <= 4:
         print(write_comparison(groups, output / "comparison.html", title=f"Geometry, {options.size}: {options.grid}"))
     for name, figure in named.items():
