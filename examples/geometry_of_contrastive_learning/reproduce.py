@@ -5,8 +5,8 @@
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
 none). Runs that have finished are not repeated, so that an interrupted command can be given again. Grids: `--grid
 projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength) and `--grid augmentations` (one
-added after the other). The page OUTPUT/comparison.html and the PNGs beside it hold the figures; OUTPUT/results.csv the
-first and the last value of every scalar of every run.
+added after the other), both of size laptop. In OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures,
+results.csv the first and the last value of every scalar of every run, and each run's folder its own report.html.
 """
 
 import argparse
@@ -221,6 +221,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     options = parser.parse_args()
+    if options.grid != "strengths" and options.size != "laptop":
+        parser.error(f"expected --size laptop with --grid {options.grid}, but got {options.size}")
     options.output = options.output.resolve()
     chosen = dict(settings(options.grid))
     with ThreadPoolExecutor(options.jobs) as pool:
