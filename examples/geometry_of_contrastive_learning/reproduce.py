@@ -187,7 +187,14 @@ def rank_against_accuracy(rows: list[Row]):
         )
         label, _, strength = group.rpartition(", ")
         color = {name: key for key, name in known}.get(strength, "blue")
-        found.append(Point(label if strength in STRENGTHS else group, float(rank), 100 * float(accuracy), color))
+        found.append(
+            Point(
+                label.removeprefix("MLP ") if strength in STRENGTHS else group,
+                float(rank),
+                100 * float(accuracy),
+                color,
+            )
+        )
     colors = known if any(point.color != "blue" for point in found) else ()
     xlabel = "rank of the projector's Jacobian (90% of variance)"
     return points(found, xlabel=xlabel, ylabel="linear evaluation, %", colors=colors)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _NO_CAPTION = Caption()
 _LINE, _LETTER = 11.0, 5.6  # of a label, in pixels
-_PLACES = [(8.0, 0.0), (-8.0, 0.0), *((dx, dy) for dy in (10.0, -10.0, 19.0, -19.0, 28.0, -28.0) for dx in (6.0, -6.0))]
+_HEIGHTS = (10.0, -10.0, 17.0, -17.0)
+_PLACES = [(8.0, 0.0), (-8.0, 0.0), *((dx, dy) for dy in _HEIGHTS for dx in (6.0, -6.0))]
 _Box = tuple[float, float, float, float]
 
 
@@ -57,7 +58,7 @@ def points(
     colors: Sequence[tuple[str, str]] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw points with their names; those that are not finite are left out.
+    """Draw points with their names; those that are not finite are left out, and a name that would cover another.
 
     Args:
         found: At least one finite point.
@@ -85,6 +86,8 @@ def points(
     inside = (float(axes.bbox.x0), float(axes.bbox.x1) + (0.0 if colors else 90.0))
     offsets = _offsets(places, [len(point.label) * _LETTER for point in drawn], inside)
     for point, offset in zip(drawn, offsets, strict=True):
+        if offset is None:
+            continue
         write(axes, point.label, (point.x, point.y), offset, COLORS[point.color], ("data", "data"))
     for row, (color, meaning) in enumerate(colors):
         write(axes, meaning, (1, 1), (8, -8 - 16.0 * row), COLORS[color])
@@ -94,19 +97,18 @@ def points(
 
 def _offsets(
     places: Sequence[tuple[float, float]], widths: Sequence[float], inside: tuple[float, float]
-) -> list[tuple[float, float]]:
-    """Put each label where it covers no point, no earlier label and no axis, as far as one of its places is free."""
+) -> list[tuple[float, float] | None]:
+    """Put each label where it covers no point, no earlier label and no axis; None where no place near it is free."""
     high = 1e9
     taken = [(x - 4, x + 4, y - 4, y + 4) for x, y in places]
     taken += [(-high, inside[0], -high, high), (inside[1], high, -high, high)]
-    chosen = []
+    chosen: list[tuple[float, float] | None] = []
     for number, ((x, y), width) in enumerate(zip(places, widths, strict=True)):
         others = taken[:number] + taken[number + 1 :]
         boxes = [_box(x, y, width, offset) for offset in _PLACES]
         free = [place for place, box in enumerate(boxes) if not any(_overlap(box, other) for other in others)]
-        place = free[0] if free else 0
-        taken.append(boxes[place])
-        chosen.append(_PLACES[place])
+        taken += [boxes[free[0]]] if free else []
+        chosen.append(_PLACES[free[0]] if free else None)
     return chosen
 
 
