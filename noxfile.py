@@ -31,5 +31,6 @@ def tests(session):
 @nox.session
 def escnn(session):
     """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
-    session.install("-e", ".[escnn]")
+    session.install("-e", ".[escnn]", *groups("test"))
     session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")
+    session.run("pytest", "tests/escnn", env={"OMP_WAIT_POLICY": "passive"})

@@ -46,8 +46,11 @@ class Observation(TypedDict, total=False):
         label: (N,) integer classes.
         coarse_label: (N,) integer superclasses.
         index: (N,) integers, the position of each sample in its data set.
+        fibers: (V, N, b C): the fiber bundles that the projector saw, where it saw these and not h.
         encoder: the module that maps an image to h.
-        projector: the module that maps h to z.
+        projector: the module that maps h, or fibers, to z.
+        feature_extractor: the module that maps an image to an equivariant feature map (N, C, |G|, H, W).
+        scores: further scalars, each a mean over the samples of this rank, to log by their names.
     """
 
     loss: Tensor
@@ -58,5 +61,8 @@ class Observation(TypedDict, total=False):
     label: Tensor
     coarse_label: Tensor
     index: Tensor
+    fibers: Tensor
     encoder: nn.Module
     projector: nn.Module
+    feature_extractor: nn.Module
+    scores: dict[str, Tensor]

@@ -1,11 +1,12 @@
+import math
 import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.functional import info_nce, log_bilinear_info_nce, vicreg
+from lightning_ssl_geometry.losses import InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
 
 FORMS = {
     "nt_xent": {},
@@ -21,34 +22,75 @@ FORMS = {
     "keller": {"positive_in_denominator": False, "joint": True},
     "per dimension": {"temperature": [0.3, 0.5, 0.7]},
 }
+VICREG_FORMS = {
+    "vicreg": {},
+    "vicreg, other settings": {"invariance": 3.0, "variance": 5.0, "covariance": 7.0, "gamma": 2.0, "eps": 0.1},
+}
+LOG_BILINEAR_FORMS = {
+    "log-bilinear": {},
+    "log-bilinear, cpc": {"symmetric": False, "negatives": "other"},
+    "log-bilinear, same view": {"temperature": 0.5, "negatives": "same"},
+    "log-bilinear, keller": {"positive_in_denominator": False, "joint": True},
+}
 
 
 def views(n, p=3):
     return torch.randn(n, p, dtype=torch.float64), torch.randn(n, p, dtype=torch.float64)
 
 
-def step(process, x1, x2, sizes, settings):
-    """Loss and parameter gradients of a small network on this process's part, averaged as DDP does."""
+def log_bilinear(**settings):
+    """The loss with a matrix that is not symmetric."""
+    loss = LogBilinearInfoNCELoss(dim=3, **settings).double()
+    nn.init.normal_(loss.weight)
+    return loss
+
+
+LOSSES = {
+    **{name: (InfoNCELoss, form) for name, form in FORMS.items()},
+    **{name: (VICRegLoss, form) for name, form in VICREG_FORMS.items()},
+    **{name: (log_bilinear, form) for name, form in LOG_BILINEAR_FORMS.items()},
+}
+
+
+class Method(nn.Module):
+    """A network and its loss in one module, as a LightningModule holds them."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.network, self.loss = small_network(), loss
+
+    def forward(self, x1, x2):
+        return self.loss(*self.network(torch.cat([x1, x2])).chunk(2))
+
+
+def step(process, x1, x2, sizes, loss):
+    """Loss and gradients of all parameters, the loss's too, on this process's part, averaged as DDP does."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
-    network, loss = small_network(), InfoNCELoss(**settings)
-    value = loss(network(x1), network(x2))
+    method = Method(loss)
+    value = method(x1, x2)
     value.backward()
-    gradients = [parameter.grad for parameter in network.parameters()]
+    gradients = {name: parameter.grad for name, parameter in method.named_parameters()}
     if len(sizes) > 1:
-        for gradient in gradients:
+        for gradient in gradients.values():
             torch.distributed.all_reduce(gradient)
             gradient /= len(sizes)
     return value.detach(), gradients
 
 
-def ddp_step(process, x1, x2, sizes, settings):
+def ddp_step(process, x1, x2, sizes, loss):
     """The same, by DistributedDataParallel itself."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
-    network = nn.parallel.DistributedDataParallel(small_network())
-    h = network(torch.cat([x1, x2]))
-    value = InfoNCELoss(**settings)(*h.chunk(2))
+    method = nn.parallel.DistributedDataParallel(Method(loss))
+    value = method(x1, x2)
     value.backward()
-    return value.detach(), [parameter.grad for parameter in network.parameters()]
+    return value.detach(), {name: parameter.grad for name, parameter in method.module.named_parameters()}
+
+
+def gradient_of_the_loss(process, x1, x2, sizes, loss):
+    """What one process has of the gradient of the loss's own parameters, before any average."""
+    x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
+    loss(x1, x2).backward()
+    return [parameter.grad for parameter in loss.parameters()]
 
 
 def small_network():
@@ -56,9 +98,9 @@ def small_network():
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3)).double()
 
 
-def own_part(process, x1, x2, sizes):
+def own_part(process, x1, x2, sizes, loss):
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
-    return InfoNCELoss(gather=False)(x1, x2)
+    return loss(x1, x2).detach()
 
 
 def mixed_precision(process, x1, x2, sizes):
@@ -69,34 +111,55 @@ def mixed_precision(process, x1, x2, sizes):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_module_is_the_function(form):
+def test_info_nce_module_is_the_function(form):
     z1, z2 = views(6)
     assert torch.equal(InfoNCELoss(**FORMS[form])(z1, z2), info_nce(z1, z2, **FORMS[form]))
 
 
+@pytest.mark.parametrize("form", VICREG_FORMS)
+def test_vicreg_module_is_the_function(form):
+    z1, z2 = views(6)
+    assert torch.equal(VICRegLoss(**VICREG_FORMS[form])(z1, z2), vicreg(z1, z2, **VICREG_FORMS[form]))
+
+
+@pytest.mark.parametrize("form", LOG_BILINEAR_FORMS)
+def test_log_bilinear_module_is_the_function(form):
+    z1, z2 = views(6)
+    loss = log_bilinear(**LOG_BILINEAR_FORMS[form])
+    assert torch.equal(loss(z1, z2), log_bilinear_info_nce(z1, z2, loss.weight, **LOG_BILINEAR_FORMS[form]))
+
+
 @pytest.mark.parametrize("run", [step, ddp_step], ids=["plain", "ddp"])
 @pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (1, 5)], ids=str)
-@pytest.mark.parametrize("form", FORMS)
-def test_two_processes_equal_one(two_processes, form, sizes, run):
+@pytest.mark.parametrize("name", LOSSES)
+def test_two_processes_equal_one(two_processes, name, sizes, run):
     x1, x2 = views(sum(sizes))
-    value, gradients = step(0, x1, x2, [sum(sizes)], FORMS[form])
-    for rank_value, rank_gradients in two_processes(run, x1, x2, sizes, FORMS[form]):
+    make, settings = LOSSES[name]
+    loss = make(**settings)
+    answers = two_processes(run, x1, x2, sizes, loss)
+    value, gradients = step(0, x1, x2, [sum(sizes)], loss)
+    for rank_value, rank_gradients in answers:
         torch.testing.assert_close(rank_value, value)
         torch.testing.assert_close(rank_gradients, gradients)
 
 
-def test_without_gather_each_process_has_its_own_loss(two_processes):
+@pytest.mark.parametrize("sizes", [(4, 4), (7, 2)], ids=str)
+@pytest.mark.parametrize("form", LOG_BILINEAR_FORMS)
+def test_each_process_has_the_whole_gradient_of_the_matrix(two_processes, form, sizes):
+    x1, x2 = views(sum(sizes))
+    loss = log_bilinear(**LOG_BILINEAR_FORMS[form])
+    answers = two_processes(gradient_of_the_loss, x1, x2, sizes, loss)
+    for gradients in answers:
+        torch.testing.assert_close(gradients, gradient_of_the_loss(0, x1, x2, [sum(sizes)], loss))
+        loss.zero_grad()
+
+
+@pytest.mark.parametrize("make", [InfoNCELoss, VICRegLoss, log_bilinear], ids=["info_nce", "vicreg", "log_bilinear"])
+def test_without_gather_each_process_has_its_own_loss(two_processes, make):
     x1, x2 = views(9)
-    for rank, value in enumerate(
-        two_processes(
-            own_part,
-            x1,
-            x2,
-            (5, 4),
-        )
-    ):
-        part = [x.split((5, 4))[rank] for x in (x1, x2)]
-        torch.testing.assert_close(value, info_nce(*part))
+    loss = make(gather=False)
+    for rank, value in enumerate(two_processes(own_part, x1, x2, (5, 4), loss)):
+        torch.testing.assert_close(value, own_part(rank, x1, x2, (5, 4), loss))
 
 
 def test_bfloat16_is_gathered_as_it_is(two_processes):
@@ -126,12 +189,53 @@ def test_one_temperature_as_a_tensor_is_a_number():
     assert InfoNCELoss(torch.tensor(0.5)).temperature == 0.5
 
 
-def test_module_is_picklable_and_shows_its_settings():
-    loss = InfoNCELoss(temperature=0.1, joint=True)
-    assert "joint=True" in repr(loss)
-    assert "temperature=0.1" in repr(loss)
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [
+        (InfoNCELoss(temperature=0.1, joint=True), ["temperature=0.1", "joint=True", "gather=True"]),
+        (VICRegLoss(variance=5.0), ["variance=5.0", "covariance=1.0", "eps=0.0001", "gather=True"]),
+        (LogBilinearInfoNCELoss(3, 0.1, joint=True), ["dim=3", "temperature=0.1", "joint=True", "gather=True"]),
+    ],
+    ids=["info_nce", "vicreg", "log_bilinear"],
+)
+def test_module_is_picklable_and_shows_its_settings(loss, shown):
+    assert all(setting in repr(loss) for setting in shown)
     z1, z2 = views(5)
     assert torch.equal(pickle.loads(pickle.dumps(loss))(z1, z2), loss(z1, z2))
+
+
+def test_the_matrix_begins_as_a_scaled_product():
+    loss = LogBilinearInfoNCELoss(dim=64)
+    torch.testing.assert_close(loss.weight.detach(), torch.eye(64) / 8)
+    z1, z2 = torch.randn(2, 512, 64)
+    torch.testing.assert_close(loss(z1, z2), info_nce(z1, z2, 8.0, normalize=False))
+    assert (z1 @ loss.weight @ z2.T).std().item() == pytest.approx(1, rel=0.05)  # whatever the dimensions
+
+
+def test_the_matrix_learns_how_the_views_are_related():
+    z1 = torch.randn(64, 4)
+    z2 = z1.roll(1, dims=1)  # a permutation of the dimensions: z1^T W z2 is largest where W shifts z2 back
+    loss = LogBilinearInfoNCELoss(dim=4, symmetric=False, negatives="other")
+    optimizer = torch.optim.Adam(loss.parameters(), lr=0.1)
+    before = loss(z1, z2).item()
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss(z1, z2).backward()
+        optimizer.step()
+    assert loss(z1, z2).item() < math.log(64) < before  # which unrelated views have at best
+    assert loss.weight.argmax(dim=1).tolist() == [1, 2, 3, 0]
+
+
+def test_the_matrix_is_in_the_optimizer_and_the_checkpoint_of_a_method():
+    from lightning_ssl_geometry.methods import SimCLRModule  # here: the two processes load this file without Lightning
+
+    loss = LogBilinearInfoNCELoss(dim=3)
+    method = SimCLRModule(nn.Flatten(), nn.Linear(4, 3), loss, lr_scheduler=torch.optim.lr_scheduler.ConstantLR)
+    optimizer = method.configure_optimizers()["optimizer"]
+    assert any(parameter is loss.weight for group in optimizer.param_groups for parameter in group["params"])
+    assert "loss.weight" in method.state_dict()
+    method.observe({"views": tuple(torch.randn(2, 5, 1, 2, 2))})["loss"].backward()
+    assert (loss.weight.grad != 0).any()
 
 
 @pytest.mark.parametrize(
@@ -157,3 +261,42 @@ def test_wrong_settings_are_named_when_the_module_is_made(settings, message):
 def test_wrong_length_is_named_when_it_meets_the_embeddings():
     with pytest.raises(ValueError, match="Expected `temperature` with P = 3 values, one per dimension, but got 2"):
         InfoNCELoss([0.5, 1.0])(*views(4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"invariance": -1.0}, r"Expected `invariance` >= 0 and finite, but got -1\.0"),
+        ({"variance": -1.0}, r"Expected `variance` >= 0 and finite, but got -1\.0"),
+        ({"covariance": float("nan")}, "Expected `covariance` >= 0 and finite, but got nan"),
+        ({"gamma": -1.0}, r"Expected `gamma` > 0 and finite, but got -1\.0"),
+        ({"eps": -1.0}, r"Expected `eps` with 0 < eps < gamma\^2 = 1\.0, but got -1\.0"),
+        ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_of_vicreg_are_named_when_the_module_is_made(settings, message):
+    with pytest.raises(ValueError, match=message):
+        VICRegLoss(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 0}, "Expected `dim` >= 1, but got 0"),
+        ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
+        ({"temperature": [1.0, 1.0, 1.0]}, r"Expected `temperature` to be one number .*, but got \[1\.0, 1\.0, 1\.0\]"),
+        ({"negatives": "none"}, "Expected `negatives` to be one of 'both', 'same', 'other', but got 'none'"),
+        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True where `joint`"),
+        ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_of_log_bilinear_are_named_when_the_module_is_made(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LogBilinearInfoNCELoss(**{"dim": 3, **settings})
+
+
+def test_wrong_dimensions_are_named_when_they_meet_the_matrix():
+    with pytest.raises(ValueError, match=r"Expected `weight` of shape \(P, P\) = \(3, 3\), but got \(4, 4\)"):
+        LogBilinearInfoNCELoss(dim=4)(*views(4))

@@ -32,6 +32,7 @@ SCALARS = {  # a value at the start of training and one at its end
     "bound_repulsion": (0.97, 0.77),
     "bound_info_nce": (7.2, 5.1),
 }
+ABSENT = "Nothing recorded in this run for: Augmentations and the projector, Neighbours, Equivariance and invariance."
 PROBES = {"linear_probe_accuracy": (0.55, 0.949), "knn_probe_accuracy": (0.62, 0.953), "label_agreement": (0.3, 0.8)}
 
 
@@ -292,7 +293,7 @@ def test_the_page_has_all_sections_figures_and_numbers(page):
     ):
         assert text in page.text
     assert "Not recorded" not in page.text
-    assert page.text.count("Nothing recorded in this run for: Augmentations and the projector, Neighbours.") == 1
+    assert page.text.count(ABSENT) == 1
     assert page.values("class").count("figure") == 16
 
 
@@ -629,3 +630,28 @@ def test_a_browser_shows_the_page_at_phone_and_desktop_width(name, request, tmp_
     count = page.values("class").count("figure")
     expected = {"overflow": 0, "figures": count, "cut": [], "seen": count, "script": "undefined"}
     assert seen_in_a_browser(page, tmp_path) == {"390": expected, "1440": expected}
+
+
+def test_equivariance_and_invariance_have_figures_by_group(tmp_path):
+    write_log(
+        tmp_path,
+        val__equivariance_mean=[0.5, 0.4],
+        val__equivariance_rotation_mean=[0.1, 0.2],
+        val__equivariance_scale_mean=[0.3, 0.2],
+        val__invariance_mean=[0.9, 0.1],
+        val__upper_bound_invariance=[-0.3, -0.8],
+    )
+    named = report.figures(read_run(tmp_path))
+    assert ends(named["equivariance"].axes[0])[1:] == ["0.400", "rotation 0.200", "scale 0.200"]
+    assert ends(named["group_invariance"].axes[0])[1:] == ["0.100"]
+    text = Page(write_report(tmp_path).read_text("utf-8")).text
+    assert "Equivariance and invariance" in text
+    write_log(tmp_path, val__equivariance_rotation_mean=[2e-13, 2e-13], val__equivariance_scale_mean=[0.6, 0.5])
+    axes = report.figures(read_run(tmp_path))["equivariance"].axes[0]
+    assert axes.get_yscale() == "log"
+    assert axes.get_ylim()[0] < 2e-13 < 0.6 < axes.get_ylim()[1]
+    assert "Sosnovik et al. 2020" in text
+    assert "Other diagnostics" not in text
+    for kind, key in (("equivariance", "equivariance"), ("invariance", "group_invariance")):
+        for group in ("rotation", "translation", "scale"):
+            assert lookup(f"test/{kind}_{group}_mean") is ENTRIES[f"{key}_{group}"]

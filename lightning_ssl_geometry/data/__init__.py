@@ -10,6 +10,7 @@ __all__ = [
     "MNISTDataModule",
     "PublishedDataModule",
     "Source",
+    "TinyImageNetDataModule",
 ]
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
@@ -18,3 +19,4 @@ from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
 from lightning_ssl_geometry.data.published import PublishedDataModule
+from lightning_ssl_geometry.data.tiny_imagenet import TinyImageNetDataModule

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.loader import BatchLoader, GlobalBatchSampler
 from lightning_ssl_geometry.types import Batch
-from lightning_ssl_geometry.views import SimCLRViews
+from lightning_ssl_geometry.views import GroupViews, SimCLRViews
 
 Split = Literal["train", "val", "test"]
 _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
@@ -57,6 +57,9 @@ class ImageDataModule(L.LightningDataModule, ABC):
         channels: 3 repeats grey images, 1 turns colour into grey; None leaves them as they are.
         seed: Of subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
+        image_size: Height and width of the images in a batch: larger ones are made by zero padding on all sides, the
+            odd pixel at the bottom and right; smaller ones by antialiased resizing; None leaves them. `mean` and
+            `std` stay those of the original images.
 
     Attributes:
         num_classes: Number of classes, after `setup`.
@@ -85,6 +88,7 @@ class ImageDataModule(L.LightningDataModule, ABC):
         channels: int | None = None,
         seed: int = 0,
         drop_last: bool = True,
+        image_size: int | None = None,
     ) -> None:
         super().__init__()
         if batch_size < 1:
@@ -95,6 +99,8 @@ class ImageDataModule(L.LightningDataModule, ABC):
             raise ValueError(f"Expected `subset` >= 2, but got {subset}.")
         if channels not in (None, 1, 3):
             raise ValueError(f"Expected `channels` to be one of None, 1, 3, but got {channels}.")
+        if image_size is not None and image_size < 1:
+            raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
         self.batch_size = batch_size
         self.views = SimCLRViews() if views is None else views
         self.val_fraction = val_fraction
@@ -102,6 +108,7 @@ class ImageDataModule(L.LightningDataModule, ABC):
         self.channels = channels
         self.seed = seed
         self.drop_last = drop_last
+        self.image_size = image_size
         self._images: dict[Split, Images] = {}
         self._positions: dict[Split, Tensor] = {}
 
@@ -118,7 +125,8 @@ class ImageDataModule(L.LightningDataModule, ABC):
             raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
         train, val = self._split(_all_rows(source.train))
         self.mean, self.std = _moments(source.train.image, train, self.channels)
-        self.image_shape = (len(self.mean), *source.train.image.shape[2:])
+        height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
+        self.image_shape = (len(self.mean), height, width)
         self.num_classes, self.class_names = len(source.class_names), source.class_names
         self._positions = {"train": train, "val": val, "test": _all_rows(source.test)}
         self._images = {"train": source.train, "val": source.train, "test": source.test}
@@ -155,16 +163,20 @@ class ImageDataModule(L.LightningDataModule, ABC):
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Make views and normalise, on the device of the images."""
+        """Bring the images to their size, make views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
-        image = image.expand(-1, self.image_shape[0], -1, -1)
+        image = _fit(image, self.image_size).expand(-1, self.image_shape[0], -1, -1)
         mean, std = (moment.to(image.device, non_blocking=True) for moment in (self.mean, self.std))
         made: Batch = {"label": batch["label"], "index": batch["index"]}
         if "coarse_label" in batch:
             made["coarse_label"] = batch["coarse_label"]
         if augmented:
             epoch = batch["epoch"] if split == "train" else 0
-            made["views"] = self.views(image, batch.get("host_index", batch["index"]), epoch, mean, std)
+            host_index = batch.get("host_index", batch["index"])
+            made["views"] = self.views(image, host_index, epoch, mean, std)
+            if isinstance(self.views, GroupViews):
+                g = self.views.elements(host_index, epoch, *image.shape[-2:])
+                made["g"] = tuple(value.to(image.device, non_blocking=True) for value in g)
         if not augmented or split != "train":
             made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
         # Lightning has converted the uint8 images to the precision of the run already, to no effect.
@@ -249,6 +261,19 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
     if channels != 1 or image.shape[1] == 1:
         return image
     return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
+
+
+def _fit(image: Tensor, size: int | None) -> Tensor:
+    """Resize the axes that are longer than `size` and pad the shorter ones: uint8 (N, C, size, size)."""
+    if size is None or image.shape[2:] == (size, size):
+        return image
+    height, width = (min(length, size) for length in image.shape[2:])
+    if image.shape[2:] != (height, width):
+        from torchvision.transforms.v2.functional import resize
+
+        image = resize(image, [height, width], antialias=True)
+    top, left = (size - height) // 2, (size - width) // 2
+    return nn.functional.pad(image, (left, size - width - left, top, size - height - top))
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,9 @@ class DigitsDataModule(ImageDataModule):
         seed: Of test set, subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
         test_fraction: Fraction held out as the test set, in (0, 1).
+        image_size: Height and width of the images in a batch: larger ones are made by zero padding on all sides, the
+            odd pixel at the bottom and right; smaller ones by antialiased resizing; None leaves them. `mean` and
+            `std` stay those of the original images.
 
     Raises:
         ValueError: As :class:`ImageDataModule`, and if `test_fraction` is out of range.
@@ -35,8 +38,9 @@ class DigitsDataModule(ImageDataModule):
         seed: int = 0,
         drop_last: bool = True,
         test_fraction: float = 0.2,
+        image_size: int | None = None,
     ) -> None:
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last, image_size)
         if not 0 < test_fraction < 1:
             raise ValueError(f"Expected `test_fraction` in (0, 1), but got {test_fraction}.")
         self.test_fraction = test_fraction

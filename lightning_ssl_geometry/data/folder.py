@@ -2,21 +2,16 @@
 
 __all__ = ["ImageFolderDataModule"]
 
-import hashlib
-import json
-import os
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, random_split
+from lightning_ssl_geometry.data.decoded import content_key, decode_files, mapped_images, read_rgb
 
 _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_FORMAT = 1  # of the decoded file: another number has every folder decoded anew
 
 
 class ImageFolderDataModule(ImageDataModule):
@@ -48,6 +43,8 @@ class ImageFolderDataModule(ImageDataModule):
         OSError: If the decoded file cannot be written, before anything is decoded where that shows.
     """
 
+    image_size: int
+
     def __init__(
         self,
         root: str,
@@ -78,24 +75,19 @@ class ImageFolderDataModule(ImageDataModule):
 
     def load(self) -> Source:
         """Map the decoded images into memory, and choose a test set where the folder has none."""
-        decoded = self._decoded()
-        names, image, label, cut = (decoded[key] for key in ("classes", "image", "label", "train_size"))
+        listing, image = self._decoded()
+        label, cut = torch.tensor(listing.label), listing.train_size
         if cut < len(label):
-            return Source(Images(image[:cut], label[:cut]), Images(image[cut:], label[cut:]), names)
+            return Source(Images(image[:cut], label[:cut]), Images(image[cut:], label[cut:]), listing.classes)
         train, test = random_split(label, self.test_fraction, self.seed)
-        return Source(Images(image, label, rows=train), Images(image, label, rows=test), names)
+        return Source(Images(image, label, rows=train), Images(image, label, rows=test), listing.classes)
 
-    def _decoded(self) -> dict[str, Any]:
+    def _decoded(self) -> tuple["_Listing", Tensor]:
         listing = _list(self.root)
-        shown = [[str(f.relative_to(self.root)), f.stat().st_size, f.stat().st_mtime_ns] for f in listing.files]
-        content = [_FORMAT, self.image_size, listing.train_size, listing.classes, shown]
-        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        key = content_key(self.root, listing.files, self.image_size, listing.train_size, listing.classes)
         path = self.cache / f".ssl_geometry-{self.image_size}.pt"
-        if (decoded := _load(path, key)) is None:
-            _write(listing, self.image_size, key, path)
-            decoded = _load(path, key)
-        assert decoded is not None, "another process decoded another version of the folder meanwhile"
-        return decoded
+        remedy = "Name another folder as `cache`."
+        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy)
 
 
 class _Listing(NamedTuple):
@@ -141,68 +133,15 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _decode(files: list[Path], size: int) -> Tensor:
-    from rich.progress import track
-
-    image = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
-    bad: list[str] = []
-
-    def decode(place: int) -> None:
-        try:
-            image[place] = _decode_one(files[place], size)
-        except Exception as error:  # for a broken file, Pillow raises much besides OSError
-            bad.append(f"{files[place]} ({error})")
-
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        for _ in track(pool.map(decode, range(len(files))), f"Decoding {len(files)} images", len(files)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
-    if bad:
-        more = f", and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise ValueError(f"Expected `root` to hold whole images only, but got {', '.join(sorted(bad)[:5])}{more}.")
-    return image
+    return decode_files(files, size, lambda file: _decode_one(file, size))
 
 
 def _decode_one(file: Path, size: int) -> Tensor:
-    import numpy as np
-    from PIL import Image
     from torchvision.transforms.v2 import functional as transforms
 
     if file.suffix.lower() not in _ENDINGS:
         raise ValueError(f"its ending is none of {', '.join(_ENDINGS)}")
-    with Image.open(file) as opened:
-        if opened.mode[0] in "IF":
-            raise ValueError(f"its mode is {opened.mode!r}, not 8 bits per channel")
-        image = torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
+    image = read_rgb(file)
     if image.shape[1:] == (size, size):
         return image
     return transforms.center_crop(transforms.resize(image, [size], antialias=True), [size, size])
-
-
-def _load(path: Path, key: str) -> dict[str, Any] | None:
-    """Map a decoded file into memory; None if there is none, or not of this key, or not whole."""
-    if not path.is_file():
-        return None
-    try:
-        decoded = torch.load(path, weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
-        return None
-    return decoded if isinstance(decoded, dict) and decoded.get("key") == key else None
-
-
-def _write(listing: _Listing, size: int, key: str, path: Path) -> None:
-    """Decode, and put the file in place when it is whole."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()  # fails before the images were decoded
-        decoded = {"key": key, "classes": listing.classes, "train_size": listing.train_size}
-        torch.save(decoded | {"image": _decode(listing.files, size), "label": torch.tensor(listing.label)}, part)
-        part.replace(path)
-    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
-        raise OSError(
-            f"Expected to write the decoded images to {path}, but got: {error}. Name another folder as `cache`."
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)

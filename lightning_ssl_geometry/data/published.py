@@ -1,4 +1,4 @@
-"""PublishedDataModule: data sets that come as files, which torchvision can fetch."""
+"""PublishedDataModule: data sets that come as files, which it can fetch."""
 
 __all__ = ["PublishedDataModule"]
 
@@ -21,7 +21,10 @@ class PublishedDataModule(ImageDataModule):
         channels: 3 repeats grey images, 1 turns colour into grey; None leaves them as they are.
         seed: Of subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
-        download: Fetch the files with torchvision where they are missing.
+        download: Fetch the files where they are missing.
+        image_size: Height and width of the images in a batch: larger ones are made by zero padding on all sides, the
+            odd pixel at the bottom and right; smaller ones by antialiased resizing; None leaves them. `mean` and
+            `std` stay those of the original images.
 
     Raises:
         ValueError: As :class:`ImageDataModule`, or if a file is not as published.
@@ -39,8 +42,9 @@ class PublishedDataModule(ImageDataModule):
         seed: int = 0,
         drop_last: bool = True,
         download: bool = False,
+        image_size: int | None = None,
     ) -> None:
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last, image_size)
         self.root = root
         self.download = download
 

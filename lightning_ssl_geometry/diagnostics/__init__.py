@@ -4,8 +4,10 @@ __all__ = [
     "Alignment",
     "AugmentationRank",
     "EffectiveRank",
+    "EquivarianceError",
     "GaussianPotential",
     "HardestNegativeDistance",
+    "InvarianceError",
     "JacobianRank",
     "LabelAgreement",
     "LieGenerator",
@@ -25,6 +27,7 @@ __all__ = [
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
+from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement

@@ -8,31 +8,42 @@ __all__ = [
     "counter_hash",
     "counter_uniform",
     "effective_rank",
+    "equivariance_error",
     "gaussian_potential",
     "hardest_negative",
     "info_nce",
     "info_nce_entropy",
     "info_nce_upper_bound",
+    "invariance_error",
     "label_agreement",
     "lie_action",
     "lie_generator",
     "lie_strength",
     "linear_regions",
     "local_unexplained_variance",
+    "log_bilinear_info_nce",
     "log_singular_values",
     "normalized_distance",
     "null_space_fraction",
     "numerical_rank",
+    "quarter_turn",
+    "rescale",
     "rotate",
     "rotation_rank",
+    "translate",
     "unexplained_variance",
     "uniformity",
+    "vicreg",
+    "vicreg_terms",
 ]
 
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
+from lightning_ssl_geometry.functional.equivariance import equivariance_error, invariance_error
+from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
 from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.log_bilinear import log_bilinear_info_nce
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.piecewise_affine import (
     activation_pattern,
@@ -44,3 +55,4 @@ from lightning_ssl_geometry.functional.rotation import rotate, rotation_rank
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.functional.vicreg import vicreg, vicreg_terms

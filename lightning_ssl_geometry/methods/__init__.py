@@ -1,6 +1,8 @@
-"""Methods as LightningModules, one paper per file."""
+"""Methods, one paper per file, on the SSLModule that they share."""
 
-__all__ = ["SSLModule", "SimCLRModule"]
+__all__ = ["HSSLModule", "SSLModule", "SimCLRModule", "SupervisedModule"]
 
 from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.hssl import HSSLModule
 from lightning_ssl_geometry.methods.simclr import SimCLRModule
+from lightning_ssl_geometry.methods.supervised import SupervisedModule

@@ -19,9 +19,9 @@ _CLASS = "ssl_geometry_class"
 
 
 class SSLModule(L.LightningModule):
-    """Base of the methods: it embeds the views of a batch and descends `loss`.
+    """Base of the methods: it observes a batch, descends the loss, and logs it.
 
-    A method implements :meth:`criterion`. `forward(x)` is the representation h of an image (N, C, H, W).
+    A method implements :meth:`step`. `forward(x)` is the representation h of an image (N, C, H, W).
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -59,8 +59,8 @@ class SSLModule(L.LightningModule):
         self.exclude_norm_and_bias = exclude_norm_and_bias
 
     @abstractmethod
-    def criterion(self, h: Tensor, z: Tensor, batch: Batch) -> Tensor:
-        """Compute the scalar loss from h (V, N, D), z (V, N, P) and the batch."""
+    def step(self, batch: Batch) -> Observation:
+        """Compute `loss`, `h` (V, N, D) and `z` (V, N, P) of a batch, and what else the method has to show."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C, H, W) to h (N, D)."""
@@ -75,25 +75,22 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def observe(self, batch: Batch) -> Observation:
-        """Compute the loss of a batch, with everything that diagnostics may look at beside it, detached.
+        """Take a step, with everything that diagnostics may look at beside its loss, detached.
 
         In eval mode, where a batch has `image`, it is there too, with its representation `h_image`.
         """
-        h, z = self.embed(batch["views"])
-        observation: Observation = {
-            "loss": self.criterion(h, z, batch),
-            "h": h.detach(),
-            "z": z.detach(),
-            "encoder": self.backbone,
-            "projector": self.projector,
-        }
+        observation: Observation = {"encoder": self.backbone, "projector": self.projector, **self.step(batch)}
+        observation["h"], observation["z"] = observation["h"].detach(), observation["z"].detach()
+        if "fibers" in observation:
+            observation["fibers"] = observation["fibers"].detach()
         for name in ("label", "coarse_label", "index"):
             if name in batch:
                 observation[name] = batch[name]
         if "image" in batch and not self.training:
             observation["image"] = batch["image"]
-            with torch.no_grad():
-                observation["h_image"] = self(batch["image"])
+            if "h_image" not in observation:
+                with torch.no_grad():
+                    observation["h_image"] = self(batch["image"])
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -101,6 +98,7 @@ class SSLModule(L.LightningModule):
         observation = self.observe(batch)
         n = len(batch["views"][0])
         self.log("train/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
+        self._log_scores(observation, "train", n)
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -140,9 +138,15 @@ class SSLModule(L.LightningModule):
     def _evaluation_step(self, batch: Batch, stage: str) -> Observation:
         observation = self.observe(batch)
         # The loss is that of the global batch already, so it is weighted by that batch's size and not synchronised.
-        n = int(distributed.all_reduce_sum(torch.tensor(len(batch["views"][0]), device=self.device)))
+        local = len(batch["views"][0])
+        n = int(distributed.all_reduce_sum(torch.tensor(local, device=self.device)))
         self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n)
+        self._log_scores(observation, stage, local)
         return observation
+
+    def _log_scores(self, observation: Observation, stage: str, n: int) -> None:
+        for name, value in observation.get("scores", {}).items():
+            self.log(f"{stage}/{name}", value, on_step=False, on_epoch=True, batch_size=n, sync_dist=True)
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
         parameters = [p for p in self.parameters() if p.requires_grad]

@@ -8,11 +8,11 @@ Self-supervised Contrastive Learning, 2022) study this method with a linear proj
 __all__ = ["SimCLRModule"]
 
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import SSLModule
-from lightning_ssl_geometry.types import Batch
+from lightning_ssl_geometry.types import Batch, Observation
 
 
 class SimCLRModule(SSLModule):
@@ -44,8 +44,9 @@ class SimCLRModule(SSLModule):
         super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
         self.loss = loss or InfoNCELoss()
 
-    def criterion(self, h: Tensor, z: Tensor, batch: Batch) -> Tensor:
-        """Contrast the two views: z (2, N, P) to a scalar."""
+    def step(self, batch: Batch) -> Observation:
+        """Contrast the embeddings of the two views."""
+        h, z = self.embed(batch["views"])
         if len(z) != 2:
             raise ValueError(f"Expected 2 `views` in a batch, but got {len(z)}.")
-        return self.loss(z[0], z[1])
+        return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}

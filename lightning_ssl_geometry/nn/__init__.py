@@ -1,6 +1,31 @@
-"""Networks: backbones x -> h and projectors h -> z."""
+"""Networks: backbones x -> h or feature maps, projectors h -> z, and equivariant layers in `nn.equivariant`."""
 
-__all__ = ["MLPProjector", "ResNet", "SmallCNN", "TimmBackbone"]
+__all__ = [
+    "EquivariantCNN",
+    "EquivariantResNet",
+    "EscnnBackbone",
+    "EscnnCNN",
+    "GroupClassifier",
+    "GroupConvClassifier",
+    "GroupPool",
+    "MLPProjector",
+    "ResNet",
+    "SmallCNN",
+    "TimmBackbone",
+    "UnstructuredCNN",
+    "UnstructuredMLP",
+]
 
 from lightning_ssl_geometry.nn.backbones import ResNet, SmallCNN, TimmBackbone
+from lightning_ssl_geometry.nn.equivariant import (
+    EquivariantCNN,
+    EquivariantResNet,
+    EscnnBackbone,
+    EscnnCNN,
+    GroupClassifier,
+    GroupConvClassifier,
+    GroupPool,
+    UnstructuredCNN,
+    UnstructuredMLP,
+)
 from lightning_ssl_geometry.nn.projectors import MLPProjector

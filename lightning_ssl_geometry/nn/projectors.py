@@ -10,8 +10,8 @@ from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 class MLPProjector(nn.Sequential):
     """Linear layers with a normalisation and a ReLU between them.
 
-    SimCLR's head is `depth=2`. The last layer is linear, without normalisation or bias, so that its singular values
-    are the projector's own.
+    SimCLR's head is `depth=2`. The last layer is linear, by default without normalisation or bias, so that its singular
+    values are the projector's own.
 
     Args:
         in_dim: D.
@@ -19,21 +19,35 @@ class MLPProjector(nn.Sequential):
         out_dim: P.
         depth: Number of linear layers, >= 1; 1 is a linear projector without bias.
         norm: "batch", "layer" or "none", after each hidden layer.
+        last_norm: Put one after the last layer as well: with three layers, the head of Keller et al., Homomorphic
+            Self-Supervised Learning, Appendix B.
+        first_norm: Put one before the first layer, as there where the backbone's output is not normalised.
 
     Raises:
         ValueError: If a width or `depth` is not positive, or `norm` none of the choices.
     """
 
     def __init__(
-        self, in_dim: int, hidden_dim: int = 512, out_dim: int = 128, depth: int = 2, norm: Norm1d = "batch"
+        self,
+        in_dim: int,
+        hidden_dim: int = 512,
+        out_dim: int = 128,
+        depth: int = 2,
+        norm: Norm1d = "batch",
+        last_norm: bool = False,
+        first_norm: bool = False,
     ) -> None:
         for name, value in {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "depth": depth}.items():
             if value < 1:
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
         super().__init__()
+        if first_norm:
+            self.append(norm_1d(norm, in_dim))
         for _ in range(depth - 1):
             self.append(nn.Linear(in_dim, hidden_dim, bias=norm == "none"))
             self.append(norm_1d(norm, hidden_dim))
             self.append(nn.ReLU(inplace=True))
             in_dim = hidden_dim
         self.append(nn.Linear(in_dim, out_dim, bias=False))
+        if last_norm:
+            self.append(norm_1d(norm, out_dim))

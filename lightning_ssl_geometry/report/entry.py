@@ -46,6 +46,11 @@ PAPERS = {
         "A Simple Framework for Contrastive Learning of Visual Representations",
         "2002.05709",
     ),
+    "sosnovik": Paper(
+        "Sosnovik et al. 2020",
+        "Scale-Equivariant Steerable Networks",
+        "1910.11093",
+    ),
     "wu": Paper(
         "Wu et al. 2018",
         "Unsupervised Feature Learning via Non-Parametric Instance-level Discrimination",

@@ -7,6 +7,7 @@ __all__ = ["ENTRIES", "PAPERS", "STAGES", "Entry", "Paper", "lookup", "split"]
 from functools import lru_cache
 
 from lightning_ssl_geometry.report.entry import PAPERS, Entry, Paper
+from lightning_ssl_geometry.report.equivariance_entries import EQUIVARIANCE_ENTRIES
 from lightning_ssl_geometry.report.projector_entries import PROJECTOR_ENTRIES
 
 STAGES = ("train", "val", "probe", "test")
@@ -208,7 +209,8 @@ ENTRIES = {
         "what training adds is the distance from the frozen network, whose weights are random.",
         "chen",
     ),
-} | PROJECTOR_ENTRIES
+}
+ENTRIES |= PROJECTOR_ENTRIES | EQUIVARIANCE_ENTRIES
 
 
 def split(name: str) -> tuple[str, str]:

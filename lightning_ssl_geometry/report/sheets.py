@@ -57,6 +57,7 @@ SECTIONS = {  # the order of both pages
     "spectra": "Spectra",
     "augmentations": "Augmentations and the projector",
     "neighbors": "Neighbours",
+    "equivariance": "Equivariance and invariance",
     "hypersphere": "Alignment and uniformity",
     "other": "Other diagnostics",
 }
@@ -65,6 +66,16 @@ SECTIONS = {  # the order of both pages
 def _against(key: str, name: str, baseline: str, word: str, color: str = "blue") -> tuple[Wanted, Wanted]:
     """A quantity beside what it would be without structure."""
     return Wanted(key, name, color), Wanted(baseline, word, "muted", "dotted", baseline=True)
+
+
+def _by_group(key: str) -> tuple[Wanted, ...]:
+    """A quantity for the groups that it was observed for."""
+    return (
+        Wanted(key),
+        Wanted(f"{key}_rotation", "rotation", "blue"),
+        Wanted(f"{key}_translation", "translation", "green", "dashed"),
+        Wanted(f"{key}_scale", "scale", "orange", "dotted"),
+    )
 
 
 _LEARNING = (
@@ -126,6 +137,12 @@ _NEIGHBORS = (
            Wanted("label_agreement_chance", "chance, fine", "muted", "dotted", baseline=True),
            Wanted("label_agreement_coarse_chance", "chance, coarse", "muted", "dashdot", baseline=True)), 0.0),
 )  # fmt: skip
+_EQUIVARIANCE = (
+    # no floor: beside an exact group, whose error is rounding, they are drawn on a logarithmic axis
+    Sheet("equivariance", "Equivariance error", "squared relative error", _by_group("equivariance")),
+    Sheet("group_invariance", "Invariance error of h", "share of the distance of images",
+          _by_group("group_invariance")),
+)  # fmt: skip
 _POTENTIAL = Sheet("gaussian_potential", "Gaussian potential", "mean kernel", (Wanted("gaussian_potential"),))
 _HYPERSPHERE = (
     Sheet("alignment", "Alignment", "mean squared distance", (Wanted("alignment"),), where="groups"),
@@ -139,5 +156,6 @@ SHEETS = {
     "ranks": _RANKS,
     "augmentations": _AUGMENTATIONS,
     "neighbors": _NEIGHBORS,
+    "equivariance": _EQUIVARIANCE,
     "hypersphere": _HYPERSPHERE,
 }

@@ -1,6 +1,7 @@
 """Batched random views, made on the device where the images are, with parameters per sample."""
 
 __all__ = [
+    "GroupViews",
     "SimCLRViews",
     "ViewParameters",
     "adjust_brightness",
@@ -27,6 +28,7 @@ from lightning_ssl_geometry.views.color import (
     grayscale,
 )
 from lightning_ssl_geometry.views.geometric import gaussian_blur, horizontal_flip, resized_crop
+from lightning_ssl_geometry.views.group import GroupViews
 from lightning_ssl_geometry.views.render import ViewParameters
 from lightning_ssl_geometry.views.sampling import (
     sample_bernoulli,

@@ -4,6 +4,7 @@ import torch
 from hosts import quiet
 from sklearn.datasets import load_digits
 from torch import nn
+from torchvision.transforms.v2.functional import resize
 
 from lightning_ssl_geometry.data import (
     DigitsDataModule,
@@ -293,3 +294,74 @@ def test_bad_data():
 
 def test_no_validation_set():
     assert Made(val_fraction=0.0).val_dataloader() == []
+
+
+class Sized(ImageDataModule):
+    """Ten colour images of any shape."""
+
+    def __init__(self, height, width, **arguments):
+        super().__init__(batch_size=8, views=Echo(), val_fraction=0.0, **arguments)
+        self.size = (10, 3, height, width)
+
+    def load(self):
+        image = torch.randint(256, self.size, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        images = Images(image, torch.arange(10) % 2)
+        return Source(images, images, ["a", "b"])
+
+
+def sized(height, width, image_size, **arguments):
+    """The data, its images as they were, and as uint8 again after they went through a batch."""
+    data = Sized(height, width, image_size=image_size, **arguments)
+    batch = batches(data, data.test_dataloader())[0]
+    assert data.image_shape[1:] == batch["image"].shape[2:] == batch["views"][0].shape[2:]
+    made = (255 * (batch["image"] * data.std[:, None, None] + data.mean[:, None, None])).round().byte()
+    assert torch.equal(made, batch["views"][0].byte())  # views are made of the very same images
+    assert batch["views"][0].frac().count_nonzero() == 0
+    return data, data._images["test"].image[batch["index"]], made
+
+
+@pytest.mark.parametrize(("size", "image_size", "before"), [(8, 9, 0), (28, 29, 0), (28, 32, 2), (5, 10, 2), (8, 8, 0)])
+def test_larger_images_are_padded_with_zeros_the_odd_pixel_at_the_bottom_and_right(size, image_size, before):
+    data, image, made = sized(size, size, image_size)
+    inside = slice(before, before + size)
+    assert data.image_shape == (3, image_size, image_size)
+    assert torch.equal(made[:, :, inside, inside], image)
+    made[:, :, inside, inside] = 0
+    assert not made.any()
+
+
+def test_smaller_images_are_resized_with_antialiasing():
+    _, image, made = sized(12, 12, 5)
+    assert torch.equal(made, resize(image, [5, 5], antialias=True))
+    assert not torch.equal(made, resize(image, [5, 5], antialias=False))
+
+
+def test_each_axis_of_an_oblong_image_is_padded_or_resized():
+    _, image, made = sized(6, 12, 9)
+    assert torch.equal(made[:, :, 1:7], resize(image, [6, 9], antialias=True))
+    assert not made[:, :, [0, 7, 8]].any()
+    assert sized(6, 12, None)[0].image_shape == (3, 6, 12)
+
+
+def test_mean_and_std_stay_those_of_the_original_images():
+    original, *_ = sized(8, 8, None)
+    for image_size in (4, 16):
+        data, *_ = sized(8, 8, image_size)
+        assert torch.equal(data.mean, original.mean)
+        assert torch.equal(data.std, original.std)
+
+
+def test_size_and_channels_together():
+    data, _, made = sized(8, 8, 9, channels=1)
+    assert data.image_shape == made.shape[1:] == (1, 9, 9)
+    data = DigitsDataModule(batch_size=16, channels=3, image_size=9)
+    train = batches(data, data.train_dataloader())[0]
+    test = batches(data, data.test_dataloader())[0]
+    assert [view.shape for view in train["views"]] == [(16, 3, 9, 9)] * 2
+    assert test["image"].shape[1:] == test["views"][0].shape[1:] == data.image_shape == (3, 9, 9)
+
+
+def test_a_size_below_one_is_refused():
+    for data in (lambda: Sized(8, 8, image_size=0), lambda: DigitsDataModule(image_size=0)):
+        with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
+            data()

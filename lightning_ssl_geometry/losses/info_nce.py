@@ -1,4 +1,4 @@
-"""Losses as modules: thin over `functional`, on the batch of all ranks."""
+"""InfoNCE as a module."""
 
 __all__ = ["InfoNCELoss"]
 
@@ -8,10 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.distributed import gather as gather_rows
-from lightning_ssl_geometry.distributed import world_size
 from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.info_nce_settings import check_settings, check_switch, check_views
+from lightning_ssl_geometry.functional.info_nce_settings import check_settings, check_switch
+from lightning_ssl_geometry.losses.gather import gather_views
 
 
 class InfoNCELoss(nn.Module):
@@ -86,9 +85,8 @@ class InfoNCELoss(nn.Module):
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
         """Contrast two views (N, P) of this rank's samples with those of all ranks: a scalar."""
-        if self.gather and world_size() > 1:
-            check_views(z1, z2, least=0)
-            z1, z2 = gather_rows(torch.cat((z1, z2), dim=1)).chunk(2, dim=1)
+        if self.gather:
+            z1, z2 = gather_views(z1, z2)
         return info_nce(z1, z2, self.temperature, **self.settings)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,119 @@
+"""Images that are decoded once, into one file that every run maps into memory."""
+
+__all__ = ["content_key", "decode_files", "mapped_images", "read_rgb"]
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_FORMAT = 1  # of the decoded file: another number has every folder decoded anew
+
+
+def content_key(root: Path, files: list[Path], *also: Any) -> str:
+    """Say what a decoded file was made of: the files by name, size and time, and whatever else went into it."""
+    shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
+    return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
+
+
+def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
+    """Map the decoded images into memory; decode them first where the file is missing, broken or of another key.
+
+    Args:
+        path: The decoded file.
+        key: Of :func:`content_key`.
+        decode: Makes the images, uint8 (M, C, H, W).
+        remedy: What to do where the file cannot be written.
+
+    Raises:
+        OSError: If the file cannot be written, before anything is decoded where that shows.
+    """
+    if (image := _load(path, key)) is None:
+        _write(path, key, decode, remedy)
+        image = _load(path, key)
+    assert image is not None, "another process decoded another version of the folder meanwhile"
+    return image
+
+
+def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
+    """Decode images on all cores, with a progress bar.
+
+    Args:
+        files: The images.
+        size: Height and width of the decoded images.
+        decode_one: Makes uint8 (3, size, size) of a file, or raises for one that will not do.
+
+    Returns:
+        uint8 (M, 3, size, size), in the order of the files.
+
+    Raises:
+        ValueError: If some files will not do; it names the first five.
+    """
+    from rich.progress import track
+
+    image = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
+    bad: list[str] = []
+
+    def decode(place: int) -> None:
+        try:
+            image[place] = decode_one(files[place])
+        except Exception as error:  # for a broken file, Pillow raises much besides OSError
+            bad.append(f"{files[place]} ({error})")
+
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
+        for _ in track(pool.map(decode, range(len(files))), f"Decoding {len(files)} images", len(files)):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
+    if bad:
+        more = f", and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise ValueError(f"Expected `root` to hold whole images only, but got {', '.join(sorted(bad)[:5])}{more}.")
+    return image
+
+
+def read_rgb(file: Path) -> Tensor:
+    """Read an image as colour, whatever its mode: uint8 (3, H, W).
+
+    Raises:
+        ValueError: If it has more than 8 bits per channel.
+    """
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(file) as opened:
+        if opened.mode[0] in "IF":
+            raise ValueError(f"its mode is {opened.mode!r}, not 8 bits per channel")
+        return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
+
+
+def _load(path: Path, key: str) -> Tensor | None:
+    """Map a decoded file into memory; None if there is none, or not of this key, or not whole."""
+    if not path.is_file():
+        return None
+    try:
+        decoded = torch.load(path, weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+    return decoded["image"] if isinstance(decoded, dict) and decoded.get("key") == key else None
+
+
+def _write(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> None:
+    """Decode, and put the file in place when it is whole."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()  # fails before the images were decoded
+        torch.save({"key": key, "image": decode()}, part)
+        part.replace(path)
+    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
+        raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error
+    finally:
+        part.unlink(missing_ok=True)

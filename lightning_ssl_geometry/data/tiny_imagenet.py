@@ -1,0 +1,239 @@
+"""Tiny ImageNet, from its archive as published, decoded once."""
+
+__all__ = ["TinyImageNetDataModule"]
+
+import shutil
+import stat
+from collections import Counter
+from http.client import HTTPException
+from pathlib import Path, PureWindowsPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+from zipfile import ZipFile, ZipInfo
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.data.base import Images, Source
+from lightning_ssl_geometry.data.decoded import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.published import PublishedDataModule
+
+_FOLDER = "tiny-imagenet-200"
+_SIZE = 64
+
+
+class TinyImageNetDataModule(PublishedDataModule):
+    """100,000 + 10,000 colour images of 64 x 64 pixels, 200 classes.
+
+    `root` has `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
+    set is the test set here (and `val_fraction` is held out of the published training set, as everywhere). Labels
+    number the WordNet identifiers in sorted order; `class_names` are the first of their words. Every image is decoded
+    once, the grey ones as colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB) that every run maps
+    into memory.
+
+    An interrupted download goes on where it stopped; the archive stays in `root` beside the folder. The arguments are
+    those of :class:`PublishedDataModule`.
+
+    Attributes:
+        url: Where the archive is.
+        md5: Its checksum.
+
+    Raises:
+        ValueError: As :class:`PublishedDataModule`; if the archive has another checksum or a member that would lie
+            outside its folder, or if images, annotations and identifiers do not go together.
+        FileNotFoundError: If the folder or one of its files is missing.
+        OSError: If the download breaks off, or the decoded file cannot be written.
+    """
+
+    url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    md5 = "90528d7ca1a48142e341f4ef8d21d0de"
+
+    def prepare_data(self) -> None:
+        """Download, if asked to, and decode the images, on one process, if that was not done before."""
+        super().prepare_data()
+        self._decoded()
+
+    def fetch(self) -> None:
+        """Download and unpack the archive, unless its folder is there."""
+        root = Path(self.root)
+        if not (root / _FOLDER).is_dir():
+            archive = root / f"{_FOLDER}.zip"
+            _download(self.url, archive, self.md5)
+            _unpack(archive, root / _FOLDER)
+
+    def load(self) -> Source:
+        """Map the decoded images into memory."""
+        listing, image = self._decoded()
+        label, cut = torch.tensor(listing.label), listing.train_size
+        return Source(Images(image[:cut], label[:cut]), Images(image[cut:], label[cut:]), listing.classes)
+
+    def _decoded(self) -> tuple["_Listing", Tensor]:
+        folder = Path(self.root) / _FOLDER
+        listing = _list(folder)
+        key = content_key(folder, listing.files, _SIZE)
+        remedy = "Let `root` be a folder that can be written, with space for them."
+        path = folder / f".ssl_geometry-{_SIZE}.pt"
+        return listing, mapped_images(path, key, lambda: decode_files(listing.files, _SIZE, _decode_one), remedy)
+
+
+class _Listing(NamedTuple):
+    """Files, those for training first, with their labels."""
+
+    files: list[Path]
+    label: list[int]
+    train_size: int
+    classes: list[str]
+
+
+def _list(folder: Path) -> _Listing:
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"Expected `root` to have {folder} as published, but there is none. Set `download` to True to fetch it."
+        )
+    wnids = sorted(_read(folder / "wnids.txt").split())
+    train = _training_images(folder / "train", wnids)
+    test = _annotated_images(folder / "val", wnids)
+    files, label = [file for file, _ in train + test], [label for _, label in train + test]
+    return _Listing(files, label, len(train), _words(folder / "words.txt", wnids))
+
+
+def _training_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
+    inside = folder.iterdir() if folder.is_dir() else ()
+    found = sorted(f.name for f in inside if f.is_dir() and not f.name.startswith("."))
+    if found != wnids:
+        odd = sorted(set(found) ^ set(wnids))
+        raise ValueError(f"Expected {folder} to have a folder for each of wnids.txt, but they differ in {odd}.")
+    images = [(file, label) for label, wnid in enumerate(wnids) for file in _jpegs(folder / wnid / "images")]
+    counts = Counter(label for _, label in images)
+    most = max(counts.values(), default=1)
+    if fewer := {wnid: counts[label] for label, wnid in enumerate(wnids) if counts[label] < most}:
+        raise ValueError(f"Expected {most} images in each folder of {folder}, but some have fewer: {fewer}.")
+    return images
+
+
+def _annotated_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
+    annotations = folder / "val_annotations.txt"
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    images: dict[str, int] = {}
+    for number, line in enumerate(_read(annotations).splitlines(), 1):
+        name, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in labels or name in images:
+            raise ValueError(
+                f"Expected {annotations} to give each image once, with an identifier of wnids.txt, "
+                f"but line {number} is {line!r}."
+            )
+        images[name] = labels[wnid]
+    if odd := sorted({file.name for file in _jpegs(folder / "images")} ^ images.keys()):
+        lack = "no such image" if odd[0] in images else "no line"
+        more = f", and {len(odd) - 1} more like it" if len(odd) > 1 else ""
+        raise ValueError(
+            f"Expected {annotations} to have a line for each image beside it, but there is {lack} for {odd[0]}{more}."
+        )
+    return [(folder / "images" / name, label) for name, label in images.items()]
+
+
+def _jpegs(folder: Path) -> list[Path]:
+    """In the order of their numbers; hidden files, which file managers leave, do not count."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted((f for f in files if not f.name.startswith(".")), key=lambda file: (len(file.name), file.name))
+
+
+def _words(path: Path, wnids: list[str]) -> list[str]:
+    words = dict(line.split("\t", 1) for line in _read(path).splitlines() if "\t" in line)
+    if missing := [wnid for wnid in wnids if wnid not in words]:
+        raise ValueError(f"Expected {path} to have words for every identifier of wnids.txt, but not for {missing}.")
+    return [words[wnid].split(",")[0].strip() for wnid in wnids]
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected `root` to have {path} as published, but there is no such file.")
+    return path.read_text(encoding="utf-8")
+
+
+def _decode_one(file: Path) -> Tensor:
+    image = read_rgb(file)
+    if image.shape[1:] != (_SIZE, _SIZE):
+        raise ValueError(f"its size is {image.shape[2]} x {image.shape[1]}, not {_SIZE} x {_SIZE}")
+    return image
+
+
+def _download(url: str, path: Path, md5: str) -> None:
+    """Fetch a file; one that broke off goes on where it stopped."""
+    from torchvision.datasets.utils import check_integrity
+
+    if path.is_file():
+        _compare(path, md5, "Remove it to fetch it again.")
+        return
+    part = path.with_name(f"{path.name}.part")
+    if not check_integrity(part, md5):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _open(url, part) as response, part.open("ab" if response.status == 206 else "wb") as file:
+                _receive(response, file, f"Fetching {path.name}")
+        except (OSError, HTTPException) as error:
+            raise OSError(f"Expected to fetch {url}, but got: {error}. Run again to go on where it stopped.") from error
+    try:
+        _compare(part, md5, "It was removed: run again to fetch it anew.")
+    except ValueError:
+        part.unlink()
+        raise
+    part.replace(path)
+
+
+def _open(url: str, part: Path) -> Any:
+    """Ask for what the part lacks: the status is 206 if that comes, and another if it is the whole file."""
+    start = part.stat().st_size if part.is_file() else 0
+    headers = {"User-Agent": "lightning_ssl_geometry"}
+    try:
+        return urlopen(Request(url, headers=headers | ({"Range": f"bytes={start}-"} if start else {})), timeout=60)
+    except HTTPError as error:
+        error.close()
+        if error.code != 416:  # the part is as long as the file or longer, and not the file
+            raise
+    return urlopen(Request(url, headers=headers), timeout=60)
+
+
+def _receive(response: Any, file: IO[bytes], description: str) -> None:
+    from rich.progress import wrap_file
+
+    begin, length = file.tell(), response.length
+    with wrap_file(response, length or 0, description=description) as reader:
+        shutil.copyfileobj(reader, file, 1 << 20)
+    if length is not None and file.tell() - begin != length:  # http.client takes an early end for the end
+        raise ConnectionError(f"{file.tell() - begin} of {length} bytes")
+
+
+def _compare(path: Path, md5: str, remedy: str) -> None:
+    from torchvision.datasets.utils import calculate_md5
+
+    if (found := calculate_md5(path)) != md5:
+        raise ValueError(f"Expected {path} to have the MD5 checksum {md5}, but got {found}. {remedy}")
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a folder of an archive, and put it in place when it is whole."""
+    from rich.progress import track
+
+    with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        members = packed.infolist()
+        for member in members:
+            _check(archive, member)
+        for member in track(members, f"Unpacking {archive.name}"):
+            packed.extract(member, scratch)
+        if not (unpacked := Path(scratch) / folder.name).is_dir():
+            raise ValueError(f"Expected {archive} to have a folder {folder.name}, but it has none.")
+        unpacked.rename(folder)
+
+
+def _check(archive: Path, member: ZipInfo) -> None:
+    path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
+    outside = path.anchor or ".." in path.parts
+    special = stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR)
+    if outside or special:
+        what = "a link or device" if special else "a path outside of it"
+        raise ValueError(
+            f"Expected {archive} to have only files and folders within it, but got {what}: {member.filename!r}."
+        )

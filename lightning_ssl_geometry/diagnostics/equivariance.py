@@ -1,0 +1,213 @@
+"""How equivariant the feature extractor is, and how invariant the representation h has become."""
+
+__all__ = ["EquivarianceError", "InvarianceError"]
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.functional.equivariance import (
+    Transformation,
+    check_equivariance,
+    equivariance_sums,
+    group_elements,
+    transformed,
+)
+
+
+class EquivarianceError(Metric):
+    r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
+
+    Observes image (N, C, H, W) and feature_extractor, which maps it to z (N, C, |G|, H', W'). For a host that has
+    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`.
+
+    0: equivariant. Around 1 to 2: f(T_g x) has nothing to do with what it should be; unbounded above. With `layers`,
+    the error of each, so that one sees where equivariance is lost. Streams: it keeps a sum of numerators and one of
+    denominators for every layer and group element, so it is equal in one batch or many, on one process or several.
+    Cost per update: 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2).
+
+    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode and gets its modes
+    back. It is looked at when it is observed, so that its weights need not stand still; the value is then an average
+    over what it was.
+    Equation: :func:`lightning_ssl_geometry.functional.equivariance_error`.
+
+    Args:
+        group: "rotation", "translation" or "scale".
+        group_shape: As in the function.
+        scales: As in the function.
+        stride: As in the function.
+        circular: As in the function.
+        layers: As in the function.
+        margin: As in the function.
+        fill: What enters the image at the border: a number, or one per channel. Give what black, or the border, is
+            after normalisation.
+
+    Raises:
+        ValueError: If an argument is out of range, or two layers differ in nothing but "." and "_"; in `update`, as the
+            function.
+    """
+
+    full_state_update = False
+    rows: Tensor
+    difference: Tensor
+    reference: Tensor
+
+    def __init__(
+        self,
+        group: Transformation = "rotation",
+        group_shape: tuple[int, int] | None = None,
+        scales: Sequence[float] | None = None,
+        stride: int | Sequence[int] | None = None,
+        circular: bool = False,
+        layers: Sequence[str] | None = None,
+        margin: int = 0,
+        fill: float | Sequence[float] = 0.0,
+    ) -> None:
+        super().__init__()
+        check_equivariance(group, group_shape, scales, stride, layers, margin)
+        self.keys = [""] if layers is None else [f"_{name.replace('.', '_')}" for name in layers]
+        if len(set(self.keys)) < len(self.keys):
+            raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
+        self.fill = fill
+        self.sums = partial(
+            equivariance_sums,
+            group=group,
+            group_shape=group_shape,
+            scales=scales,
+            stride=stride,
+            circular=circular,
+            layers=layers,
+            margin=margin,
+        )
+        elements = {"rotation": 3, "translation": 4, "scale": math.comb(len(scales or ()), 2)}[group]
+        self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        for state in ("difference", "reference"):
+            zeros = torch.zeros(len(self.keys), elements, dtype=torch.float64)
+            self.add_state(state, zeros, dist_reduce_fx="sum")
+
+    def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
+        """Add images (N, C, H, W), as the network stands."""
+        if not len(image):  # of a rank whose samples are all repeats
+            return
+        with evaluating(feature_extractor), torch.no_grad():
+            sums = self.sums(feature_extractor, image, fill=_fill(self.fill))
+        self.rows = self.rows + len(image)
+        first = not self.difference.numel()  # how many scales the network has was not known
+        self.difference = sums.difference if first else self.difference + sums.difference
+        self.reference = sums.reference if first else self.reference + sums.reference
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `mean` over the group's elements and `elements` (E,), with the layer's name behind for `layers`.
+
+        A dot in the name is an underscore there, as in `mean_layers_0`.
+        """
+        if not self.rows:
+            raise ValueError(f"Expected {type(self).__name__} to have observed images, but got none.")
+        error = self.difference / self.reference
+        means = {f"mean{key}": row.mean() for key, row in zip(self.keys, error, strict=True)}
+        return means | {f"elements{key}": row for key, row in zip(self.keys, error, strict=True)}
+
+
+class InvarianceError(Metric):
+    r"""How far h moves when its image is transformed, in units of the distance between images.
+
+    .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
+
+    Observes image (N, C, H, W) and encoder, which maps it to h (N, D). 0: h is invariant to the group, and what it
+    knew of the pose is gone. 1: a transformed image is as far from itself as another image is. Equivariant z pooled
+    over the group starts at 0; a plain encoder gets there by training on such views. Streams, in O(D) memory: it keeps
+    means, so it is equal in one batch or many, on one process or several. Cost per update: 1 + E forward passes for E
+    group elements.
+
+    For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode and gets its modes back.
+    It is looked at when it is observed; weights that move between the batches count as variance of h.
+    Equation: :func:`lightning_ssl_geometry.functional.invariance_error`.
+
+    Args:
+        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` pixels down, up, right and left.
+            "scale": by each of `factors`.
+        shift: Pixels, >= 1.
+        factors: Each > 0; the default are those between the scales of Keller et al.
+        circular: Whether a translation brings back at the opposite border what leaves.
+        fill: What enters the image at the border: a number, or one per channel. Give what black, or the border, is
+            after normalisation.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if image is no batch of images or the encoder does not
+            return (N, D); in `compute`, if fewer than 2 samples were seen.
+    """
+
+    full_state_update = False
+    rows: Tensor
+    total: Tensor
+    square: Tensor
+    moved: Tensor
+
+    def __init__(
+        self,
+        group: Transformation = "rotation",
+        shift: int = 4,
+        factors: Sequence[float] = (0.57, 0.67, 0.8),
+        circular: bool = False,
+        fill: float | Sequence[float] = 0.0,
+    ) -> None:
+        super().__init__()
+        if group not in get_args(Transformation):
+            raise ValueError(f"Expected `group` to be one of {get_args(Transformation)}, but got {group!r}.")
+        if shift < 1:
+            raise ValueError(f"Expected `shift` >= 1, but got {shift}.")
+        if not factors or not all(0 < factor < math.inf for factor in factors):
+            raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
+        self.group: Transformation = group
+        self.circular = circular
+        self.fill = fill
+        self.elements = group_elements(group, shift, factors)
+        self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("square", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("moved", torch.zeros(len(self.elements), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, image: Tensor, encoder: nn.Module) -> None:
+        """Add images (N, C, H, W), as the encoder stands."""
+        if image.ndim != 4 or not image.is_floating_point():
+            shape = f"{tuple(image.shape)}, {image.dtype}"
+            raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")
+        if not len(image):  # of a rank whose samples are all repeats
+            return
+        fill = _fill(self.fill)
+        with evaluating(encoder), torch.no_grad():
+            h = _encoded(encoder, image.clone())  # the first layer may work in place
+            moved = [
+                (_encoded(encoder, transformed(image, self.group, element, self.circular, fill)) - h).square().sum()
+                for element in self.elements
+            ]
+        self.rows = self.rows + len(h)
+        self.total = h.sum(0) if not self.total.numel() else self.total + h.sum(0)
+        self.square = self.square + h.square().sum()
+        self.moved = self.moved + torch.stack(moved)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `mean` over the group's elements and `elements` (E,)."""
+        if self.rows < 2:
+            seen = int(self.rows) or "none"
+            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
+        variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
+        error = self.moved / self.rows / (2 * variance.clamp(min=0))  # rounding may give -1e-17
+        return {"mean": error.mean(), "elements": error}
+
+
+def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
+    h = encoder(image)
+    if h.ndim != 2 or len(h) != len(image):
+        raise ValueError(f"Expected `encoder` to return (N, D) for N = {len(image)} images, but got {tuple(h.shape)}.")
+    return h.double()
+
+
+def _fill(fill: float | Sequence[float]) -> Tensor | float:
+    return torch.tensor(fill) if isinstance(fill, Sequence) else fill

@@ -1,0 +1,244 @@
+r"""Fibers of a feature map: what Homomorphic Self-Supervised Learning contrasts in place of augmented images.
+
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Sections 2 and 3. A feature map z has C channels
+at every element g of a group G: the vector z(g) in R^C is a *fiber*, and those of an ordered set of elements, one after
+the other, are a *fiber bundle*. The *base space* g_0 is such a set, and the operator of the group moves it:
+
+.. math:: \Gamma_g [z(g_0)] = z(g^{-1} \cdot g_0)
+
+Two moved base spaces of one feature map are a positive pair (Eq. 3), as two transformed images are (Eq. 2).
+
+A group here is a product of axes: rows and columns (translation), scales, orientations. Orientations are cyclic; from
+the others a base space cannot be moved out, for there is no padding (Appendix B).
+"""
+
+__all__ = ["FiberGroup", "base_spaces", "feature_map", "fiber_bundle", "nearby_bases", "topographic_distance"]
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+Axis = Literal["scale", "rotation", "translation"]
+
+
+class FiberGroup(NamedTuple):
+    """A finite group, as a product of axes.
+
+    Attributes:
+        shape: How many elements each axis has; |G| is their product, and the last axis varies fastest.
+        cyclic: Whether each axis closes on itself.
+
+    >>> FiberGroup((6, 4), (False, True)).order
+    24
+    """
+
+    shape: tuple[int, ...]
+    cyclic: tuple[bool, ...]
+
+    @property
+    def order(self) -> int:
+        """|G|, the number of elements."""
+        return math.prod(self.shape)
+
+
+def feature_map(
+    z: Tensor,
+    group: Axis | Sequence[Axis],
+    group_shape: tuple[int, int] | None = None,
+    circular: bool = False,
+) -> tuple[Tensor, FiberGroup]:
+    """Arrange a backbone's output over the elements of a group; what is not of the group is averaged.
+
+    Without translation the maps are averaged over space (Appendix B), and so are scales or orientations that are not
+    asked for.
+
+    Args:
+        z: (N, C, S R, H, W), element (s, r) at place s R + r; or (N, C, H, W), with space alone.
+        group: Of "scale", "rotation" and "translation", one or several; their order does not matter.
+        group_shape: (S, R). None: the whole group axis is that of the group asked for, of scales or orientations.
+        circular: Whether rows and columns close on themselves, as for a network with circular padding.
+
+    Returns:
+        (N, C, |G|), and the group: its axes are scales, orientations, rows and columns, as far as they are of it.
+
+    Raises:
+        ValueError: If `group` is unknown or z has no axis for it, or `group_shape` does not fit z.
+
+    >>> z, group = feature_map(torch.rand(2, 8, 4, 5, 5), "rotation")
+    >>> z.shape, group
+    (torch.Size([2, 8, 4]), FiberGroup(shape=(4,), cyclic=(True,)))
+    """
+    names = check_group(group)
+    if z.ndim == 4:
+        z = z.unsqueeze(2)
+    if z.ndim != 5:
+        raise ValueError(f"Expected `z` with a group axis, of shape (N, C, |G|, H, W), but got {tuple(z.shape)}.")
+    scales, rotations = _group_shape(names, group_shape, z.shape[2])
+    shape, z = tuple(z.shape), z.unflatten(2, (scales, rotations))  # (N, C, S, R, H, W)
+    lengths = {"scale": scales, "rotation": rotations, "row": z.shape[4], "column": z.shape[5]}
+    chosen = [axis for name in names for axis in (("row", "column") if name == "translation" else (name,))]
+    for name in names:
+        if name != "translation" and lengths[name] == 1:
+            raise ValueError(f"Expected `z` with a group axis of more than one {name}, but got {shape}.")
+    averaged = [2 + place for place, axis in enumerate(lengths) if axis not in chosen]
+    z = z.mean(averaged) if averaged else z
+    closes = {"scale": False, "rotation": True, "row": circular, "column": circular}
+    return z.flatten(2), FiberGroup(tuple(lengths[a] for a in chosen), tuple(closes[a] for a in chosen))
+
+
+def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
+    """The names of a group in the order of the axes.
+
+    Raises:
+        ValueError: If there is none, one is unknown or one comes twice.
+    """
+    names = (group,) if isinstance(group, str) else tuple(group)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
+        raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
+    return tuple(name for name in get_args(Axis) if name in names)
+
+
+def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
+    """List where a base space g_0 can be moved to: g^-1 g_0 for every g that keeps it in the group.
+
+    A base space of b elements is a contiguous patch: the b first elements of the smallest box that holds as many and
+    can be moved, the most cubic one of several. Along a cyclic axis it moves around, elsewhere to the border.
+
+    Args:
+        group: As :func:`feature_map` says.
+        size: |g_0| = b, from 1 to |G| - 1, as long as it can be moved; |G| if an axis is cyclic.
+        device: Of the result.
+
+    Returns:
+        int64 (B, b): a row for each of B base spaces, the places of its elements along z (N, C, |G|), in the order of
+        the base space: the same place in two rows is the same element moved.
+
+    Raises:
+        ValueError: If `size` is out of range, or a base space of that size cannot be moved.
+
+    >>> base_spaces(FiberGroup((4,), (True,)), 2).tolist()
+    [[0, 1], [1, 2], [2, 3], [3, 0]]
+    """
+    if not 1 <= size <= group.order:
+        raise ValueError(f"Expected `base_size` from 1 to |G| = {group.order}, but got {size}.")
+    box = _smallest_box(group, size)
+    starts = [range(n if cyclic else n - b + 1) for n, b, cyclic in zip(group.shape, box, group.cyclic, strict=True)]
+    offsets = torch.tensor(list(itertools.product(*map(range, box)))[:size], device=device)  # (b, axes)
+    moves = torch.tensor(list(itertools.product(*starts)), device=device)  # (B, axes)
+    shape = torch.tensor(group.shape, device=device)
+    places = (moves[:, None] + offsets) % shape  # (B, b, axes)
+    strides = torch.tensor([math.prod(group.shape[i + 1 :]) for i in range(len(group.shape))], device=device)
+    return (places * strides).sum(-1)
+
+
+def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
+    r"""How far elements are from each other: :math:`\|g_1 - g_2\|_2^2`, in steps along the axes.
+
+    So Section 4 approximates it, "where a more correct measure would be computed using the topology of the group":
+    with `wrap`, cyclic axes are measured the shorter way round.
+
+    Args:
+        g1: int64, places of elements, of any shape.
+        g2: int64, of a shape that broadcasts against it.
+        group: The group.
+        wrap: Whether cyclic axes wrap around.
+
+    Returns:
+        int64, of the broadcast shape, >= 0.
+
+    >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
+    9
+    """
+    total: Tensor = torch.zeros((), dtype=torch.int64, device=g1.device)
+    for axis, (length, cyclic) in enumerate(zip(group.shape, group.cyclic, strict=True)):
+        stride = math.prod(group.shape[axis + 1 :])
+        steps = (g1 // stride % length - g2 // stride % length).abs()
+        if wrap and cyclic:
+            steps = torch.minimum(steps, length - steps)
+        total = total + steps.square()
+    return total
+
+
+def nearby_bases(
+    bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
+) -> tuple[Tensor, Tensor]:
+    """List for each base space the ones that may be its positive: those within a distance, itself included.
+
+    Args:
+        bases: (B, b), as :func:`base_spaces` gives them.
+        group: The group.
+        max_distance: The largest :func:`topographic_distance` of their first elements; None: no limit.
+        wrap: As there.
+
+    Returns:
+        int64 (B, B), in row i first the base spaces within reach of base space i; and how many these are, (B,).
+
+    Raises:
+        ValueError: If no two different base spaces are within the distance.
+
+    >>> order, count = nearby_bases(torch.arange(4)[:, None], FiberGroup((4,), (True,)), max_distance=1)
+    >>> order[0, : count[0]].tolist()
+    [0, 1]
+    """
+    first = bases[:, 0]
+    distance = topographic_distance(first[:, None], first, group, wrap=wrap)
+    within = distance <= (math.inf if max_distance is None else max_distance)
+    if not (within & (distance > 0)).any():
+        raise ValueError(
+            f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
+        )
+    return within.int().argsort(dim=1, descending=True, stable=True), within.sum(1)
+
+
+def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
+    """Take the fibers of a base space out of each feature map, one after the other.
+
+    Args:
+        z: (N, C, |G|).
+        elements: int64 (N, b), places of the elements of each sample's base space.
+
+    Returns:
+        (N, b C), z(g) for the elements in their order.
+
+    Raises:
+        ValueError: If the shapes do not fit each other.
+
+    >>> fiber_bundle(torch.arange(6.0).view(1, 2, 3), torch.tensor([[2, 0]])).tolist()
+    [[2.0, 5.0, 0.0, 3.0]]
+    """
+    if z.ndim != 3 or elements.ndim != 2 or len(z) != len(elements):
+        shapes = f"{tuple(z.shape)} and {tuple(elements.shape)}"
+        raise ValueError(f"Expected `z` of shape (N, C, |G|) and `elements` of shape (N, b), but got {shapes}.")
+    return z.transpose(1, 2).gather(1, elements[:, :, None].expand(-1, -1, z.shape[1])).flatten(1)
+
+
+def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: int) -> tuple[int, int]:
+    if given is None:
+        if "scale" in names and "rotation" in names:
+            raise ValueError(f"Expected `group_shape` (scales, orientations) for {names}, but got None.")
+        return (1, order) if "rotation" in names else (order, 1)
+    if given[0] * given[1] != order:
+        raise ValueError(f"Expected `group_shape` with a product of {order}, the group axis of `z`, but got {given}.")
+    return given
+
+
+def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
+    """The box of least volume, then least extent, that holds `size` elements and can be moved."""
+    boxes = (
+        box
+        for box in itertools.product(*(range(1, n + 1) for n in group.shape))
+        if math.prod(box) >= size
+        and any(cyclic or b < n for b, n, cyclic in zip(box, group.shape, group.cyclic, strict=True) if n > 1)
+    )
+    best = min(boxes, key=lambda box: (math.prod(box), max(box)), default=None)
+    if best is None:
+        largest = group.order - math.prod(group.shape) // max(group.shape)
+        raise ValueError(
+            f"Expected `base_size` to leave a shift in a group of shape {group.shape}, so at most {largest}, but got "
+            f"{size}: only a cyclic group can move the whole of itself."
+        )
+    return best

@@ -1,0 +1,45 @@
+"""A matrix product that autocast leaves alone, forward and backward."""
+
+__all__ = ["matrix_product"]
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def matrix_product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply in the dtype of the factors, and so their gradients too, of every order.
+
+    `autocast(enabled=False)` around `@` reaches the forward pass only: a backward pass that runs inside the user's
+    autocast, as Lightning's `manual_backward` in a training step does, would multiply in half precision.
+
+    Args:
+        a: (A, P), of a float dtype.
+        b: (P, B), of the same dtype.
+
+    Returns:
+        (A, B), a b.
+
+    >>> matrix_product(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    product: Tensor = _MatrixProduct.apply(a, b)
+    return product
+
+
+class _MatrixProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        with torch.autocast(a.device.type, enabled=False):
+            return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        return (
+            matrix_product(grad, b.T) if ctx.needs_input_grad[0] else None,
+            matrix_product(a.T, grad) if ctx.needs_input_grad[1] else None,
+        )

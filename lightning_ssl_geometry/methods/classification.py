@@ -1,0 +1,29 @@
+"""What methods with labels share: the cross entropy of the global batch, and this rank's accuracy."""
+
+__all__ = ["classification"]
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from lightning_ssl_geometry import distributed
+
+
+def classification(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the cross entropy over all ranks' samples, and the accuracy over this rank's.
+
+    Args:
+        logits: (V N, classes), of V views one after the other.
+        label: (N,), classes.
+
+    Returns:
+        Two scalars; the first has a gradient, and is the same on every rank.
+
+    Raises:
+        ValueError: If the logits are not of V views of as many samples.
+    """
+    if logits.ndim != 2 or len(logits) % len(label):
+        wanted = f"(V N, classes) for {len(label)} labels"
+        raise ValueError(f"Expected `classifier` to return {wanted}, but got {tuple(logits.shape)}.")
+    label = label.repeat(len(logits) // len(label))
+    loss = cross_entropy(distributed.gather(logits.float()), distributed.gather(label))
+    return loss, (logits.argmax(-1) == label).float().mean()

@@ -1,0 +1,221 @@
+r"""Homomorphic Self-Supervised Learning (Keller, Suau & Zappella 2022).
+
+With a backbone f that is equivariant to a group, an augmentation of the image is a move along the group axes of the
+feature map, so two fiber bundles of one feature map can be contrasted in place of two augmented images (Eq. 3):
+
+.. math:: L = -\frac{1}{N} \sum_i E_{g_1, g_2} \log \frac{\exp(sim(h(z_i(g_1^{-1} g_0)), h(z_i(g_2^{-1} g_0))) / \tau)}
+    {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
+
+where h is the projection head (`projector` here, and h the pooled representation). The paper prints z_k(g_k^-1 g_0) in
+the denominator; Appendix C, Eq. 6 has the l that the sum runs over.
+
+- "h-ssl": one view, and for each sample two base spaces drawn independently (Appendix B).
+- "a-ssl": two views, and for each sample one base space for both (Eq. 2).
+- "hybrid": two views; A-SSL between them at one base space, and H-SSL within the first.
+
+With a log-bilinear similarity and a small base space this is Deep InfoMax's local objective; between neighbouring
+positions, with other images as negatives, CPC's and Greedy InfoMax's (Section 3): see `examples/homomorphic_ssl`.
+"""
+
+__all__ = ["HSSLModule"]
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.functional.fibers import (
+    Axis,
+    FiberGroup,
+    base_spaces,
+    check_group,
+    feature_map,
+    fiber_bundle,
+    nearby_bases,
+)
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.nn import MLPProjector
+from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.types import Batch, Observation
+
+Mode = Literal["h-ssl", "a-ssl", "hybrid"]
+
+
+class HSSLModule(SSLModule):
+    """H-SSL, A-SSL or both, over the fibers of a feature map.
+
+    Base spaces are functions of (seed, epoch, sample index), so they are the same for any number of processes. In
+    validation they are those of epoch 0. The representation h (`forward`) is the feature map's maximum over the group
+    and mean over space; the projector sees fiber bundles, `fibers` (2, N, b C) of the observation.
+
+    Args:
+        backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
+        group: What the fibers lie along: "scale", "rotation", "translation" or several of them.
+        mode: "h-ssl", "a-ssl" or "hybrid".
+        projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
+            outputs with batch norm after each, for a backbone with `out_dim`.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1, InfoNCE without the
+            positive in the denominator and with the four terms for every other sample.
+        base_size: |g_0| = b, how many fibers a base space has.
+        max_distance: The largest squared distance between the two base spaces of a positive pair, in steps along the
+            axes; None: no limit.
+        wrap_distance: Whether cyclic axes are measured the shorter way round.
+        circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
+        hybrid_weight: In [0, 1], of H-SSL's part in "hybrid"; A-SSL's has the rest.
+        classifier: Maps a feature map to logits (N, classes); it learns from labels beside the method, on detached
+            features, and its accuracy is `{stage}/accuracy`. None: no classifier.
+        seed: Of the base spaces.
+        optimizer: As in :class:`SSLModule`.
+        lr_scheduler: As in :class:`SSLModule`.
+        warmup_epochs: As in :class:`SSLModule`.
+        exclude_norm_and_bias: As in :class:`SSLModule`.
+
+    Raises:
+        ValueError: If an argument is out of its range; in a step, if the backbone's output has no group axis, the base
+            space does not fit the group or cannot be moved, no pair lies within `max_distance`, or the batch has too
+            few views or no label for the classifier.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        group: Axis | Sequence[Axis] = "translation",
+        mode: Mode = "h-ssl",
+        projector: nn.Module | None = None,
+        loss: nn.Module | None = None,
+        base_size: int = 1,
+        max_distance: float | None = None,
+        wrap_distance: bool = False,
+        circular: bool = False,
+        hybrid_weight: float = 0.5,
+        classifier: nn.Module | None = None,
+        seed: int = 0,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"Expected `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
+        if base_size < 1:
+            raise ValueError(f"Expected `base_size` >= 1, but got {base_size}.")
+        if base_size > 1 and {"rotation", "translation"} <= set(check_group(group)):
+            raise ValueError(
+                f"Expected `base_size` = 1 for rotation with translation, but got {base_size}: a turn would have to "
+                "turn the base space, too."
+            )
+        if max_distance is not None and not max_distance >= 1:
+            raise ValueError(
+                f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
+            )
+        if not 0 <= hybrid_weight <= 1:
+            raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")
+        projector = _head(backbone, base_size) if projector is None else projector
+        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        self.group, self.mode = check_group(group), mode
+        self.loss = loss or InfoNCELoss(temperature=0.1, positive_in_denominator=False, joint=True)
+        self.base_size, self.max_distance, self.wrap_distance = base_size, max_distance, wrap_distance
+        self.circular, self.hybrid_weight, self.seed = circular, hybrid_weight, seed
+        self.classifier = classifier
+        self.pool = GroupPool()
+        self._encoder = (nn.Sequential(self.backbone, self.pool),)  # in a tuple: its parts are registered already
+        self._bases: dict[FiberGroup, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Represent images: (N, C_in, H, W) to h (N, C)."""
+        return self.pool(self.backbone(x))
+
+    def step(self, batch: Batch) -> Observation:
+        """Contrast fiber bundles, and let the classifier learn from the detached feature map."""
+        views = batch["views"][: 1 if self.mode == "h-ssl" else 2]
+        if len(views) < 2 and self.mode != "h-ssl":
+            raise ValueError(f"Expected 2 `views` in a batch for `mode` = {self.mode!r}, but got {len(views)}.")
+        features = self.backbone(torch.cat(views))
+        fibers = self.fibers(features, batch)
+        z = self.projector(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
+        loss = self.loss(z[0], z[1])
+        if self.mode == "hybrid":
+            loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])
+        h = self.pool(features).unflatten(0, (len(views), -1)).expand(2, -1, -1)
+        observation: Observation = {
+            "loss": loss,
+            "h": h,
+            "z": z[:2],
+            "fibers": fibers[:2],
+            "encoder": self._encoder[0],
+            "feature_extractor": self.backbone,
+        }
+        if "image" in batch and not self.training:
+            features = self.backbone(batch["image"])
+            observation["h_image"] = self.pool(features)
+        if self.classifier is not None:
+            error, accuracy = self._classify(features.detach(), batch)
+            observation["scores"] = {"ssl_loss": loss.detach(), "classifier_loss": error.detach(), "accuracy": accuracy}
+            observation["loss"] = loss + error
+        return observation
+
+    def fibers(self, features: Tensor, batch: Batch) -> Tensor:
+        """Draw base spaces and take their fiber bundles.
+
+        Args:
+            features: The backbone's output of V views, one after the other.
+            batch: Its `index` says which samples these are; without one, base spaces are drawn at random.
+
+        Returns:
+            (2, N, b C), the positive pairs; (3, N, b C) for "hybrid": of view 1, of view 2 in the same base space, and
+            of view 1 in another.
+        """
+        maps, group = self._arrange(features)
+        bases, order, count = self._base_spaces(group, maps.device)
+        view = maps.unflatten(0, (1 if self.mode == "h-ssl" else 2, -1))  # (V, N, C, |G|)
+        u = self._uniform(batch, view.shape[1], maps.device)  # (N, 2)
+        first = (u[:, 0] * len(bases)).long()
+        second = order[first, (u[:, 1] * count[first]).long()]
+        if self.mode == "h-ssl":
+            pairs = [(view[0], first), (view[0], second)]
+        elif self.mode == "a-ssl":
+            pairs = [(view[0], first), (view[1], first)]
+        else:
+            pairs = [(view[0], first), (view[1], first), (view[0], second)]
+        return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
+
+    def _arrange(self, features: Tensor) -> tuple[Tensor, FiberGroup]:
+        if features.ndim not in (4, 5):
+            raise ValueError(
+                f"Expected `backbone` to return a feature map with a group axis, (N, C, |G|, H, W), for `mode` = "
+                f"{self.mode!r}, but got shape {tuple(features.shape)}."
+            )
+        return feature_map(features, self.group, getattr(self.backbone, "group_shape", None), self.circular)
+
+    def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """The base spaces of a group, and which are near each, made once."""
+        if group not in self._bases:
+            bases = base_spaces(group, self.base_size, device=device)
+            near = nearby_bases(bases, group, self.max_distance, wrap=self.wrap_distance)
+            self._bases[group] = (bases, *near)
+        self._bases[group] = tuple(part.to(device) for part in self._bases[group])  # type: ignore[assignment]
+        return self._bases[group]
+
+    def _uniform(self, batch: Batch, n: int, device: torch.device) -> Tensor:
+        if "index" not in batch:
+            return torch.rand(n, 2, device=device)
+        epoch = self.current_epoch if self.training else 0
+        return counter_uniform(self.seed, epoch, batch["index"].to(device), size=2)
+
+    def _classify(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert self.classifier is not None
+        if "label" not in batch:
+            raise ValueError(f"Expected `label` in a batch for `classifier`, but got {sorted(batch)}.")
+        return classification(self.classifier(features), batch["label"])
+
+
+def _head(backbone: nn.Module, base_size: int) -> nn.Module:
+    channels = getattr(backbone, "out_dim", None)
+    if not isinstance(channels, int):
+        raise ValueError(f"Expected `projector` for a {type(backbone).__name__}, which has no `out_dim`, but got None.")
+    return MLPProjector(base_size * channels, 128, 128, depth=3, last_norm=True)

@@ -1,0 +1,77 @@
+"""Supervised training, and a frozen random network: the controls of self-supervised methods."""
+
+__all__ = ["SupervisedModule"]
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.types import Batch, Observation
+
+
+class SupervisedModule(SSLModule):
+    """A backbone and a classifier, trained with labels; or the classifier alone, on the backbone as it was drawn.
+
+    Every view of a batch is a sample. z are the logits. `{stage}/accuracy` is that of the views in training, and of the
+    images without augmentation in validation and test.
+
+    Args:
+        backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
+        classifier: Maps the backbone's output to logits (N, classes).
+        train_backbone: Whether the backbone learns. If not, it is the frozen control: its weights stay as drawn, and
+            only its batch statistics follow the data.
+        optimizer: As in :class:`SSLModule`.
+        lr_scheduler: As in :class:`SSLModule`.
+        warmup_epochs: As in :class:`SSLModule`.
+        exclude_norm_and_bias: As in :class:`SSLModule`.
+
+    Raises:
+        ValueError: As :class:`SSLModule`; in a step, if the batch has no `label`, or the classifier returns no logits.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        classifier: nn.Module,
+        train_backbone: bool = True,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+    ) -> None:
+        super().__init__(backbone, classifier, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        self.pool = GroupPool()
+        self.train_backbone = train_backbone
+        self._encoder = (nn.Sequential(self.backbone, self.pool),)  # in a tuple: its parts are registered already
+        if not train_backbone:
+            self.backbone.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Represent images: (N, C, H, W) to h (N, D)."""
+        return self.pool(self.backbone(x))
+
+    def step(self, batch: Batch) -> Observation:
+        """Classify every view."""
+        if "label" not in batch:
+            raise ValueError(f"Expected `label` in a batch, but got {sorted(batch)}.")
+        views = batch["views"]
+        with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
+            features = self.backbone(torch.cat(views))
+        logits = self.projector(features)
+        loss, accuracy = classification(logits, batch["label"])
+        observation: Observation = {
+            "loss": loss,
+            "h": self.pool(features).unflatten(0, (len(views), -1)),
+            "z": logits.unflatten(0, (len(views), -1)),
+            "encoder": self._encoder[0],
+            "feature_extractor": self.backbone,
+            "scores": {"accuracy": accuracy},
+        }
+        if "image" in batch and not self.training:
+            features = self.backbone(batch["image"])
+            observation["h_image"] = self.pool(features)
+            observation["scores"] = {"accuracy": classification(self.projector(features), batch["label"])[1]}
+        return observation

@@ -1,0 +1,97 @@
+r"""A fixed basis of filters at several scales and orientations: Hermite polynomials under a Gaussian.
+
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for every pair of orders n, m
+below the effective size,
+
+.. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
+    \exp(-\frac{x^2 + y^2}{2 \sigma^2})
+
+sampled at whole pixels within a support that grows with the scale, and divided by its norm at the smallest scale. The
+orientations are quarter turns of it, as Keller et al., Homomorphic Self-Supervised Learning, Appendix B, have them.
+"""
+
+__all__ = ["hermite_gaussian_basis", "supports"]
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.special import hermite_polynomial_he
+
+
+def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
+    """How many pixels wide the basis is at each scale: the kernel at the largest, proportionally fewer, always odd.
+
+    >>> supports(11, (1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
+    (7, 7, 9, 9, 11, 11)
+    """
+    return tuple(int(kernel_size * scale / max(scales)) // 2 * 2 + 1 for scale in scales)
+
+
+def hermite_gaussian_basis(
+    kernel_size: int, effective_size: int, scales: Sequence[float] = (1.0,), rotations: int = 1
+) -> list[Tensor]:
+    r"""Sample the basis at every scale and orientation.
+
+    Args:
+        kernel_size: Width of the support at the largest scale in pixels, odd.
+        effective_size: e: the orders n and m go from 0 to e - 1, so there are e^2 functions.
+        scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 1.
+        rotations: R, 1 or 4 (quarter turns, counter-clockwise as an image is displayed).
+
+    Returns:
+        For each scale a float64 tensor (R, e^2, k, k) with its own support k. Function m e + n varies with order n
+        along the rows and m along the columns.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    >>> [tuple(basis.shape) for basis in hermite_gaussian_basis(7, 3, (1.0, 1.5), rotations=4)]
+    [(4, 9, 5, 5), (4, 9, 7, 7)]
+    """
+    check_basis(kernel_size, effective_size, scales, rotations)
+    sampled = [
+        _one_scale(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)
+    ]
+    norm = sampled[0].flatten(1).norm(dim=1)[:, None, None]
+    return [torch.stack([(psi / norm).rot90(r, (-2, -1)) for r in range(rotations)]) for psi in sampled]
+
+
+def check_basis(kernel_size: int, effective_size: int, scales: Sequence[float], rotations: int) -> None:
+    """Raise a ValueError that names the first argument of a basis that is out of its range."""
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise ValueError(f"Expected `kernel_size` odd and >= 1, but got {kernel_size}.")
+    if not 1 <= effective_size <= kernel_size:
+        raise ValueError(
+            f"Expected `effective_size` from 1 to `kernel_size` = {kernel_size}, but got {effective_size}."
+        )
+    check_scales(scales)
+    if rotations not in (1, 4):
+        raise ValueError(f"Expected `rotations` to be 1 or 4 (quarter turns), but got {rotations}.")
+
+
+def check_scales(scales: Sequence[float]) -> None:
+    """Raise a ValueError unless there are scales, strictly ascending, the first of at least 1.
+
+    >>> check_scales((1.5, 1.0))
+    Traceback (most recent call last):
+    ValueError: Expected `scales` in ascending order, but got (1.5, 1.0).
+    """
+    scales = tuple(scales)
+    if not scales or not all(map(math.isfinite, scales)):
+        raise ValueError(f"Expected `scales` to be finite numbers, at least one, but got {scales}.")
+    if any(b <= a for a, b in itertools.pairwise(scales)):
+        raise ValueError(f"Expected `scales` in ascending order, but got {scales}.")
+    if scales[0] < 1:
+        raise ValueError(
+            f"Expected `scales` >= 1, the deviation in pixels that a sampled Gaussian needs, but got {scales[0]}."
+        )
+
+
+def _one_scale(size: int, effective_size: int, scale: float) -> Tensor:
+    x = torch.arange(size, dtype=torch.float64) - size // 2
+    gauss = torch.exp(-(x**2) / (2 * scale**2)) / scale
+    line = torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])  # (e, k)
+    return torch.einsum("nx,my->mnxy", line, line).flatten(0, 1)

@@ -1,0 +1,191 @@
+r"""Backbones of escnn: image x (N, C_in, H, W) -> fields over the rotations z (N, C, K, H', W').
+
+Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022); the network is that of Keller et al.,
+Homomorphic Self-Supervised Learning (2022), for MNIST. escnn is an extra of its own and is imported when a backbone
+is made, so importing this module needs nothing. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as
+the image is seen (row 0 on top),
+
+.. math:: z(R x)_r = R\, z(x)_{r - 1 \bmod K}
+
+which is escnn's own order of elements: K consecutive channels are one field.
+"""
+
+__all__ = ["EscnnBackbone", "EscnnCNN"]
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+_CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive from their weights in eval mode
+
+
+class EscnnBackbone(nn.Module):
+    """Any escnn network from images to regular fields of a cyclic group, as a backbone.
+
+    In eval mode escnn's layers cache their filters in buffers, which then are in the state dict, cannot be copied,
+    go stale when weights are loaded, and are new objects each time. Here they expand them at every pass, in eval mode
+    as in training: those layers' `training` is always true, which changes nothing else of them. Checkpoints that hold
+    such buffers load as well.
+
+    escnn shares the sampled basis between all layers of equal shape in the process, so that `network.double()` or
+    `.cuda()` moves that of other networks too: build layers with `recompute=True` where two networks differ there.
+    Conversion to SyncBatchNorm works where the network's `SequentialModule`, if any, is its outermost module: that
+    one becomes a `torch.nn.Sequential` of the same layers and names; within others escnn refuses it.
+
+    Args:
+        network: An `escnn.nn.EquivariantModule` whose `in_type` has only trivial representations, one per channel,
+            and whose `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
+
+    Attributes:
+        out_dim: C, the number of regular fields.
+        group_shape: (scales, rotations) = (1, K).
+
+    Raises:
+        ImportError: If escnn is missing.
+        ValueError: If `network` is no escnn module, maps from other than scalar channels, or to other than regular
+            representations of a cyclic group of rotations of the plane: groups with flips, continuous groups and
+            those of space are refused.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        _, enn = _escnn()
+        _check(network)
+        # escnn's container refuses the `add_module` by which SyncBatchNorm's conversion replaces a layer
+        flat = type(network) is enn.SequentialModule
+        self.network = nn.Sequential(OrderedDict(network._modules)) if flat else network  # type: ignore[arg-type]
+        self.in_type: Any = network.in_type
+        self.out_dim = len(network.out_type)  # type: ignore[arg-type]
+        self.group_shape = (1, int(network.out_type.gspace.rotations_order))  # type: ignore[union-attr, arg-type]
+        self.register_state_dict_post_hook(_drop_caches)
+        self.register_load_state_dict_pre_hook(_load_without_caches)
+        self._expand_at_every_pass()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C_in, H, W) to (N, C, K, H', W')."""
+        return self.network(self.in_type(x)).tensor.unflatten(1, (self.out_dim, self.group_shape[1]))
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of all but the layers that would cache their filters."""
+        super().train(mode)
+        self._expand_at_every_pass()
+        return self
+
+    def _expand_at_every_pass(self) -> None:
+        for _, layer in _expanding(self):
+            layer.train()
+
+
+class EscnnCNN(EscnnBackbone):
+    """Keller et al.'s network for MNIST on escnn: convolutions over rotations, each with BatchNorm and ReLU.
+
+    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias; BatchNorm's statistics are over
+    the batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a
+    weight for each of their basis elements and not for each pixel.
+
+    Equivariance is exact (to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple
+    of the product of the strides, as 29 is for MNIST padded by 1 row and column: (N, 1, 29, 29) gives H' = 8. At other
+    sizes the strides sample other pixels of the rotated image, and it is approximate; as it is for angles between.
+
+    Args:
+        in_channels: C_in.
+        width: Regular fields of the first convolution.
+        rotations: K, the number of rotations; exactly equivariant ones are those of 90 and 180 degrees.
+        kernel_sizes: Of each convolution, odd.
+        strides: Of each convolution, as many.
+
+    Attributes:
+        out_dim: C = 2^(layers - 1) * width, here 4 * width.
+        group_shape: (scales, rotations) = (1, K).
+
+    Raises:
+        ImportError: If escnn is missing.
+        ValueError: If a number is not positive, a kernel's size is even, or there are not as many strides as kernels.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        width: int = 32,
+        rotations: int = 4,
+        kernel_sizes: Sequence[int] = (11, 7, 7),
+        strides: Sequence[int] = (1, 2, 2),
+    ) -> None:
+        for name, value in {"in_channels": in_channels, "width": width, "rotations": rotations}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        if not kernel_sizes or min(kernel_sizes) < 1 or not all(size % 2 for size in kernel_sizes):
+            raise ValueError(f"Expected `kernel_sizes` of positive odd numbers, but got {list(kernel_sizes)}.")
+        if len(strides) != len(kernel_sizes) or min(strides) < 1:
+            raise ValueError(f"Expected `strides` of {len(kernel_sizes)} positive numbers, but got {list(strides)}.")
+        gspaces, enn = _escnn()
+        space = gspaces.rot2dOnR2(rotations)
+        source = enn.FieldType(space, in_channels * [space.trivial_repr])
+        layers = []
+        for i, (size, stride) in enumerate(zip(kernel_sizes, strides, strict=True)):
+            fields = enn.FieldType(space, 2**i * width * [space.regular_repr])
+            geometry = {"kernel_size": size, "stride": stride, "padding": size // 2}
+            # with a basis of its own: the shared one would move with other networks' `.double()` and `.cuda()`
+            layers.append(enn.R2Conv(source, fields, **geometry, bias=False, recompute=True))
+            layers.append(enn.InnerBatchNorm(fields))
+            layers.append(enn.ReLU(fields, inplace=True))
+            source = fields
+        super().__init__(enn.SequentialModule(*layers))
+
+
+def _escnn() -> tuple[ModuleType, ModuleType]:
+    """Import escnn's gspaces and nn."""
+    try:
+        from escnn import gspaces
+        from escnn import nn as enn
+    except ImportError as error:
+        raise ImportError(
+            "Expected escnn to be installed, but got: "
+            f"{error}. Run `pip install 'lightning-ssl-geometry[escnn]'`; it builds py3nj, which needs a Fortran "
+            "compiler (gfortran), and which escnn does without: with uv, leave it out by `override-dependencies = "
+            "[\"py3nj ; sys_platform == 'never'\"]` under `[tool.uv]`. The extra holds numpy below 2, so give it an "
+            "environment of its own."
+        ) from error
+    return gspaces, enn
+
+
+def _check(network: nn.Module) -> None:
+    gspaces, enn = _escnn()
+    if not isinstance(network, enn.EquivariantModule):
+        raise ValueError(f"Expected `network` to be an escnn EquivariantModule, but got {type(network).__name__}.")
+    inputs, outputs = network.in_type, network.out_type
+    space = outputs.gspace
+    if not isinstance(space, gspaces.GSpace2D) or space.flips_order or space.rotations_order < 1:
+        raise ValueError(
+            "Expected `network.out_type` over a cyclic group of rotations of the plane, escnn.gspaces.rot2dOnR2(n) "
+            f"with n >= 1 and without flips, but got {space}."
+        )
+    if not all(field == space.regular_repr for field in outputs.representations):
+        raise ValueError(f"Expected `network.out_type` of regular representations only, but got {_names(outputs)}.")
+    if not all(field.is_trivial() for field in inputs.representations):
+        raise ValueError(f"Expected `network.in_type` of trivial representations only, but got {_names(inputs)}.")
+
+
+def _names(fields: Any) -> str:
+    return ", ".join(sorted({field.name for field in fields.representations}))
+
+
+def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield, by name, the layers on the plane that expand filters from their weights, and cache them in eval mode."""
+    _, enn = _escnn()
+    kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
+    return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))
+
+
+def _drop_caches(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name, _layer in _expanding(module):
+        for cache in _CACHES:
+            state_dict.pop(f"{prefix}{name}.{cache}", None)
+
+
+def _load_without_caches(module: EscnnBackbone, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    module._expand_at_every_pass()  # where `network.eval()` was called past the adapter
+    _drop_caches(module, state_dict, prefix)

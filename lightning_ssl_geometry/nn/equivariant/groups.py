@@ -1,0 +1,50 @@
+"""The groups that a backbone can be equivariant to, beside translation, and the image sizes where that is exact."""
+
+__all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
+
+import warnings
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from lightning_ssl_geometry.nn.equivariant.basis import check_scales
+
+BackboneGroup = Literal["translation", "rotation", "scale", "scale-rotation"]
+PAPER_SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
+
+
+def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tuple[tuple[float, ...], int]:
+    """The scales and the number of orientations of a group.
+
+    Args:
+        group: "translation" has one of each, "rotation" four orientations, "scale" the scales, "scale-rotation" both.
+        scales: Ascending, the first >= 1; None: the six of Keller et al., Appendix B. Only for groups with scales.
+
+    Raises:
+        ValueError: If `group` is none of these, or `scales` out of range or given to a group that has none.
+
+    >>> elements("rotation")
+    ((1.0,), 4)
+    """
+    if group not in get_args(BackboneGroup):
+        raise ValueError(f"Expected `group` to be one of {get_args(BackboneGroup)}, but got {group!r}.")
+    if "scale" not in group and scales is not None:
+        raise ValueError(f"Expected no `scales` for `group` = {group!r}, but got {tuple(scales)}.")
+    chosen = PAPER_SCALES if scales is None else tuple(scales)
+    check_scales(chosen)
+    return chosen if "scale" in group else (1.0,), 4 if "rotation" in group else 1
+
+
+def check_exact_size(height: int, width: int, stride: int) -> None:
+    """Warn where a strided network is not exactly equivariant to quarter turns: its grid is then off the centre.
+
+    Strides of 2 keep the grid centred where every size on the way is odd, so 4k + 1 for two of them.
+    """
+    if (height - 1) % stride or (width - 1) % stride:
+        near = (height - 1) // stride * stride + 1
+        sizes = ", ".join(str(near + i * stride) for i in range(-1, 3) if near + i * stride > stride)
+        warnings.warn(
+            f"Images of {height} x {width} pixels make a network of total stride {stride} only approximately "
+            f"equivariant to quarter turns. Exact are sizes {stride} k + 1, such as {sizes}: see `image_size` of the "
+            "DataModules.",
+            stacklevel=3,
+        )

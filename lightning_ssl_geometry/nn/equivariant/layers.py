@@ -1,0 +1,324 @@
+r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
+
+The group axis has the elements g = (s, r), scale s of S and orientation r of R, at place s R + r. Filters are
+
+.. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
+
+in the fixed basis of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group convolution of Keller
+et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A quarter turn of the
+input turns the maps and moves them one place along the orientations, exactly; downscaling it moves them to smaller
+scales, as well as the sampled basis allows.
+
+A feature map is one tensor, but its memory has the group outermost and the channels innermost: every slice z(g) is
+then a batch of images, channels last, and batch norm and convolutions work on it without a copy.
+"""
+
+__all__ = ["GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, supports
+
+PaddingMode = Literal["zeros", "circular"]
+
+
+class _SteerableConv2d(nn.Module):
+    """Base: weights in the basis, their expansion into filters, and the geometry of a convolution.
+
+    Args:
+        in_channels: Of each group element.
+        out_channels: Of each group element.
+        kernel_size: Width of the filters at the largest scale, odd.
+        effective_size: Filters have effective_size^2 free weights.
+        scales: S scales, ascending, the first >= 1.
+        rotations: R, 1 or 4.
+        stride: Of the convolution.
+        padding: As of a filter of the full width; None: half of it.
+        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
+        bias: Whether to add a number per output channel.
+        interaction: (scales, orientations) that a filter reaches over.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        effective_size: int,
+        scales: Sequence[float],
+        rotations: int,
+        stride: int,
+        padding: int | None,
+        padding_mode: PaddingMode,
+        bias: bool,
+        interaction: tuple[int, ...],
+    ) -> None:
+        super().__init__()
+        for name, value in {"in_channels": in_channels, "out_channels": out_channels, "stride": stride}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        if padding_mode not in ("zeros", "circular"):
+            raise ValueError(f"Expected `padding_mode` to be one of 'zeros', 'circular', but got {padding_mode!r}.")
+        if padding is not None and padding < 0:
+            raise ValueError(f"Expected `padding` >= 0, but got {padding}.")
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.effective_size = kernel_size, effective_size
+        self.scales, self.rotations = tuple(scales), rotations
+        self.stride, self.padding_mode = stride, padding_mode
+        self.padding = kernel_size // 2 if padding is None else padding
+        for s, basis in enumerate(hermite_gaussian_basis(kernel_size, effective_size, scales, rotations)):
+            self.register_buffer(f"basis_{s}", basis.to(torch.get_default_dtype()), persistent=False)
+        self.supports = supports(kernel_size, self.scales)
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels, *interaction, effective_size**2))
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights uniformly, as torch's convolutions do, and set the bias to 0."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    @abstractmethod
+    def filters(self) -> list[Tensor]:
+        """Expand the weights: a tensor of filters for every convolution that the layer does."""
+
+    def extra_repr(self) -> str:
+        """The settings, as `print(module)` shows them."""
+        names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{self.in_channels}, {self.out_channels}, {settings}"
+
+    def _basis(self, s: int) -> Tensor:
+        return getattr(self, f"basis_{s}")
+
+    def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
+        """Convolve (N, ...) with filters cropped to their support, as if they were as wide as the kernel."""
+        padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
+        if padding < 0:
+            x = x[..., -padding:padding, -padding:padding]
+        elif padding and self.padding_mode == "circular":
+            x = F.pad(x, (padding,) * 4, mode="circular")
+        pad = padding if self.padding_mode == "zeros" else 0
+        return F.conv2d(x, filters, stride=self.stride, padding=max(0, pad))
+
+    def _finish(self, z: Tensor) -> Tensor:
+        return z if self.bias is None else z + self.bias[:, None, None, None]
+
+
+class LiftingConv2d(_SteerableConv2d):
+    """From an image to the group: (N, C_in, H, W) to (N, C_out, |G|, H', W').
+
+    Args:
+        in_channels: C_in.
+        out_channels: C_out.
+        kernel_size: Width of the filters at the largest scale in pixels, odd.
+        effective_size: Filters have effective_size^2 free weights.
+        scales: S scales, ascending, the first >= 1.
+        rotations: R, 1 or 4.
+        stride: Of the convolution.
+        padding: As of a filter of the full width; None: half of it.
+        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
+        bias: Whether to add a number per output channel.
+
+    Raises:
+        ValueError: If an argument is out of its range; in a call, if the input has another shape.
+
+    >>> LiftingConv2d(1, 8, 7, 3, scales=(1.0, 1.5), rotations=4)(torch.rand(2, 1, 9, 9)).shape
+    torch.Size([2, 8, 8, 9, 9])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        effective_size: int,
+        scales: Sequence[float] = (1.0,),
+        rotations: int = 1,
+        stride: int = 1,
+        padding: int | None = None,
+        padding_mode: PaddingMode = "zeros",
+        bias: bool = False,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            effective_size,
+            scales,
+            rotations,
+            stride,
+            padding,
+            padding_mode,
+            bias,
+            interaction=(),
+        )
+
+    def filters(self) -> list[Tensor]:
+        """Those of every group element, each (C_out, C_in, k, k) with the support k of its scale."""
+        return [
+            (self.weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
+            for s in range(len(self.scales))
+            for psi in self._basis(s)
+        ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C_in, H, W) to (N, C_out, |G|, H', W')."""
+        if x.ndim != 4 or x.shape[1] != self.in_channels:
+            raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
+        # A clone, since one channel counts as channels last in any layout, and convolutions go by the strides.
+        x = x.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
+        return self._finish(_from_slices([self._convolve(x, filters) for filters in self.filters()]))
+
+
+class GroupConv2d(_SteerableConv2d):
+    """From the group to the group: (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W').
+
+    Args:
+        in_channels: C_in.
+        out_channels: C_out.
+        kernel_size: Width of the filters at the largest scale in pixels, odd.
+        effective_size: Filters have effective_size^2 free weights per group element that they reach.
+        scales: S scales, ascending, the first >= 1.
+        rotations: R, 1 or 4.
+        scale_size: How many scales a filter reaches over, from its own up; beyond the largest there are zeros. 1: each
+            scale by itself.
+        rotation_size: 1: each orientation by itself; R: a filter reaches over all of them, circularly.
+        stride: Of the convolution.
+        padding: As of a filter of the full width; None: half of it.
+        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
+        bias: Whether to add a number per output channel.
+
+    Raises:
+        ValueError: If an argument is out of its range; in a call, if the input has another shape.
+
+    >>> z = torch.rand(2, 4, 4, 9, 9)
+    >>> GroupConv2d(4, 8, 7, 3, rotations=4, rotation_size=4, stride=2)(z).shape
+    torch.Size([2, 8, 4, 5, 5])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        effective_size: int,
+        scales: Sequence[float] = (1.0,),
+        rotations: int = 1,
+        scale_size: int = 1,
+        rotation_size: int = 1,
+        stride: int = 1,
+        padding: int | None = None,
+        padding_mode: PaddingMode = "zeros",
+        bias: bool = False,
+    ) -> None:
+        if not 1 <= scale_size <= len(scales):
+            raise ValueError(f"Expected `scale_size` from 1 to {len(scales)}, the scales, but got {scale_size}.")
+        if rotation_size not in (1, rotations):
+            raise ValueError(f"Expected `rotation_size` to be 1 or `rotations` = {rotations}, but got {rotation_size}.")
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            effective_size,
+            scales,
+            rotations,
+            stride,
+            padding,
+            padding_mode,
+            bias,
+            interaction=(scale_size, rotation_size),
+        )
+        self.scale_size, self.rotation_size = scale_size, rotation_size
+
+    def filters(self) -> list[Tensor]:
+        """One of every group element (C_out, reached C_in, k, k); where orientations interact, one of every scale."""
+        return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W')."""
+        order = len(self.scales) * self.rotations
+        if z.ndim != 5 or z.shape[1:3] != (self.in_channels, order):
+            wanted = f"(N, {self.in_channels}, {order}, H, W)"
+            raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
+        if self.rotation_size > 1:
+            maps = [self._dense(z, s, filters) for s, filters in enumerate(self.filters())]
+            return self._finish(maps[0] if len(maps) == 1 else torch.cat(maps, dim=2))
+        slices = _slices(z).split(len(z))
+        maps = [self._convolve(self._reach(slices, k), filters) for k, filters in enumerate(self.filters())]
+        return self._finish(_from_slices(maps))
+
+    def _filters_at(self, s: int) -> list[Tensor]:
+        weight = self.weight[:, :, : len(self.scales) - s]  # (O, I, a, R or 1, F): a scales up from s
+        filters = [
+            (weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
+            for r, psi in enumerate(self._basis(s))
+        ]
+        return filters if self.rotation_size == 1 else [torch.cat(filters)]
+
+    def _reach(self, slices: tuple[Tensor, ...], k: int) -> Tensor:
+        """The slices that the filter of element k sees: those of its orientation, from its scale up."""
+        reached = slices[k :: self.rotations][: self.scale_size]
+        return reached[0] if len(reached) == 1 else torch.cat(reached, dim=1)
+
+    def _dense(self, z: Tensor, s: int, filters: Tensor) -> Tensor:
+        """All orientations of scale s, from all orientations of the scales that it reaches, by one convolution."""
+        reached = z.unflatten(2, (len(self.scales), self.rotations))[:, :, s : s + self.scale_size]
+        maps = self._convolve(reached.permute(0, 2, 3, 1, 4, 5).flatten(1, 3), filters)
+        return maps.unflatten(1, (self.rotations, self.out_channels)).transpose(1, 2)
+
+
+class PointwiseConv2d(nn.Conv2d):
+    """A 1x1 convolution without bias that mixes channels alike at every group element.
+
+    Args:
+        in_channels: C_in.
+        out_channels: C_out.
+        stride: Of the convolution.
+
+    >>> PointwiseConv2d(4, 8, stride=2)(torch.rand(2, 4, 6, 9, 9)).shape
+    torch.Size([2, 8, 6, 5, 5])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__(in_channels, out_channels, 1, stride=stride, bias=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W')."""
+        return _per_slice(super().forward, z)
+
+
+class GroupBatchNorm(nn.BatchNorm2d):
+    """Batch norm with the statistics of a channel taken over samples, group and space: (N, C, |G|, H, W) to the same.
+
+    >>> GroupBatchNorm(4)(torch.rand(2, 4, 6, 9, 9)).shape
+    torch.Size([2, 4, 6, 9, 9])
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Normalise (N, C, |G|, H, W)."""
+        return _per_slice(super().forward, z)
+
+
+def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+    """Apply a function of images (N, C, H, W), whose samples do not care for their order, to all slices at once."""
+    maps = function(_slices(z))
+    return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
+
+
+def _slices(z: Tensor) -> Tensor:
+    """(N, C, |G|, H, W) as images (|G| N, C, H, W); no copy where the group is outermost in memory."""
+    return z.permute(2, 0, 1, 3, 4).flatten(0, 1)
+
+
+def _from_slices(maps: list[Tensor]) -> Tensor:
+    """|G| maps (N, C, H, W) as (N, C, |G|, H, W), with the group outermost in memory."""
+    return torch.cat(maps).unflatten(0, (len(maps), len(maps[0]))).permute(1, 2, 0, 3, 4)

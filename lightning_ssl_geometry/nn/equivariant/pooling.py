@@ -1,0 +1,93 @@
+"""From feature maps (N, C, |G|, H, W) to vectors, and to classes."""
+
+__all__ = ["GroupClassifier", "GroupConvClassifier", "GroupPool"]
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, elements
+from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
+
+
+class GroupPool(nn.Module):
+    """Reduce a feature map to a vector per image: over the group first, then the mean over space.
+
+    (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) is left as it is.
+
+    Args:
+        mode: "max" or "mean", over the group. Either is invariant to what permutes the group.
+
+    Raises:
+        ValueError: If `mode` is neither; in a call, if the input has another number of axes.
+
+    >>> import torch
+    >>> GroupPool()(torch.rand(2, 8, 6, 5, 5)).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(self, mode: Literal["max", "mean"] = "max") -> None:
+        super().__init__()
+        if mode not in ("max", "mean"):
+            raise ValueError(f"Expected `mode` to be one of 'max', 'mean', but got {mode!r}.")
+        self.mode = mode
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map (N, C, |G|, H, W) to (N, C)."""
+        if z.ndim not in (2, 4, 5):
+            raise ValueError(f"Expected `z` of shape (N, C, |G|, H, W), (N, C, H, W) or (N, D), got {tuple(z.shape)}.")
+        if z.ndim == 5:
+            z = z.amax(2) if self.mode == "max" else z.mean(2)
+        return z.mean((-2, -1)) if z.ndim == 4 else z
+
+
+class GroupClassifier(nn.Module):
+    """Maximum over the group, batch norm, ReLU, mean over space, linear: Keller et al.'s for CIFAR-10 (Appendix B).
+
+    Args:
+        channels: C.
+        num_classes: How many classes.
+
+    >>> import torch
+    >>> GroupClassifier(8, 10)(torch.rand(2, 8, 6, 5, 5)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map (N, C, |G|, H, W) to logits (N, classes)."""
+        return self.linear(self.norm(z.amax(2)).relu().mean((-2, -1)))
+
+
+class GroupConvClassifier(nn.Module):
+    """A group convolution of width 7, maximum over the group, mean over what is left of space, linear.
+
+    Keller et al.'s for MNIST (Appendix B): kernel 7, effective size 3, stride 2 and no padding leave one pixel of maps
+    of 7 or 8 pixels. On smaller maps, :class:`GroupClassifier` serves.
+
+    Args:
+        channels: C.
+        num_classes: How many classes.
+        group: As of the backbone.
+        scales: As of the backbone.
+
+    >>> import torch
+    >>> GroupConvClassifier(8, 10, "rotation")(torch.rand(2, 8, 4, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self, channels: int, num_classes: int, group: BackboneGroup = "scale", scales: Sequence[float] | None = None
+    ) -> None:
+        super().__init__()
+        self.conv = GroupConv2d(channels, channels, 7, 3, *elements(group, scales), stride=2, padding=0)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map (N, C, |G|, H, W) to logits (N, classes)."""
+        return self.linear(self.conv(z).amax(2).mean((-2, -1)))

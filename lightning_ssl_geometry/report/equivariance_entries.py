@@ -1,0 +1,43 @@
+"""What is known of equivariance and invariance to groups: Sosnovik et al. 2020, for Keller et al. 2022."""
+
+__all__ = ["EQUIVARIANCE_ENTRIES"]
+
+from lightning_ssl_geometry.report.entry import Entry
+
+_GROUPS = {
+    "": "the group",
+    "rotation": "quarter turns",
+    "translation": "translations by the stride",
+    "scale": "changes of scale",
+}
+_EQUIVARIANCE = (
+    "Squared distance between the features of a transformed image and the transformed features of the image, as a "
+    "share of the latter's square; the mean over {}. Low, near 0, means an equivariant network, in which a transformed "
+    "view can be read off the features; high, 1 and more, that the features say nothing of those of the transformed "
+    "image."
+)
+_INVARIANCE = (
+    "Mean squared distance in h between an image and its transformed version, as a share of that between two images; "
+    "the mean over {}. Low, near 0, means that h does not see the transformation; high, near 1, that it takes an image "
+    "as far as another one is."
+)
+
+
+def _of(kind: str, title: str, text: str, paper: str | None) -> dict[str, Entry]:
+    """One entry for a diagnostic of that name, and one for each group behind it, such as `equivariance_scale`."""
+    key = "group_invariance" if kind == "invariance" else kind  # "invariance" is the term of the loss
+    return {
+        f"{key}_{group}".strip("_"): Entry(
+            f"{title}, {group}" if group else title,
+            (f"{kind}_{group}_mean" if group else f"{kind}_mean",),
+            text.format(words),
+            paper,
+            best="low",
+        )
+        for group, words in _GROUPS.items()
+    }
+
+
+EQUIVARIANCE_ENTRIES = _of("equivariance", "Equivariance error", _EQUIVARIANCE, "sosnovik") | _of(
+    "invariance", "Invariance error", _INVARIANCE, None
+)

@@ -1,0 +1,165 @@
+"""Fibers: base spaces that move as the group says, their distances and bundles."""
+
+import itertools
+
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional.fibers import (
+    FiberGroup,
+    base_spaces,
+    check_group,
+    feature_map,
+    fiber_bundle,
+    nearby_bases,
+    topographic_distance,
+)
+from lightning_ssl_geometry.functional.group_action import quarter_turn
+
+ROTATION = FiberGroup((4,), (True,))
+SCALE = FiberGroup((6,), (False,))
+GRID = FiberGroup((8, 8), (False, False))
+
+
+def z(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_the_axes_of_a_feature_map():
+    x = z(2, 3, 6 * 4, 5, 7)
+    every, group = feature_map(x, ["translation", "rotation", "scale"], (6, 4))
+    assert torch.equal(every, x.flatten(2))
+    assert group == FiberGroup((6, 4, 5, 7), (False, True, False, False))
+    scale, group = feature_map(x, "scale", (6, 4))
+    torch.testing.assert_close(scale, x.mean((-2, -1)).unflatten(2, (6, 4)).mean(3))
+    assert group == FiberGroup((6,), (False,))
+    both, group = feature_map(x, ["scale", "rotation"], (6, 4))
+    torch.testing.assert_close(both, x.mean((-2, -1)))
+    assert group == FiberGroup((6, 4), (False, True))
+    space, group = feature_map(x, "translation", circular=True)
+    torch.testing.assert_close(space, x.mean(2).flatten(2))
+    assert group == FiberGroup((5, 7), (True, True))
+    plain, _ = feature_map(x[:, :, 0], "translation")
+    assert torch.equal(plain, x[:, :, 0].flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((z(2, 3), "rotation"), r"Expected `z` with a group axis, of shape \(N, C, \|G\|, H, W\), but got \(2, 3\)"),
+        ((z(2, 3, 1, 5, 5), "rotation"), "Expected `z` with a group axis of more than one rotation"),
+        ((z(2, 3, 5, 5), "scale"), "Expected `z` with a group axis of more than one scale"),
+        ((z(2, 3, 4, 5, 5), "scale", (2, 3)), r"Expected `group_shape` with a product of 4.*got \(2, 3\)"),
+        ((z(2, 3, 4, 5, 5), ["scale", "rotation"]), "Expected `group_shape` .* got None"),
+        ((z(2, 3, 4, 5, 5), "colour"), "Expected `group` to be one or several of .* but got 'colour'"),
+        ((z(2, 3, 4, 5, 5), []), "Expected `group` to be one or several of"),
+        ((z(2, 3, 4, 5, 5), ["scale", "scale"]), "Expected `group` to be one or several of"),
+    ],
+)
+def test_a_feature_map_without_the_axis_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        feature_map(*arguments)
+
+
+def test_groups_have_an_order_of_their_own():
+    assert check_group(["translation", "scale"]) == ("scale", "translation")
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_a_base_space_of_scales_slides_to_the_border(size):
+    expected = [list(range(start, start + size)) for start in range(6 - size + 1)]
+    assert base_spaces(SCALE, size).tolist() == expected
+
+
+@pytest.mark.parametrize("size", range(1, 5))
+def test_a_base_space_of_orientations_goes_round(size):
+    assert base_spaces(ROTATION, size).tolist() == [[(r + i) % 4 for i in range(size)] for r in range(4)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 12, 30, 49, 55, 56])
+def test_a_base_space_on_a_grid_is_a_patch_that_moves_as_a_whole(size):
+    bases = base_spaces(GRID, size)
+    assert bases.shape[1] == size
+    assert len(bases) > 1
+    rows, columns = bases // 8, bases % 8
+    assert torch.equal(rows - rows[:, :1], (rows - rows[:, :1])[:1].expand_as(rows))
+    assert torch.equal(columns - columns[:, :1], (columns - columns[:, :1])[:1].expand_as(columns))
+    height, width = int(rows[0].max() - rows[0].min()) + 1, int(columns[0].max() - columns[0].min()) + 1
+    assert len(bases) == (8 - height + 1) * (8 - width + 1)
+    assert height * width - size < max(height, width)  # no smaller box would do
+    assert len({tuple(row) for row in bases.tolist()}) == len(bases)
+
+
+def test_a_product_moves_along_each_axis():
+    bases = base_spaces(FiberGroup((3, 4), (False, True)), 2).tolist()
+    assert len(bases) in (3 * 4, 2 * 4)
+    whole = base_spaces(FiberGroup((3, 4), (False, True)), 12)
+    assert len(whole) == 4  # only round the orientations
+    assert all(sorted(row) == list(range(12)) for row in whole.tolist())
+
+
+@pytest.mark.parametrize(
+    ("group", "size", "message"),
+    [
+        (SCALE, 7, r"Expected `base_size` from 1 to \|G\| = 6, but got 7"),
+        (SCALE, 0, "Expected `base_size` from 1 to"),
+        (SCALE, 6, "Expected `base_size` to leave a shift .* at most 5, but got 6"),
+        (GRID, 57, "at most 56, but got 57"),
+        (GRID, 64, "at most 56, but got 64"),
+    ],
+)
+def test_a_base_space_that_cannot_move_is_refused(group, size, message):
+    with pytest.raises(ValueError, match=message):
+        base_spaces(group, size)
+
+
+def test_distances_by_steps_and_the_shorter_way_round():
+    group = FiberGroup((3, 4), (False, True))
+    for a, b in itertools.product(range(12), repeat=2):
+        steps = abs(a // 4 - b // 4), abs(a % 4 - b % 4)
+        found = topographic_distance(torch.tensor(a), torch.tensor(b), group)
+        assert found.item() == steps[0] ** 2 + steps[1] ** 2
+        found = topographic_distance(torch.tensor(a), torch.tensor(b), group, wrap=True)
+        assert found.item() == steps[0] ** 2 + min(steps[1], 4 - steps[1]) ** 2
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 4.5, None])
+def test_neighbours_are_those_within_the_limit(limit, wrap):
+    group = FiberGroup((3, 4), (False, True))
+    bases = base_spaces(group, 2)
+    order, count = nearby_bases(bases, group, limit, wrap=wrap)
+    for i, row in enumerate(bases[:, 0]):
+        distance = topographic_distance(row, bases[:, 0], group, wrap=wrap)
+        within = {j for j, d in enumerate(distance.tolist()) if limit is None or d <= limit}
+        assert set(order[i, : count[i]].tolist()) == within
+        assert i in within
+
+
+@pytest.mark.parametrize("limit", [0, 0.5, -1])
+def test_a_limit_that_leaves_no_pair_is_refused(limit):
+    with pytest.raises(ValueError, match=f"Expected `max_distance` >= 1.*got {limit}"):
+        nearby_bases(base_spaces(SCALE), SCALE, limit)
+
+
+def test_bundles_are_fibers_one_after_the_other():
+    x = z(3, 2, 5)
+    elements = torch.tensor([[0, 4], [3, 1], [2, 2]])
+    expected = torch.stack([torch.cat([x[n, :, g] for g in elements[n]]) for n in range(3)])
+    assert torch.equal(fiber_bundle(x, elements), expected)
+    torch.autograd.gradcheck(lambda y: fiber_bundle(y, elements), x.requires_grad_())
+    with pytest.raises(ValueError, match=r"Expected `z` of shape \(N, C, \|G\|\) and `elements`"):
+        fiber_bundle(x, elements[:2])
+
+
+def test_the_operator_of_the_group_moves_fibers():
+    """Gamma_g[z(g_0)] = z(g^-1 g_0): a turned image's bundle is the bundle of the base space turned back."""
+    x = z(2, 3, 4, 5, 5)
+    turned = quarter_turn(x.roll(1, 2).transpose(1, 2).flatten(0, 2)[:, None], 1).view(2, 4, 3, 5, 5).transpose(1, 2)
+    maps, group = feature_map(x, "rotation")
+    moved, _ = feature_map(turned, "rotation")
+    bases = base_spaces(group, 2)
+    for r in range(4):
+        a = fiber_bundle(moved, bases[[r, r]])
+        b = fiber_bundle(maps, bases[[(r - 1) % 4] * 2])
+        torch.testing.assert_close(a, b)

@@ -1,0 +1,122 @@
+import itertools
+from math import factorial, pi
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import eval_hermitenorm
+from torch.testing import assert_close
+
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, supports
+
+SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)  # Keller et al., Appendix B
+
+
+def slow_basis(kernel_size, effective_size, scales, rotations, widths):
+    """The definition, pixel by pixel: for each scale (R, e^2, k, k)."""
+    found = []
+    for scale, k in zip(scales, widths, strict=True):
+        psi = np.zeros((rotations, effective_size**2, k, k))
+        for r, i, j in itertools.product(range(rotations), range(k), range(k)):
+            y, x = i - k // 2, j - k // 2
+            for _ in range(r):  # back to the pixel that the turns bring here
+                y, x = x, -y
+            for m, n in itertools.product(range(effective_size), repeat=2):
+                he = eval_hermitenorm(n, y / scale) * eval_hermitenorm(m, x / scale)
+                psi[r, m * effective_size + n, i, j] = he * np.exp(-(y**2 + x**2) / (2 * scale**2)) / scale**2
+        found.append(psi)
+    norm = np.sqrt((found[0] ** 2).sum((-2, -1), keepdims=True))[:1]
+    return [torch.from_numpy(psi / norm) for psi in found]
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "effective_size", "scales", "rotations", "widths"),
+    [(7, 3, (1.0, 1.5), 4, (5, 7)), (5, 5, (1.25,), 4, (5,)), (11, 4, SCALES, 1, (7, 7, 9, 9, 11, 11))],
+)
+def test_the_basis_is_its_definition(kernel_size, effective_size, scales, rotations, widths):
+    assert supports(kernel_size, scales) == widths
+    expected = slow_basis(kernel_size, effective_size, scales, rotations, widths)
+    assert_close(
+        hermite_gaussian_basis(kernel_size, effective_size, scales, rotations), expected, rtol=1e-10, atol=1e-13
+    )
+
+
+def test_supports_are_odd_and_grow_to_the_kernel():
+    assert supports(11, SCALES) == (7, 7, 9, 9, 11, 11)
+    assert supports(7, SCALES) == (5, 5, 5, 7, 7, 7)
+    for kernel_size, top in itertools.product((1, 3, 7, 15), (1.1, 1.7, 2.9)):
+        widths = supports(kernel_size, np.linspace(1, top, 9))
+        assert all(k % 2 for k in widths)
+        assert list(widths) == sorted(widths)
+        assert widths[-1] == kernel_size
+
+
+def test_ranks_of_the_papers_basis():
+    """121 functions: as many are independent as there are pixels, of which single precision keeps fewer."""
+    basis = [psi[0].flatten(1) for psi in hermite_gaussian_basis(11, 11, SCALES)]
+    assert [int(torch.linalg.matrix_rank(psi)) for psi in basis] == [49, 49, 81, 81, 121, 121]
+    assert [int(torch.linalg.matrix_rank(psi.float())) for psi in basis] == [49, 49, 81, 81, 113, 109]
+
+
+@pytest.mark.parametrize("rotations", [1, 4])
+def test_normalised_at_the_first_scale(rotations):
+    first, *others = hermite_gaussian_basis(11, 11, SCALES, rotations)
+    assert_close(first.flatten(2).norm(dim=2), torch.ones(rotations, 121, dtype=torch.float64))
+    alone = hermite_gaussian_basis(11, 11, SCALES[1:], rotations)  # the same functions, with other factors
+    for psi, unlike in zip(others, alone, strict=True):
+        factor = psi.flatten(2).norm(dim=2) / unlike.flatten(2).norm(dim=2)
+        assert_close(psi, unlike * factor[..., None, None])
+    # On a wide support the norm goes as 1 / sigma, by substituting x = sigma x' in the integral of psi^2.
+    low = hermite_gaussian_basis(21, 2, (1.5, 3.0))
+    assert_close(low[1].flatten(2).norm(dim=2), torch.full((1, 4), 0.5, dtype=torch.float64), rtol=2e-3, atol=0)
+
+
+def test_orientations_are_quarter_turns_counter_clockwise():
+    for psi, alone in zip(*(hermite_gaussian_basis(9, 4, SCALES, rotations=r) for r in (4, 1)), strict=True):
+        for r in range(4):
+            assert torch.equal(psi[r], torch.rot90(alone[0], r, (-2, -1)))
+
+
+def test_function_m_e_plus_n_has_order_n_along_rows_and_m_along_columns():
+    e = 5
+    psi = hermite_gaussian_basis(11, e, (1.4,))[0][0]
+    for m, n in itertools.product(range(e), repeat=2):
+        own = psi[m * e + n]
+        assert_close(own.flip(0), (-1) ** n * own)
+        assert_close(own.flip(1), (-1) ** m * own)
+        assert_close(own, psi[n * e + m].T)
+
+
+def test_the_moments_of_the_functions():
+    r"""By Rodrigues' formula the integral of x^n He_n(x) exp(-x^2 / 2) is n! sqrt(2 pi), and of lower powers 0."""
+    scale, e = 2.0, 4
+    psi = hermite_gaussian_basis(31, e, (scale,))[0][0]
+    x = (torch.arange(31, dtype=torch.float64) - 15) / scale
+    gauss = torch.exp(-(x**2) / 2)
+    for n in range(e):
+        line = psi[n].sum(1)  # He_n along the rows, up to a factor
+        he = torch.from_numpy(eval_hermitenorm(n, x.numpy())) * gauss / scale
+        factor = line.norm() / he.norm()
+        moments = [((line / factor) @ x**power).item() for power in range(n + 1)]
+        assert moments == pytest.approx([0.0] * n + [factorial(n) * (2 * pi) ** 0.5], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
+        ({"kernel_size": -1}, "`kernel_size` odd and >= 1, but got -1"),
+        ({"effective_size": 6}, "`effective_size` from 1 to `kernel_size` = 5, but got 6"),
+        ({"effective_size": 0}, "`effective_size` from 1 to `kernel_size` = 5, but got 0"),
+        ({"scales": ()}, r"`scales` to be finite numbers, at least one, but got \(\)"),
+        ({"scales": (1.0, float("nan"))}, r"`scales` to be finite numbers, at least one, but got \(1.0, nan\)"),
+        ({"scales": (1.0, float("inf"))}, "`scales` to be finite numbers"),
+        ({"scales": (1.5, 1.0)}, r"`scales` in ascending order, but got \(1.5, 1.0\)"),
+        ({"scales": (1.0, 1.0)}, r"`scales` in ascending order, but got \(1.0, 1.0\)"),
+        ({"scales": (0.9, 1.0)}, "`scales` >= 1, the deviation in pixels .*, but got 0.9"),
+        ({"rotations": 2}, "`rotations` to be 1 or 4 .*, but got 2"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        hermite_gaussian_basis(**{"kernel_size": 5, "effective_size": 3} | arguments)

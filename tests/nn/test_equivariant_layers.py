@@ -1,0 +1,397 @@
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.testing import assert_close
+
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, supports
+from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d, PointwiseConv2d
+
+PAPER = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)  # scales of Keller et al., Appendix B
+LAYERS = (LiftingConv2d, GroupConv2d)
+
+
+@pytest.fixture
+def double():
+    """Modules made in double precision, whose basis is not rounded."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def slow_filter(layer, s, r, u, v):
+    """psi^{(s, r)} at the pixel u below and v right of its centre, (C_out, C_in, ...), by the turned coordinates."""
+    psi = hermite_gaussian_basis(layer.kernel_size, layer.effective_size, layer.scales)[s][0].numpy()
+    for _ in range(r):
+        u, v = v, -u
+    half = supports(layer.kernel_size, layer.scales)[s] // 2
+    inside = max(abs(u), abs(v)) <= half
+    return layer.weight.detach().numpy() @ (psi[:, u + half, v + half] if inside else np.zeros(len(psi)))
+
+
+def slow_convolution(layer, x):
+    """Eq. 4 of Keller et al., z(g) = sum_h y(h) psi(g^-1 h), a loop over elements g and h of the whole group.
+
+    An image is the same at all h of the group; g^-1 h is (s' - s) scales up, r' - r turns and a shift.
+    """
+    scales, rotations, half = len(layer.scales), layer.rotations, layer.kernel_size // 2
+    mode = {"zeros": "constant", "circular": "wrap"}[layer.padding_mode]
+    y = np.pad(x.numpy(), [(0, 0)] * (x.ndim - 2) + [(layer.padding,) * 2] * 2, mode=mode)
+    height, width = (size - 2 * half for size in y.shape[-2:])
+    z = []
+    for s, r, u, v in itertools.product(*map(range, (scales, rotations, 2 * half + 1, 2 * half + 1))):
+        if u == v == 0:
+            z.append(0)
+        moved = y[..., u : u + height : layer.stride, v : v + width : layer.stride]
+        psi = slow_filter(layer, s, r, u - half, v - half)
+        if x.ndim == 4:
+            z[-1] += np.einsum("oi,nihw->nohw", psi, moved)
+            continue
+        for to_s, to_r in itertools.product(range(s, min(s + layer.scale_size, scales)), range(rotations)):
+            turns = (to_r - r) % rotations
+            if turns < layer.rotation_size:
+                h = to_s * rotations + to_r
+                z[-1] += np.einsum("oi,nihw->nohw", psi[:, :, to_s - s, turns], moved[:, :, h])
+    bias = 0 if layer.bias is None else layer.bias.detach().numpy()[:, None, None, None]
+    return torch.from_numpy(np.stack(z, axis=2) + bias)
+
+
+def relative_error(z, expected):
+    """Squared, as a number."""
+    return ((z - expected).square().sum() / expected.square().sum()).item()
+
+
+def shares_memory_with_its_slices(z):
+    images = z.permute(2, 0, 1, 3, 4).flatten(0, 1)
+    return images.data_ptr() == z.data_ptr() and images.is_contiguous(memory_format=torch.channels_last)
+
+
+GEOMETRIES = [  # kernel, effective size, stride, padding, mode, bias
+    (5, 3, 1, None, "zeros", False),
+    (5, 2, 2, 0, "zeros", True),  # narrower supports are cropped
+    (5, 3, 2, 1, "circular", False),  # some cropped, some padded
+    (7, 2, 1, 2, "circular", True),
+    (5, 4, 2, 3, "zeros", False),  # padded by more than half
+]
+
+
+@pytest.mark.parametrize(("kernel_size", "effective_size", "stride", "padding", "mode", "bias"), GEOMETRIES)
+@pytest.mark.parametrize(("scales", "rotations"), [((1.0,), 1), ((1.0, 1.8), 4), (PAPER[::2], 1)])
+def test_lifting_is_the_sum_over_the_group(
+    double, kernel_size, effective_size, scales, rotations, stride, padding, mode, bias
+):
+    layer = LiftingConv2d(2, 3, kernel_size, effective_size, scales, rotations, stride, padding, mode, bias)
+    if bias:
+        nn.init.normal_(layer.bias)
+    x = torch.randn(2, 2, 9, 8)
+    assert_close(layer(x), slow_convolution(layer, x), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel_size", "effective_size", "stride", "padding", "mode", "bias"), GEOMETRIES)
+@pytest.mark.parametrize(
+    ("scales", "rotations", "scale_size", "rotation_size"),
+    [
+        ((1.0,), 1, 1, 1),
+        ((1.0,), 4, 1, 1),
+        ((1.0,), 4, 1, 4),
+        (PAPER[::2], 1, 1, 1),
+        (PAPER[::2], 1, 2, 1),
+        (PAPER[::2], 1, 3, 1),
+        ((1.0, 1.8), 4, 1, 1),
+        ((1.0, 1.8), 4, 2, 1),
+        ((1.0, 1.8), 4, 1, 4),
+        ((1.0, 1.8), 4, 2, 4),
+    ],
+)
+def test_group_convolution_is_the_sum_over_the_group(
+    double, kernel_size, effective_size, scales, rotations, scale_size, rotation_size, stride, padding, mode, bias
+):
+    sizes = (scale_size, rotation_size, stride, padding, mode, bias)
+    layer = GroupConv2d(2, 3, kernel_size, effective_size, scales, rotations, *sizes)
+    if bias:
+        nn.init.normal_(layer.bias)
+    z = torch.randn(2, 2, len(scales) * rotations, 7, 8)
+    assert_close(layer(z), slow_convolution(layer, z), rtol=1e-9, atol=1e-12)
+
+
+def network(scales, rotations, scale_size=1, rotation_size=1, mode="zeros", stride=2):
+    shared = {"scales": scales, "rotations": rotations, "padding_mode": mode}
+    reach = {"scale_size": scale_size, "rotation_size": rotation_size}
+    return nn.Sequential(
+        LiftingConv2d(1, 3, 7, 3, **shared),
+        GroupBatchNorm(3),
+        nn.ReLU(),
+        GroupConv2d(3, 4, 5, 3, **shared, stride=stride),
+        GroupBatchNorm(4),
+        nn.ReLU(),
+        GroupConv2d(4, 4, 5, 3, **shared, **reach, stride=stride, bias=True),
+    )
+
+
+def turned(z):
+    """How a quarter turn of the image acts: on the maps, and one place along the orientations."""
+    return z.unflatten(2, (-1, 4)).roll(1, dims=3).flatten(2, 3).rot90(1, (-2, -1))
+
+
+@pytest.mark.parametrize(("scale_size", "rotation_size"), [(1, 1), (2, 1), (1, 4), (2, 4)])
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+def test_quarter_turns_are_exact_on_sizes_of_4k_plus_1(scale_size, rotation_size, mode):
+    net = network((1.0, 1.5), 4, scale_size, rotation_size, mode).double()  # a float32 basis, and exact all the same
+    for size in (13, 17):
+        x = torch.randn(3, 1, size, size, dtype=torch.float64)
+        for training in (True, False):  # the first pass also gives batch norm statistics for the second
+            net.train(training)
+            assert relative_error(net(x.rot90(1, (-2, -1))), turned(net(x))) < 1e-24
+    even = torch.randn(3, 1, 14, 14, dtype=torch.float64)
+    assert relative_error(net(even.rot90(1, (-2, -1))), turned(net(even))) > 1e-3
+
+
+def test_circular_translations_by_the_total_stride_are_exact():
+    net = network((1.0, 1.5), 4, 2, 4, "circular").double().eval()
+    x = torch.randn(2, 1, 12, 16, dtype=torch.float64)
+    for i, j in ((1, 0), (0, 3), (2, 1)):
+        moved = net(x.roll((4 * i, 4 * j), (-2, -1)))
+        assert relative_error(moved, net(x).roll((i, j), (-2, -1))) < 1e-24
+    assert relative_error(net(x.roll(2, -1)), net(x)) > 1e-3
+
+
+def waves(x, n=100, waves=20, frequency=0.3):
+    """n images (n, 1, k, k): sums of plane waves of about this many radians per pixel, at coordinates x."""
+    generator = torch.Generator().manual_seed(1)
+    amplitude, phase = torch.randn(2, n, waves, 1, 1, generator=generator, dtype=torch.float64)
+    k = frequency * torch.randn(n, waves, 2, generator=generator, dtype=torch.float64)
+    angle = k[..., :1, None] * x[:, None] + k[..., 1:, None] * x
+    return (amplitude * torch.cos(angle + 9 * phase)).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "effective_size", "mean", "gain"),
+    [
+        (15, 3, 2e-7, 300_000),  # measured: mean 5.8e-8 beside 0.055 of a convolution at one scale, 950,000 times less
+        (11, 3, 1e-3, 50),  # 5.0e-4 beside 0.055, 109 times
+        (11, 11, 2.5e-2, 10),  # 0.012 beside 0.24, 20 times: the paper's first layer, whose high orders are cut off
+        (7, 3, 3e-2, 1.3),  # 0.018 beside 0.030, 1.6 times: its others, whose supports end at 1.5 to 2 deviations
+    ],
+)
+def test_lifting_scales_the_image(double, kernel_size, effective_size, mean, gain):
+    """The squared relative error of z(s_i) of the image at s_i / s_j of its size, from z(s_j) of the image."""
+    layer = LiftingConv2d(1, 8, kernel_size, effective_size, PAPER, padding=0)
+    x = torch.arange(kernel_size) - kernel_size // 2.0
+    z = layer(waves(x))[..., 0, 0]  # at the centre, (N, C, S)
+    errors, plain = [], []
+    for i, j in itertools.combinations(range(len(PAPER)), 2):
+        smaller = layer(waves(x * PAPER[j] / PAPER[i]))[..., 0, 0]
+        errors.append(relative_error(smaller[:, :, i], z[:, :, j]))
+        plain.append(relative_error(smaller[:, :, j], z[:, :, j]))
+    print(
+        kernel_size, effective_size, np.mean(errors), np.max(errors), np.mean(plain), np.mean(plain) / np.mean(errors)
+    )
+    assert np.mean(errors) < mean
+    assert np.mean(errors) < np.mean(plain) / gain
+
+
+def blobs(ratio, size=61):
+    """Gaussian blobs (4, 1, size, size) of 3 to 6 pixels within 12 of the centre, then scaled about it."""
+    generator = torch.Generator().manual_seed(1)
+    centre, width, amplitude = torch.rand(3, 4, 12, 2, 1, generator=generator)
+    x = (torch.arange(size) - size // 2) / ratio
+    line = torch.exp(-((x - 24 * centre + 12) ** 2) / (2 * (3 + 3 * width) ** 2))  # (4, 12, 2, size)
+    return torch.einsum("nb,nby,nbx->nyx", amplitude[..., 0, 0] - 0.5, line[:, :, 0], line[:, :, 1])[:, None]
+
+
+@pytest.mark.parametrize(("scale_size", "bound"), [(1, 2e-4), (2, 5e-4)])
+def test_a_network_scales_the_image(double, scale_size, bound):
+    scales = (1.0, 1.5, 2.25)  # geometric: with 2/3 of its size an image is at s - 1 what it was at s
+    lift, conv = LiftingConv2d(1, 4, 15, 3, scales), GroupConv2d(4, 4, 15, 3, scales, scale_size=scale_size)
+    net = nn.Sequential(lift, nn.ReLU(), conv)
+    z, smaller = net(blobs(1)), net(blobs(2 / 3))
+    at = [slice(30 - step * 8, 31 + step * 8, step) for step in (3, 2)]  # pixels 3 k of one are 2 k of the other
+    expected = z[:, :, 1, at[0], at[0]]
+    assert relative_error(smaller[:, :, 0, at[1], at[1]], expected) < bound
+    assert relative_error(smaller[:, :, 1, at[1], at[1]], expected) > 0.03  # a convolution at one scale
+    z, smaller = (y[:, :, :, at[i], at[i]] for i, y in enumerate((z, smaller)))
+    assert (relative_error(smaller[:, :, 1], z[:, :, 2]) < bound) == (scale_size == 1)  # 2 sees beyond the largest
+
+
+@pytest.mark.parametrize("in_channels", [1, 3])
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
+def test_the_group_is_outermost_in_memory_and_the_channels_innermost(in_channels, scales):
+    lift = LiftingConv2d(in_channels, 3, 5, 3, scales, 4)
+    for x in layouts(torch.randn(2, in_channels, 9, 9)):
+        assert shares_memory_with_its_slices(lift(x))
+    for layer in (GroupConv2d(3, 5, 5, 3, scales, 4), PointwiseConv2d(3, 2, stride=2), GroupBatchNorm(3), nn.ReLU()):
+        assert shares_memory_with_its_slices(layer(lift(x)))
+
+
+def layouts(z):
+    """The same values in every order of the axes in memory."""
+    for order in itertools.permutations(range(1, z.ndim)):
+        back = [0, *(1 + order.index(axis) for axis in range(1, z.ndim))]
+        yield z.permute(0, *order).contiguous().permute(back)
+    yield z.movedim(2, 0).contiguous(memory_format=torch.contiguous_format).movedim(0, 2)
+    yield torch.cat([z, z], dim=-1)[..., : z.shape[-1]]
+    yield z[:1].expand_as(z)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rotation_size", [1, 4])
+def test_any_layout_gives_the_same_values(double, channels, rotation_size):
+    conv = GroupConv2d(channels, 3, 5, 3, (1.0, 1.5), 4, scale_size=2, rotation_size=rotation_size)
+    lift, pointwise, norm = LiftingConv2d(channels, 3, 5, 3), PointwiseConv2d(channels, 3), GroupBatchNorm(channels)
+    z = torch.randn(2, channels, 8, 6, 7)
+    for layer, values in ((lift, z[:, :, 0]), (conv, z), (pointwise, z), (norm, z)):
+        for other in layouts(values):
+            assert_close(layer(other), layer(other.contiguous()))
+
+
+@pytest.mark.parametrize("outermost", [True, False])
+def test_batch_norm_is_that_over_samples_group_and_space(double, outermost):
+    ours, theirs = GroupBatchNorm(3), nn.BatchNorm3d(3)
+    for norm in (ours, theirs):
+        nn.init.constant_(norm.weight, 1.3)
+    z, weight = torch.randn(2, 2, 3, 6, 5, 4)
+    z = z.permute(2, 0, 3, 4, 1).contiguous().permute(1, 4, 0, 2, 3) if outermost else z
+    for training in (True, True, False):
+        found = []
+        for norm in (ours.train(training), theirs.train(training)):
+            x = z.detach().requires_grad_()
+            y = norm(x)
+            found.append((y, *torch.autograd.grad((weight * y).sum(), (x, norm.weight, norm.bias))))
+        assert_close(*found)
+        assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
+
+
+def test_pointwise_convolution_is_an_einsum(double):
+    z = torch.randn(2, 3, 4, 7, 6)
+    for stride in (1, 2):
+        conv = PointwiseConv2d(3, 5, stride)
+        expected = torch.einsum("oc,ncghw->noghw", conv.weight[:, :, 0, 0], z)[..., ::stride, ::stride]
+        assert_close(conv(z), expected)
+
+
+CASES = [
+    (LiftingConv2d, (2, 2, 3, 2, (1.2,), 4), {"stride": 2, "bias": True}, (1, 2, 5, 5)),
+    (LiftingConv2d, (1, 2, 5, 2, (1.0, 1.4)), {"padding": 1, "padding_mode": "circular"}, (2, 1, 5, 6)),
+    (GroupConv2d, (1, 2, 5, 2, (1.0, 1.4)), {"scale_size": 2, "bias": True}, (1, 1, 2, 4, 4)),
+    (GroupConv2d, (2, 1, 3, 2, (1.2,), 4), {"rotation_size": 4, "stride": 2}, (1, 2, 4, 3, 3)),
+]
+
+
+@pytest.fixture(params=CASES, ids=["lift-turns", "lift-scales", "conv-scales", "conv-turns"])
+def case(request):
+    """A small layer and an input of it."""
+    cls, sizes, options, shape = request.param
+    return cls(*sizes, **options), torch.randn(shape)
+
+
+def test_gradients(case):
+    layer, x = case
+    layer.double()
+    names, values = zip(*layer.named_parameters(), strict=True)
+    values = [value.detach().requires_grad_() for value in values]
+
+    def call(x, *values):
+        return functional_call(layer, dict(zip(names, values, strict=True)), x)
+
+    assert torch.autograd.gradcheck(call, (x.double().requires_grad_(), *values))
+
+
+def test_filters_are_expanded_once_a_call(case, monkeypatch):
+    layer, x = case
+    calls, expand = [], type(layer).filters
+    monkeypatch.setattr(type(layer), "filters", lambda self: calls.append(self) or expand(self))
+    layer(x)
+    assert calls == [layer]
+
+
+def test_autocast(case):
+    layer, x = case
+    with torch.autocast("cpu", torch.bfloat16):
+        z = layer(x)
+    assert z.dtype == torch.bfloat16 or layer.bias is not None
+    assert relative_error(z.float(), layer(x)) < 1e-4
+    z.float().sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_copies_and_checkpoints(case):
+    layer, x = case
+    assert set(layer.state_dict()) == {"weight"} | ({"bias"} if layer.bias is not None else set())
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+    other = copy.deepcopy(layer)
+    other.reset_parameters()
+    assert not torch.equal(other(x), layer(x))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+
+
+def test_the_basis_follows_the_module(case):
+    """`double()` keeps the basis as rounded to single precision; a layer made in double precision has more."""
+    layer, x = case
+    exact = hermite_gaussian_basis(layer.kernel_size, layer.effective_size, layer.scales, layer.rotations)
+    doubled = copy.deepcopy(layer).double()
+    for basis, psi in zip(doubled.buffers(), exact, strict=True):
+        assert basis.dtype == torch.float64
+        assert torch.equal(basis, psi.float().double())
+    assert relative_error(layer(x).double(), doubled(x.double())) < 1e-12
+    assert {buffer.device.type for buffer in copy.deepcopy(layer).to("meta").buffers()} == {"meta"}
+
+
+def test_weights_are_drawn_as_torch_does():
+    for layer in (LiftingConv2d(3, 50, 5, 4), GroupConv2d(3, 50, 5, 4, PAPER, 4, scale_size=2, rotation_size=4)):
+        bound = layer.weight[0].numel() ** -0.5  # one over the root of the weights of an output
+        assert 0.99 * bound < layer.weight.abs().max() <= bound
+
+
+def test_repr_names_the_settings():
+    assert "3, 4, kernel_size=5, effective_size=2, scales=(1.0,), rotations=4" in repr(
+        LiftingConv2d(3, 4, 5, 2, (1.0,), 4)
+    )
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"in_channels": 0}, "`in_channels` >= 1, but got 0"),
+        ({"out_channels": 0}, "`out_channels` >= 1, but got 0"),
+        ({"stride": 0}, "`stride` >= 1, but got 0"),
+        ({"padding": -1}, "`padding` >= 0, but got -1"),
+        ({"padding_mode": "reflect"}, "`padding_mode` to be one of 'zeros', 'circular', but got 'reflect'"),
+        ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
+        ({"effective_size": 6}, "`effective_size` from 1 to `kernel_size` = 5, but got 6"),
+        ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
+        ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
+        ({"rotations": 3}, "`rotations` to be 1 or 4"),
+    ],
+)
+def test_bad_arguments(cls, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        cls(**{"in_channels": 1, "out_channels": 1, "kernel_size": 5, "effective_size": 3} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scale_size": 3}, "`scale_size` from 1 to 2, the scales, but got 3"),
+        ({"scale_size": 0}, "`scale_size` from 1 to 2, the scales, but got 0"),
+        ({"rotation_size": 2}, "`rotation_size` to be 1 or `rotations` = 4, but got 2"),
+    ],
+)
+def test_bad_reach(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GroupConv2d(1, 1, 5, 3, (1.0, 1.5), 4, **arguments)
+
+
+def test_bad_shapes():
+    lift, conv = LiftingConv2d(2, 3, 5, 3), GroupConv2d(2, 3, 5, 3, (1.0, 1.5), 4)
+    for shape in ((2, 1, 9, 9), (2, 9, 9), (1, 2, 8, 9, 9)):
+        with pytest.raises(ValueError, match=r"`x` of shape \(N, 2, H, W\), but got \(" + str(shape[0])):
+            lift(torch.zeros(shape))
+    for shape in ((2, 2, 4, 9, 9), (2, 3, 8, 9, 9), (2, 2, 9, 9)):
+        with pytest.raises(ValueError, match=r"`z` of shape \(N, 2, 8, H, W\), but got \(2, "):
+            conv(torch.zeros(shape))
