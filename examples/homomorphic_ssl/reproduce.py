@@ -1,0 +1,186 @@
+"""Run the arms of one of the paper's tables or figures, and make its table and its figure from the runs.
+
+    python examples/homomorphic_ssl/reproduce.py table1 --root FOLDER --jobs 2
+
+`FOLDER` has MNIST/raw as torchvision lays it out (for `--size smoke` none is needed). `table1` and `table2`: A-SSL,
+H-SSL, frozen and supervised, by transformation, with and without structure; `base_size` and `distance`: Fig. 2 left and
+right. Runs that have finished are not repeated, so that an interrupted command can be given again. OUTPUT/<what>/ has
+results.csv, a PNG and, for every run, its report.html.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lightning_ssl_geometry.plots import Curve, curves
+from lightning_ssl_geometry.report import read_run
+
+HERE = Path(__file__).parent
+ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
+MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
+BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
+DISTANCES = (1, 4, 16, 36, 98)  # squared; 98 is from corner to corner, so no limit
+# Fit as the command line does, then score the classifier on the test set.
+CHILD = """
+import sys
+from lightning_ssl_geometry.cli import lightning_cli
+cli = lightning_cli(sys.argv[1:])
+cli.trainer.test(cli.model, datamodule=cli.datamodule, verbose=False)
+"""
+
+
+def arm(name: str, group: str, unstructured: bool = False) -> list[str]:
+    """What an arm adds to the command line after laptop.yaml."""
+    overlay = f"unstructured_{group}" if unstructured else group
+    added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
+    added += ["--trainer.max_epochs=20"] if group == "translation" else []
+    if name in ("supervised", "frozen"):
+        added += ["--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
+    if name == "a-ssl":
+        added += [f"{MODEL}mode=a-ssl", f"{VIEWS}action={group}", f"{VIEWS}num_views=2"]
+    return added
+
+
+def settings(what: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of the cells, and what each adds to the command line."""
+    if what == "table1":
+        for group in ("rotation", "translation", "scale"):
+            yield from ((f"{group}, {name}", arm(name, group)) for name in ARMS)
+    elif what == "table2":
+        for group in ("translation", "scale"):
+            yield from ((f"{group}, {name}", arm(name, group, unstructured=True)) for name in ARMS)
+    elif what == "base_size":
+        yield from ((f"{b}", [*arm("h-ssl", "translation"), f"{MODEL}base_size={b}"]) for b in BASE_SIZES)
+    else:
+        yield from ((f"{d}", [*arm("h-ssl", "translation"), f"{MODEL}max_distance={d}"]) for d in DISTANCES)
+
+
+def folder(options: argparse.Namespace, cell: str, seed: int) -> Path:
+    return options.output / options.what / cell.replace(", ", "_") / f"seed{seed}"
+
+
+def scores(path: Path) -> dict[str, float]:
+    """What a finished run scored on the test set; nothing of another."""
+    for file in sorted(path.glob("version_*/metrics.csv")):
+        with file.open() as opened:
+            rows = [row for row in csv.DictReader(opened) if row.get("test/accuracy")]
+        if rows:
+            found = {"classifier": float(rows[-1]["test/accuracy"])}
+            judged = {e.features: e.accuracy for e in read_run(file.parent).evaluations if e.labels == "all"}
+            return found | {"linear evaluation": judged["trained"]}
+    return {}
+
+
+def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> None:
+    path = folder(options, cell, seed)
+    if scores(path):
+        return
+    command = [sys.executable, "-c", CHILD, "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
+    command += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}"]
+    command += [] if f"{MODEL}train_backbone" in " ".join(added) else [f"{MODEL}seed={seed}"]
+    command += ["--trainer.logger.init_args.save_dir", str(path.parent), "--trainer.logger.init_args.name", path.name]
+    command += [f"--data.init_args.root={options.root}"] if options.root else []
+    command += options.more
+    path.mkdir(parents=True, exist_ok=True)
+    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
+    print(f"{cell}, seed {seed} ...", flush=True)
+    with (path / "log.txt").open("w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode
+    # A run that wrote all it had to write is one, whatever the process did at its exit.
+    done = scores(path) or f"failed ({code}), see {path}/log.txt"
+    print(f"{cell}, seed {seed}: {done}", flush=True)
+
+
+class Row(NamedTuple):
+    """One score of one run on the test set."""
+
+    cell: str
+    seed: int
+    score: str
+    accuracy: float
+
+
+def write(rows: list[Row], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows((*row[:3], f"{row.accuracy:.4f}") for row in rows)
+
+
+def percent(rows: list[Row]) -> str:
+    """Mean and standard deviation over seeds, in %."""
+    values = 100 * np.array([row.accuracy for row in rows])
+    spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{values.mean():.1f}{spread}" if len(values) else ""
+
+
+def table(rows: list[Row], score: str) -> str:
+    """Markdown: a row for each transformation (or setting), a column for each arm."""
+    rows = [row for row in rows if row.score == score]
+    found = {cell: percent([row for row in rows if row.cell == cell]) for cell in dict.fromkeys(r.cell for r in rows)}
+    if not any(", " in cell for cell in found):
+        return "\n".join([f"| | {score}, % |", "| --- | --- |", *(f"| {c} | {value} |" for c, value in found.items())])
+    lines = [f"| {score}, % | " + " | ".join(ARMS) + " |", "| --- |" + " --- |" * len(ARMS)]
+    for group in dict.fromkeys(cell.split(", ")[0] for cell in found):
+        lines.append(f"| {group} | " + " | ".join(found.get(f"{group}, {name}", "") for name in ARMS) + " |")
+    return "\n".join(lines)
+
+
+def figure(rows: list[Row], xlabel: str):
+    """Fig. 2: accuracy against a setting, mean and standard deviation over seeds."""
+    lines = []
+    for score in dict.fromkeys(row.score for row in rows):
+        by_cell: dict[int, list[float]] = {}
+        for row in rows:
+            if row.score == score:
+                by_cell.setdefault(int(row.cell), []).append(100 * row.accuracy)
+        spread = [np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in by_cell.values()]
+        mean = np.array([np.mean(values) for values in by_cell.values()])
+        lines.append(Curve(score, np.array(list(by_cell), dtype=float), mean, spread=np.array(spread)))
+    return curves(lines, xlabel=xlabel, ylabel="test accuracy, %")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("table1", "table2", "base_size", "distance"))
+    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    parser.add_argument("--root", type=Path, help="folder of the data")
+    parser.add_argument("--output", type=Path, default=Path("runs/homomorphic"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    options = parser.parse_intermixed_args()
+    options.output = options.output.resolve()
+    cells = dict(settings(options.what))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for seed in options.seeds:
+            for cell, added in cells.items():
+                pool.submit(fit, options, cell, added, seed)
+    rows = [
+        Row(cell, seed, score, accuracy)
+        for cell in cells
+        for seed in options.seeds
+        for score, accuracy in scores(folder(options, cell, seed)).items()
+    ]
+    if missing := [cell for cell in cells if not any(row.cell == cell for row in rows)]:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each.")
+    output = options.output / options.what
+    write(rows, output / "results.csv")
+    print(*(table(rows, score) for score in dict.fromkeys(row.score for row in rows)), sep="\n\n")
+    if options.what in ("base_size", "distance"):
+        xlabel = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}[options.what]
+        figure(rows, xlabel).savefig(output / f"{options.what}.png", dpi=150)
+        print(output / f"{options.what}.png")
+
+
+if __name__ == "__main__":
+    main()
