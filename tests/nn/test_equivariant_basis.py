@@ -7,7 +7,7 @@ import torch
 from scipy.special import eval_hermitenorm
 from torch.testing import assert_close
 
-from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, supports
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 
 SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)  # Keller et al., Appendix B
 
@@ -115,8 +115,33 @@ def test_the_moments_of_the_functions():
         ({"scales": (1.0, 1.0)}, r"`scales` in ascending order, but got \(1.0, 1.0\)"),
         ({"scales": (0.9, 1.0)}, "`scales` >= 1, the deviation in pixels .*, but got 0.9"),
         ({"rotations": 2}, "`rotations` to be 1 or 4 .*, but got 2"),
+        (
+            {"scales": (1.0, 1.8, 2.6)},
+            r"`kernel_size` >= 7 for `effective_size` > 1, but got 5, .* at the smallest of `scales` = \(1.0, 1.8",
+        ),
     ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         hermite_gaussian_basis(**{"kernel_size": 5, "effective_size": 3} | arguments)
+
+
+@pytest.mark.parametrize(("kernel_size", "enough"), [(1, 7), (3, 7), (5, 7)])
+def test_a_support_of_one_pixel_has_no_other_function_than_the_first(kernel_size, enough):
+    scales = (1.0, 2.6)
+    (psi, *_) = hermite_gaussian_basis(kernel_size, 1, scales)
+    assert_close(psi, torch.ones(1, 1, 1, 1, dtype=torch.float64))
+    if kernel_size > 1:
+        with pytest.raises(
+            ValueError, match=f"`kernel_size` >= {enough} for `effective_size` > 1, but got {kernel_size}"
+        ):
+            hermite_gaussian_basis(kernel_size, 2, scales)
+    assert all(psi.isfinite().all() for psi in hermite_gaussian_basis(enough, 2, scales))
+
+
+@pytest.mark.parametrize("scales", [(1.0,), SCALES])
+def test_the_basis_is_the_product_of_its_lines(scales):
+    e = 4
+    for psi, lines in zip(hermite_gaussian_basis(11, e, scales), hermite_lines(11, e, scales), strict=True):
+        for m, n in itertools.product(range(e), repeat=2):
+            assert_close(psi[0, m * e + n], lines[n][:, None] * lines[m])

@@ -209,6 +209,7 @@ class UnstructuredCNN(nn.Module):
 
     Attributes:
         out_dim: C = 4 * width.
+        group_shape: (copies, 1), as if they were scales.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -226,7 +227,7 @@ class UnstructuredCNN(nn.Module):
         for i, (kernel, _, stride) in enumerate(_MNIST):
             conv = nn.Conv2d(channels[i], channels[i + 1], kernel, stride, padding=kernel // 2, bias=False)
             self.layers.extend([conv, nn.BatchNorm2d(channels[i + 1]), nn.ReLU(inplace=True)])
-        self.out_dim = 4 * width
+        self.out_dim, self.group_shape = 4 * width, (copies, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C_in, H, W) to (N, C, copies, H', W')."""

@@ -10,7 +10,7 @@ sampled at whole pixels within a support that grows with the scale, and divided 
 orientations are quarter turns of it, as Keller et al., Homomorphic Self-Supervised Learning, Appendix B, have them.
 """
 
-__all__ = ["hermite_gaussian_basis", "supports"]
+__all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
 
 import itertools
 import math
@@ -52,11 +52,21 @@ def hermite_gaussian_basis(
     [(4, 9, 5, 5), (4, 9, 7, 7)]
     """
     check_basis(kernel_size, effective_size, scales, rotations)
-    sampled = [
-        _one_scale(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)
+    planes = [
+        torch.einsum("nx,my->mnxy", line, line).flatten(0, 1)
+        for line in hermite_lines(kernel_size, effective_size, scales)
     ]
-    norm = sampled[0].flatten(1).norm(dim=1)[:, None, None]
-    return [torch.stack([(psi / norm).rot90(r, (-2, -1)) for r in range(rotations)]) for psi in sampled]
+    return [torch.stack([psi.rot90(r, (-2, -1)) for r in range(rotations)]) for psi in planes]
+
+
+def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
+    r"""The factors of the basis: for each scale the l_n, float64 (e, k), of psi_nm(x, y) = l_n(x) l_m(y).
+
+    >>> [tuple(lines.shape) for lines in hermite_lines(7, 3, (1.0, 1.5))]
+    [(3, 5), (3, 7)]
+    """
+    sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
+    return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 
 
 def check_basis(kernel_size: int, effective_size: int, scales: Sequence[float], rotations: int) -> None:
@@ -68,6 +78,12 @@ def check_basis(kernel_size: int, effective_size: int, scales: Sequence[float], 
             f"Expected `effective_size` from 1 to `kernel_size` = {kernel_size}, but got {effective_size}."
         )
     check_scales(scales)
+    if effective_size > 1 and supports(kernel_size, scales)[0] == 1:
+        enough = next(k for k in itertools.count(kernel_size, 2) if supports(k, scales)[0] > 1)
+        raise ValueError(
+            f"Expected `kernel_size` >= {enough} for `effective_size` > 1, but got {kernel_size}, which leaves 1 "
+            f"pixel at the smallest of `scales` = {tuple(scales)}."
+        )
     if rotations not in (1, 4):
         raise ValueError(f"Expected `rotations` to be 1 or 4 (quarter turns), but got {rotations}.")
 
@@ -90,8 +106,7 @@ def check_scales(scales: Sequence[float]) -> None:
         )
 
 
-def _one_scale(size: int, effective_size: int, scale: float) -> Tensor:
+def _lines(size: int, effective_size: int, scale: float) -> Tensor:
     x = torch.arange(size, dtype=torch.float64) - size // 2
     gauss = torch.exp(-(x**2) / (2 * scale**2)) / scale
-    line = torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])  # (e, k)
-    return torch.einsum("nx,my->mnxy", line, line).flatten(0, 1)
+    return torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])

@@ -9,8 +9,10 @@ et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \
 input turns the maps and moves them one place along the orientations, exactly; downscaling it moves them to smaller
 scales, as well as the sampled basis allows.
 
-A feature map is one tensor, but its memory has the group outermost and the channels innermost: every slice z(g) is
-then a batch of images, channels last, and batch norm and convolutions work on it without a copy.
+A feature map is one tensor, but its memory has the channels innermost and the group outermost: every slice z(g) is
+then a batch of images, channels last, and batch norm and convolutions work on it without a copy. Where one convolution
+gives all elements, as where filters reach over all orientations, the group is next to the channels instead: batch norm
+and the next such convolution do without a copy then too.
 """
 
 __all__ = ["GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -24,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, supports
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
+from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, pays, separable_conv2d, turn
 
 PaddingMode = Literal["zeros", "circular"]
 
@@ -43,7 +46,7 @@ class _SteerableConv2d(nn.Module):
         padding: As of a filter of the full width; None: half of it.
         padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
         bias: Whether to add a number per output channel.
-        interaction: (scales, orientations) that a filter reaches over.
+        reach: How many group elements a filter reaches over.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class _SteerableConv2d(nn.Module):
         padding: int | None,
         padding_mode: PaddingMode,
         bias: bool,
-        interaction: tuple[int, ...],
+        reach: int,
     ) -> None:
         super().__init__()
         for name, value in {"in_channels": in_channels, "out_channels": out_channels, "stride": stride}.items():
@@ -76,7 +79,8 @@ class _SteerableConv2d(nn.Module):
         for s, basis in enumerate(hermite_gaussian_basis(kernel_size, effective_size, scales, rotations)):
             self.register_buffer(f"basis_{s}", basis.to(torch.get_default_dtype()), persistent=False)
         self.supports = supports(kernel_size, self.scales)
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels, *interaction, effective_size**2))
+        # Three axes: torch takes a parameter of five to be a filter of volumes, which has no `torch.channels_last`.
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels, reach * effective_size**2))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.reset_parameters()
 
@@ -110,7 +114,7 @@ class _SteerableConv2d(nn.Module):
         return F.conv2d(x, filters, stride=self.stride, padding=max(0, pad))
 
     def _finish(self, z: Tensor) -> Tensor:
-        return z if self.bias is None else z + self.bias[:, None, None, None]
+        return z if self.bias is None else z + self.bias.to(z.dtype)[:, None, None, None]
 
 
 class LiftingConv2d(_SteerableConv2d):
@@ -159,7 +163,7 @@ class LiftingConv2d(_SteerableConv2d):
             padding,
             padding_mode,
             bias,
-            interaction=(),
+            reach=1,
         )
 
     def filters(self) -> list[Tensor]:
@@ -176,7 +180,11 @@ class LiftingConv2d(_SteerableConv2d):
             raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
         # A clone, since one channel counts as channels last in any layout, and convolutions go by the strides.
         x = x.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
-        return self._finish(_from_slices([self._convolve(x, filters) for filters in self.filters()]))
+        filters = self.filters()
+        if len(set(self.supports)) == 1:
+            filters = [torch.cat(filters)]
+        maps = [self._convolve(x, wide) for wide in filters]
+        return self._finish(_from_channels(maps, self.out_channels))
 
 
 class GroupConv2d(_SteerableConv2d):
@@ -235,9 +243,11 @@ class GroupConv2d(_SteerableConv2d):
             padding,
             padding_mode,
             bias,
-            interaction=(scale_size, rotation_size),
+            reach=scale_size * rotation_size,
         )
         self.scale_size, self.rotation_size = scale_size, rotation_size
+        for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales)):
+            self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
         """One of every group element (C_out, reached C_in, k, k); where orientations interact, one of every scale."""
@@ -249,31 +259,55 @@ class GroupConv2d(_SteerableConv2d):
         if z.ndim != 5 or z.shape[1:3] != (self.in_channels, order):
             wanted = f"(N, {self.in_channels}, {order}, H, W)"
             raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
-        if self.rotation_size > 1:
-            maps = [self._dense(z, s, filters) for s, filters in enumerate(self.filters())]
-            return self._finish(maps[0] if len(maps) == 1 else torch.cat(maps, dim=2))
-        slices = _slices(z).split(len(z))
-        maps = [self._convolve(self._reach(slices, k), filters) for k, filters in enumerate(self.filters())]
-        return self._finish(_from_slices(maps))
+        reached = self._reached_orientations(z) if self.rotation_size > 1 else self._reached_slices(z)
+        maps = [self._at_scale(s, images) for s, images in enumerate(reached)]
+        return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
+
+    def _at_scale(self, s: int, images: list[Tensor]) -> list[Tensor]:
+        """Convolve (N, reached C_in, H, W) of each orientation, or, where they interact, of all at once."""
+        size = list(images[0].shape[-2:])
+        out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
+        channels = images[0].shape[1], self.rotation_size * self.out_channels
+        on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
+        if on_processor and pays(*channels, self.effective_size, self.supports[s], size, out_size):
+            return self._separable(s, images, size, out_size)
+        return [self._convolve(x, filters) for x, filters in zip(images, self._filters_at(s), strict=True)]
+
+    def _separable(self, s: int, images: list[Tensor], size: list[int], out_size: list[int]) -> list[Tensor]:
+        padding = self.padding - (self.kernel_size - self.supports[s]) // 2
+        circular = self.padding_mode == "circular"
+        lines, axes = getattr(self, f"lines_{s}"), list(zip(size, out_size, strict=True))
+        matrices = {at: line_matrices(lines, *at, self.stride, padding, circular) for at in axes}  # one if square
+        weights = self._join([turn(weight, r) for r, weight in enumerate(self._weights_at(s))])
+        pairs = zip(images, weights, strict=True)
+        return [separable_conv2d(x, weight, *(matrices[at] for at in axes)) for x, weight in pairs]
 
     def _filters_at(self, s: int) -> list[Tensor]:
-        weight = self.weight[:, :, : len(self.scales) - s]  # (O, I, a, R or 1, F): a scales up from s
-        filters = [
-            (weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
-            for r, psi in enumerate(self._basis(s))
-        ]
-        return filters if self.rotation_size == 1 else [torch.cat(filters)]
+        pairs = zip(self._weights_at(s), self._basis(s), strict=True)
+        return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
-    def _reach(self, slices: tuple[Tensor, ...], k: int) -> Tensor:
-        """The slices that the filter of element k sees: those of its orientation, from its scale up."""
-        reached = slices[k :: self.rotations][: self.scale_size]
-        return reached[0] if len(reached) == 1 else torch.cat(reached, dim=1)
+    def _weights_at(self, s: int) -> list[Tensor]:
+        """Those of each orientation in its own basis, (C_out, reached C_in, e^2)."""
+        weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
+        weight = weight[:, :, : len(self.scales) - s]  # a scales up from s
+        return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
 
-    def _dense(self, z: Tensor, s: int, filters: Tensor) -> Tensor:
-        """All orientations of scale s, from all orientations of the scales that it reaches, by one convolution."""
-        reached = z.unflatten(2, (len(self.scales), self.rotations))[:, :, s : s + self.scale_size]
-        maps = self._convolve(reached.permute(0, 2, 3, 1, 4, 5).flatten(1, 3), filters)
-        return maps.unflatten(1, (self.rotations, self.out_channels)).transpose(1, 2)
+    def _join(self, weights: list[Tensor]) -> list[Tensor]:
+        """All orientations as one where they interact."""
+        return weights if self.rotation_size == 1 else [torch.cat(weights)]
+
+    def _reached_slices(self, z: Tensor) -> list[list[Tensor]]:
+        """For each scale and orientation the slices that its filter sees: of the orientation, from the scale up."""
+        slices = _slices(z).split(len(z))
+        reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
+        images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
+        return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
+
+    def _reached_orientations(self, z: Tensor) -> list[list[Tensor]]:
+        """For each scale all orientations from it up, as channels: (N, reached R C_in, H, W)."""
+        z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
+        windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
+        return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 
 
 class PointwiseConv2d(nn.Conv2d):
@@ -305,6 +339,9 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalise (N, C, |G|, H, W)."""
+        if z.permute(0, 3, 4, 2, 1).is_contiguous():  # the group next to the channels: as more of the columns
+            maps = super().forward(z.permute(0, 1, 3, 4, 2).flatten(3))
+            return maps.unflatten(3, (z.shape[4], z.shape[2])).permute(0, 1, 4, 2, 3)
         return _per_slice(super().forward, z)
 
 
@@ -315,10 +352,11 @@ def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
 
 
 def _slices(z: Tensor) -> Tensor:
-    """(N, C, |G|, H, W) as images (|G| N, C, H, W); no copy where the group is outermost in memory."""
-    return z.permute(2, 0, 1, 3, 4).flatten(0, 1)
+    """(N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy where the group is outermost in memory."""
+    return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
 
 
-def _from_slices(maps: list[Tensor]) -> Tensor:
-    """|G| maps (N, C, H, W) as (N, C, |G|, H, W), with the group outermost in memory."""
-    return torch.cat(maps).unflatten(0, (len(maps), len(maps[0]))).permute(1, 2, 0, 3, 4)
+def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
+    """Maps (N, .. C, H, W), channels last, of one or more group elements each, as (N, C, |G|, H, W)."""
+    slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
+    return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

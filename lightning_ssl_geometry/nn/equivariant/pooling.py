@@ -61,6 +61,8 @@ class GroupClassifier(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Map (N, C, |G|, H, W) to logits (N, classes)."""
+        if z.ndim != 5:
+            raise ValueError(f"Expected `z` of shape (N, C, |G|, H, W), but got {tuple(z.shape)}.")
         return self.linear(self.norm(z.amax(2)).relu().mean((-2, -1)))
 
 
