@@ -34,3 +34,4 @@ def escnn(session):
     session.install("-e", ".[escnn]", *groups("test"))
     session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")
     session.run("pytest", "tests/escnn", env={"OMP_WAIT_POLICY": "passive"})
+    session.run("pytest", "tests/test_examples.py", "-k", "escnn", env={"OMP_WAIT_POLICY": "passive"})

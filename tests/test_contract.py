@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 import torch
 from hosts import quiet
+from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.methods import SimCLRModule
-from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
+from lightning_ssl_geometry.methods import HSSLModule, SimCLRModule, SupervisedModule
+from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, SmallCNN
 from lightning_ssl_geometry.views import SimCLRViews
 
 
@@ -24,7 +25,26 @@ def simclr():
     )
 
 
-METHODS = {"simclr": simclr}
+def hssl():
+    torch.manual_seed(0)
+    return HSSLModule(
+        EquivariantCNN(width=8, group="scale", scales=(1.0, 1.5), norm="group"),
+        group="scale",
+        mode="hybrid",
+        projector=MLPProjector(32, 16, 8, norm="layer"),
+        classifier=nn.Sequential(GroupPool(), nn.Linear(32, 10)),
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.01, momentum=0.9),
+        warmup_epochs=1,
+    )
+
+
+def supervised():
+    torch.manual_seed(0)
+    optimizer = lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9)  # noqa: E731
+    return SupervisedModule(SmallCNN(1, 8, "group"), nn.Linear(64, 10), optimizer=optimizer)
+
+
+METHODS = {"simclr": simclr, "hssl": hssl, "supervised": supervised}
 
 
 def data(batch_size):

@@ -224,6 +224,8 @@ class GeometryMonitor(L.Callback):
     def _update(self, stage: Stage, observation: dict[str, Any]) -> None:
         for name, metric in self._metrics[stage].items():
             rename = self._rename.get(name, {})
+            if "fibers" in observation and {"h", "projector"} <= self._arguments[name].keys():
+                rename = {"h": "fibers"} | rename  # what this projector maps to z
             wanted = {argument: rename.get(argument, argument) for argument in self._arguments[name]}
             for argument, what in list(wanted.items()):
                 if what in observation:

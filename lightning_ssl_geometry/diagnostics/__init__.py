@@ -14,6 +14,7 @@ __all__ = [
     "LinearRegions",
     "LocalUnexplainedVariance",
     "LogSpectrum",
+    "LossGap",
     "Moments",
     "NullSpaceFraction",
     "ProjectorRank",
@@ -28,6 +29,7 @@ __all__ = [
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
+from lightning_ssl_geometry.diagnostics.homomorphism import LossGap
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement

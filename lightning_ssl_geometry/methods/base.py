@@ -83,6 +83,8 @@ class SSLModule(L.LightningModule):
         observation["h"], observation["z"] = observation["h"].detach(), observation["z"].detach()
         if "fibers" in observation:
             observation["fibers"] = observation["fibers"].detach()
+        if "h_image" in observation:
+            observation["h_image"] = observation["h_image"].detach()
         for name in ("label", "coarse_label", "index"):
             if name in batch:
                 observation[name] = batch[name]
@@ -144,9 +146,15 @@ class SSLModule(L.LightningModule):
         self._log_scores(observation, stage, local)
         return observation
 
-    def _log_scores(self, observation: Observation, stage: str, n: int) -> None:
-        for name, value in observation.get("scores", {}).items():
-            self.log(f"{stage}/{name}", value, on_step=False, on_epoch=True, batch_size=n, sync_dist=True)
+    def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
+        """Log means over all ranks' samples; Lightning's own rounds the mean number of samples to an integer."""
+        scores = observation.get("scores", {})
+        if not scores:
+            return
+        n = torch.tensor(float(local), device=self.device)
+        *totals, n = distributed.all_reduce_sum(torch.stack([*(n * s.detach() for s in scores.values()), n]))
+        for name, total in zip(scores, totals, strict=True):
+            self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
         parameters = [p for p in self.parameters() if p.requires_grad]

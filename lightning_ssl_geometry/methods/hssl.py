@@ -63,9 +63,11 @@ class HSSLModule(SSLModule):
             positive in the denominator and with the four terms for every other sample.
         base_size: |g_0| = b, how many fibers a base space has.
         max_distance: The largest squared distance between the two base spaces of a positive pair, in steps along the
-            axes; None: no limit.
+            axes: the first is uniform, and the second uniform within this distance of it, itself included. None: no
+            limit, and both are independent.
         wrap_distance: Whether cyclic axes are measured the shorter way round.
         circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
+        group_shape: (S, R), how many scales and orientations the group axis has. None: the backbone's own.
         hybrid_weight: In [0, 1], of H-SSL's part in "hybrid"; A-SSL's has the rest.
         classifier: Maps a feature map to logits (N, classes); it learns from labels beside the method, on detached
             features, and its accuracy is `{stage}/accuracy`. None: no classifier.
@@ -92,6 +94,7 @@ class HSSLModule(SSLModule):
         max_distance: float | None = None,
         wrap_distance: bool = False,
         circular: bool = False,
+        group_shape: tuple[int, int] | None = None,
         hybrid_weight: float = 0.5,
         classifier: nn.Module | None = None,
         seed: int = 0,
@@ -104,10 +107,15 @@ class HSSLModule(SSLModule):
             raise ValueError(f"Expected `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
         if base_size < 1:
             raise ValueError(f"Expected `base_size` >= 1, but got {base_size}.")
-        if base_size > 1 and {"rotation", "translation"} <= set(check_group(group)):
+        names = check_group(group)
+        if base_size > 1 and "translation" in names and len(names) > 1:
             raise ValueError(
-                f"Expected `base_size` = 1 for rotation with translation, but got {base_size}: a turn would have to "
-                "turn the base space, too."
+                f"Expected `base_size` = 1 for translation with {names[0]}, but got {base_size}: that would have to "
+                "transform the base space, too."
+            )
+        if mode == "a-ssl" and max_distance is not None:
+            raise ValueError(
+                f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
             )
         if max_distance is not None and not max_distance >= 1:
             raise ValueError(
@@ -117,14 +125,14 @@ class HSSLModule(SSLModule):
             raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")
         projector = _head(backbone, base_size) if projector is None else projector
         super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
-        self.group, self.mode = check_group(group), mode
+        self.group, self.mode, self.group_shape = names, mode, group_shape
         self.loss = loss or InfoNCELoss(temperature=0.1, positive_in_denominator=False, joint=True)
         self.base_size, self.max_distance, self.wrap_distance = base_size, max_distance, wrap_distance
         self.circular, self.hybrid_weight, self.seed = circular, hybrid_weight, seed
         self.classifier = classifier
         self.pool = GroupPool()
         self._encoder = (nn.Sequential(self.backbone, self.pool),)  # in a tuple: its parts are registered already
-        self._bases: dict[FiberGroup, tuple[Tensor, Tensor, Tensor]] = {}
+        self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C_in, H, W) to h (N, C)."""
@@ -171,11 +179,13 @@ class HSSLModule(SSLModule):
             of view 1 in another.
         """
         maps, group = self._arrange(features)
-        bases, order, count = self._base_spaces(group, maps.device)
+        bases, *near = self._base_spaces(group, maps.device)
         view = maps.unflatten(0, (1 if self.mode == "h-ssl" else 2, -1))  # (V, N, C, |G|)
         u = self._uniform(batch, view.shape[1], maps.device)  # (N, 2)
-        first = (u[:, 0] * len(bases)).long()
-        second = order[first, (u[:, 1] * count[first]).long()]
+        first, second = (u * len(bases)).long().unbind(1)
+        if near:
+            order, count = near
+            second = order[first, (u[:, 1] * count[first]).long()]
         if self.mode == "h-ssl":
             pairs = [(view[0], first), (view[0], second)]
         elif self.mode == "a-ssl":
@@ -190,16 +200,27 @@ class HSSLModule(SSLModule):
                 f"Expected `backbone` to return a feature map with a group axis, (N, C, |G|, H, W), for `mode` = "
                 f"{self.mode!r}, but got shape {tuple(features.shape)}."
             )
-        return feature_map(features, self.group, getattr(self.backbone, "group_shape", None), self.circular)
+        shape = self.group_shape or getattr(self.backbone, "group_shape", None)
+        if shape is None and features.ndim == 5 and features.shape[2] > 1:
+            raise ValueError(
+                f"Expected `group_shape` (scales, orientations) for a {type(self.backbone).__name__}, which has a group "
+                f"axis of {features.shape[2]} and no such attribute, but got None."
+            )
+        return feature_map(features, self.group, shape, self.circular)
 
-    def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """The base spaces of a group, and which are near each, made once."""
-        if group not in self._bases:
-            bases = base_spaces(group, self.base_size, device=device)
-            near = nearby_bases(bases, group, self.max_distance, wrap=self.wrap_distance)
-            self._bases[group] = (bases, *near)
-        self._bases[group] = tuple(part.to(device) for part in self._bases[group])  # type: ignore[assignment]
-        return self._bases[group]
+    def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
+        """The base spaces of a group and, with a limit, which are near each; made once."""
+        key = (group, self.base_size, self.max_distance, self.wrap_distance, device)
+        if key not in self._bases:
+            whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
+            bases = torch.arange(group.order)[None] if whole else base_spaces(group, self.base_size)
+            near = (
+                ()
+                if self.max_distance is None
+                else nearby_bases(bases, group, self.max_distance, wrap=self.wrap_distance)
+            )
+            self._bases[key] = tuple(part.to(device) for part in (bases, *near))
+        return self._bases[key]
 
     def _uniform(self, batch: Batch, n: int, device: torch.device) -> Tensor:
         if "index" not in batch:

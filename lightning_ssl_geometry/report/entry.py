@@ -51,6 +51,7 @@ PAPERS = {
         "Scale-Equivariant Steerable Networks",
         "1910.11093",
     ),
+    "keller": Paper("Keller et al. 2022", "Homomorphic Self-Supervised Learning", "2211.08282"),
     "wu": Paper(
         "Wu et al. 2018",
         "Unsupervised Feature Learning via Non-Parametric Instance-level Discrimination",

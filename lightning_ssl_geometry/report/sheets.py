@@ -142,6 +142,9 @@ _EQUIVARIANCE = (
     Sheet("equivariance", "Equivariance error", "squared relative error", _by_group("equivariance")),
     Sheet("group_invariance", "Invariance error of h", "share of the distance of images",
           _by_group("group_invariance")),
+    Sheet("loss_gap", "A-SSL's loss minus H-SSL's", "difference", (Wanted("loss_gap_difference"),)),
+    Sheet("loss_gap_similarity", "Embeddings of A-SSL beside H-SSL's", "mean cosine",
+          (Wanted("loss_gap_similarity"),)),
 )  # fmt: skip
 _POTENTIAL = Sheet("gaussian_potential", "Gaussian potential", "mean kernel", (Wanted("gaussian_potential"),))
 _HYPERSPHERE = (

@@ -4,8 +4,12 @@ import warnings
 
 import pytest
 import torch
+from hosts import quiet
 from torch import nn
 
+from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.diagnostics import JacobianRank
 from lightning_ssl_geometry.functional import info_nce, quarter_turn, translate
 from lightning_ssl_geometry.functional.fibers import base_spaces, feature_map, fiber_bundle
 from lightning_ssl_geometry.losses import InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
@@ -18,6 +22,7 @@ from lightning_ssl_geometry.nn import (
     UnstructuredCNN,
     UnstructuredMLP,
 )
+from lightning_ssl_geometry.views import GroupViews
 
 N = 6
 
@@ -152,6 +157,7 @@ def test_every_mode_descends_and_reaches_every_weight(mode, group):
     found["loss"].backward()
     assert all(p.grad is not None for p in model.parameters())
     assert torch.equal(found["encoder"](images()), model(images()))
+    assert not any(found[name].requires_grad for name in ("h", "z", "fibers"))
 
 
 def test_the_default_loss_is_equation_3():
@@ -181,6 +187,67 @@ def test_base_spaces_are_functions_of_seed_epoch_and_index():
     assert torch.equal(once, again.flip(1))
     other = module("translation", seed=1).fibers(features, batch() | {"index": index})
     assert not torch.equal(once, other)
+
+
+def test_base_spaces_change_with_the_epoch_in_training_alone(monkeypatch):
+    model = module("translation")
+    features = torch.arange(64.0).view(8, 8).expand(N, 1, 1, 8, 8)
+    found = {}
+    for training in (True, False):
+        for epoch in (0, 3):
+            monkeypatch.setattr(HSSLModule, "current_epoch", epoch)
+            found[training, epoch] = model.train(training).fibers(features, batch())
+    assert not torch.equal(found[True, 0], found[True, 3])
+    assert torch.equal(found[False, 0], found[True, 0])
+    assert torch.equal(found[False, 3], found[True, 0])
+
+
+def test_hybrid_looks_at_both_views_in_one_base_space_and_at_the_first_in_another():
+    model = module("translation", "hybrid")
+    features = torch.arange(2.0 * N).view(2 * N, 1, 1, 1, 1) * 100 + torch.arange(64.0).view(8, 8)
+    first, second, other = model.fibers(features, batch()).squeeze(-1)
+    assert torch.equal(first // 100, torch.arange(float(N)))
+    assert torch.equal(second // 100, N + torch.arange(float(N)))
+    assert torch.equal(other // 100, torch.arange(float(N)))
+    assert torch.equal(first % 100, second % 100)
+    assert not torch.equal(first % 100, other % 100)
+
+
+def test_distances_and_patches_go_round_where_they_are_said_to():
+    index = torch.arange(2000)
+    turns = torch.arange(4.0).view(4, 1, 1).expand(2000, 1, 4, 1, 1)
+    for wrap in (False, True):
+        model = module("rotation", max_distance=1, wrap_distance=wrap)
+        first, second = model.fibers(turns, {"views": (), "index": index}).flatten(1)
+        assert (((first - second).abs() == 3).sum() > 0) == wrap
+    features = torch.arange(64.0).view(8, 8).expand(2000, 1, 1, 8, 8)
+    for circular in (False, True):
+        model = module("translation", base_size=4, circular=circular)
+        columns = model.fibers(features, {"views": (), "index": index})[0] % 8
+        assert ((columns.amax(1) == 7) & (columns.amin(1) == 0)).any() == circular
+
+
+def test_a_ssl_may_take_the_whole_group_as_its_base_space():
+    found = module("scale", "a-ssl", base_size=6).observe(batch(2))
+    assert found["fibers"].shape == (2, N, 6 * 32)
+
+
+def test_a_backbone_that_does_not_name_its_group_needs_its_shape():
+    wrapped = nn.Sequential(EquivariantCNN(width=8, group="rotation", norm="group"))
+    head = MLPProjector(32, 16, 8, norm="none")
+    with pytest.raises(ValueError, match=r"Expected `group_shape` \(scales, orientations\) for a Sequential"):
+        HSSLModule(wrapped, "rotation", projector=head).double().observe(batch())
+    model = HSSLModule(wrapped, "rotation", projector=head, group_shape=(1, 4)).double()
+    assert model.observe(batch())["z"].shape == (2, N, 8)
+
+
+def test_the_monitor_hands_fibers_to_what_looks_at_the_projector(tmp_path):
+    model = HSSLModule(EquivariantCNN(width=2), "scale", base_size=2, projector=MLPProjector(16, 16, 8))
+    monitor = GeometryMonitor(diagnostics={"jacobian": JacobianRank()}, stages=["val"])
+    data = DigitsDataModule(batch_size=40, subset=100, image_size=9, views=GroupViews(None, 1), val_fraction=0.4)
+    trainer = quiet(tmp_path, max_epochs=1, callbacks=[monitor])
+    trainer.fit(model, datamodule=data)
+    assert 0 < trainer.callback_metrics["val/jacobian_rank"] <= 8
 
 
 def test_base_spaces_are_uniform_and_keep_the_distance():
@@ -237,7 +304,8 @@ def test_evaluation_classifies_images_without_augmentation():
     found = model.observe({"views": views, "image": images(), "label": label, "index": torch.arange(N)})
     logits = model.classifier(model.backbone(images()))
     assert found["scores"]["accuracy"] == (logits.argmax(1) == label).float().mean()
-    torch.testing.assert_close(found["h_image"], model(images()))
+    torch.testing.assert_close(found["h_image"], model(images()).detach())
+    assert not found["h_image"].requires_grad
 
 
 @pytest.mark.parametrize("loss", [VICRegLoss(), LogBilinearInfoNCELoss(128, joint=True), InfoNCELoss()], ids=repr)
@@ -274,10 +342,11 @@ def test_the_resnet_of_products():
         ({"group": "colour"}, "Expected `group` to be one or several of"),
         (
             {"base_size": 2, "group": ["rotation", "translation"]},
-            r"Expected `base_size` = 1 for rotation with translation, but got 2",
+            r"Expected `base_size` = 1 for translation with rotation, but got 2",
         ),
         ({"base_size": 0}, "Expected `base_size` >= 1, but got 0"),
         ({"max_distance": 0}, "Expected `max_distance` >= 1.* but got 0"),
+        ({"max_distance": 4, "mode": "a-ssl"}, "Expected no `max_distance` for `mode` = 'a-ssl'.* but got 4"),
         ({"hybrid_weight": 1.5}, r"Expected `hybrid_weight` in \[0, 1\], but got 1.5"),
         ({"backbone": nn.Identity()}, "Expected `projector` for a Identity, which has no `out_dim`, but got None"),
     ],

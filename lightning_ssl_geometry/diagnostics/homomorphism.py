@@ -1,0 +1,136 @@
+"""How close the losses of H-SSL and A-SSL are on the same weights."""
+
+__all__ = ["LossGap"]
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
+from lightning_ssl_geometry.functional.contrastive import info_nce
+from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.functional.equivariance import Transformation
+from lightning_ssl_geometry.functional.fibers import FiberGroup, feature_map, fiber_bundle
+from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
+
+_STREAM = 0x10559A9  # apart from other draws by (seed, index)
+
+
+class LossGap(SampledRows):
+    """The loss of A-SSL (Eq. 2) on transformed images beside that of H-SSL (Eq. 3) on the fibers of the same images.
+
+    Keller et al., Homomorphic Self-Supervised Learning, Section 3: they are equal where the network is equivariant. For
+    every sample two group elements are drawn. A-SSL transforms the image by each and looks at one fiber g_0 of both
+    feature maps; H-SSL looks at the two fibers g^-1 g_0 of the image's own. Both embed them with the same projector.
+
+    Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
+    `h_ssl`, the losses; `difference`, the first minus the second: 0 where they are equal; `similarity` in [-1, 1], the
+    mean cosine of an embedding with its counterpart: 1 where they are the same.
+
+    Rotations are quarter turns, g_0 any orientation; scales are those of the group, seen from the smallest;
+    translations are whole strides, by at most a fifth of the feature map. Cost per update: 3 forward passes. Works on
+    `contrast_size` samples chosen by (seed, index), for the losses depend on their set. For the stages "val", "test"
+    and "probe"; the networks run in eval mode.
+
+    Args:
+        group: "rotation", "translation" or "scale".
+        scales: Of the group, for "scale"; None: the feature extractor's own `scales`.
+        stride: Pixels per step of the feature map, for "translation"; None: the feature extractor's own `stride`.
+        temperature: tau of both losses.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Of the samples and the group elements.
+        fill: What enters the image at the border: black, or the border, after normalisation.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if the feature map has no axis for the group, or scales
+            or stride are missing.
+    """
+
+    def __init__(
+        self,
+        group: Transformation = "rotation",
+        scales: tuple[float, ...] | None = None,
+        stride: int | None = None,
+        temperature: float = 0.1,
+        contrast_size: int = 512,
+        seed: int = 0,
+        fill: float = 0.0,
+    ) -> None:
+        super().__init__(("augmented", "homomorphic"), contrast_size, seed)
+        if group not in ("rotation", "translation", "scale"):
+            raise ValueError(f"Expected `group` to be one of 'rotation', 'translation', 'scale', but got {group!r}.")
+        if not temperature > 0:
+            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        self.group, self.scales, self.stride = group, scales, stride
+        self.temperature, self.fill = temperature, fill
+
+    def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
+        """Embed the fibers of transformed images, and the transformed fibers of images."""
+        with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
+            maps, group = self._maps(feature_extractor, image)
+            u = counter_uniform(self.seed, _STREAM, index, size=6)
+            base, moved, acted = self._elements(u, group, image, feature_extractor)
+            embedded = [
+                (projector(_fiber(self._maps(feature_extractor, x)[0], base)), projector(_fiber(maps, place)))
+                for x, place in zip(acted, moved, strict=True)
+            ]
+        augmented, homomorphic = (torch.stack(views, 1).float() for views in zip(*embedded, strict=True))
+        self.offer(index, augmented=augmented, homomorphic=homomorphic)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Both losses of the kept samples, their difference, and how similar the embeddings are."""
+        rows = self.rows()
+        a, h = (self._loss(rows[name]) for name in ("augmented", "homomorphic"))
+        similarity = cosine_similarity(rows["augmented"], rows["homomorphic"], dim=-1).mean()
+        return {"a_ssl": a, "h_ssl": h, "difference": a - h, "similarity": similarity}
+
+    def _loss(self, z: Tensor) -> Tensor:
+        return info_nce(z[:, 0], z[:, 1], self.temperature, positive_in_denominator=False, joint=True)
+
+    def _maps(self, feature_extractor: nn.Module, image: Tensor) -> tuple[Tensor, FiberGroup]:
+        return feature_map(feature_extractor(image), self.group, getattr(feature_extractor, "group_shape", None))
+
+    def _elements(
+        self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """The base fiber of each sample, and twice the fiber that a group element moves there, and the moved image."""
+        if self.group == "rotation":
+            turns = [(4 * u[:, view]).long() for view in range(2)]
+            base = (group.order * u[:, 2]).long()
+            return (
+                base,
+                [(base - group.order // 4 * turn) % group.order for turn in turns],
+                [quarter_turn(image, turn) for turn in turns],
+            )
+        if self.group == "scale":
+            scales = self._scales(network, group)
+            moved = [(group.order * u[:, view]).long() for view in range(2)]
+            factors = [(scales[0] / scales.to(image.device)[place]).to(image.dtype) for place in moved]
+            return torch.zeros_like(moved[0]), moved, [rescale(image, f, fill=self.fill) for f in factors]
+        rows, columns = group.shape
+        reach = torch.tensor([max(1, rows // 5), max(1, columns // 5)], device=image.device)
+        size = torch.tensor([rows, columns], device=image.device)
+        steps = [(u[:, 2 * view : 2 * view + 2] * (2 * reach + 1)).long() - reach for view in range(2)]
+        base = reach + (u[:, 4:6] * (size - 2 * reach)).long()
+        moves = [step * self._stride(network) for step in steps]
+        return (
+            base[:, 0] * columns + base[:, 1],
+            [(base - step)[:, 0] * columns + (base - step)[:, 1] for step in steps],
+            [translate(image, move, fill=self.fill) for move in moves],
+        )
+
+    def _scales(self, network: nn.Module, group: FiberGroup) -> Tensor:
+        scales = self.scales if self.scales is not None else getattr(network, "scales", None)
+        if scales is None or len(scales) != group.order:
+            raise ValueError(f"Expected {group.order} `scales`, as many as the feature map has, but got {scales}.")
+        return torch.tensor(scales)
+
+    def _stride(self, network: nn.Module) -> int:
+        stride = self.stride if self.stride is not None else getattr(network, "stride", None)
+        if not isinstance(stride, int) or stride < 1:
+            raise ValueError(f"Expected `stride` >= 1 for a network that does not name its own, but got {stride}.")
+        return stride
+
+
+def _fiber(maps: Tensor, place: Tensor) -> Tensor:
+    return fiber_bundle(maps, place[:, None])

@@ -1,0 +1,103 @@
+"""LossGap: none for an equivariant network, and one for any other."""
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.diagnostics import LossGap
+from lightning_ssl_geometry.nn import EquivariantCNN, MLPProjector, UnstructuredCNN
+
+HEAD = MLPProjector(32, 16, 8, norm="layer").double()
+INDEX = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+
+
+def images(side=13, content=13):
+    x = torch.zeros(40, 1, side, side, dtype=torch.float64)
+    start = (side - content) // 2
+    patch = torch.rand(40, 1, content, content, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x[..., start : start + content, start : start + content] = patch
+    return x
+
+
+def gap(network, group, x, parts=1, **arguments):
+    metric = LossGap(group, **arguments)
+    for rows in torch.arange(40).tensor_split(parts):
+        metric.update(x[rows], network, HEAD, INDEX[rows])
+    return {name: value.item() for name, value in metric.compute().items()}
+
+
+def network(group, **arguments):
+    torch.manual_seed(0)
+    return EquivariantCNN(width=8, group=group, norm="group", **arguments).double()
+
+
+def quarters():
+    """A network without structure whose four copies stand for orientations."""
+    torch.manual_seed(0)
+    net = UnstructuredCNN(width=8, copies=4).double()
+    net.group_shape = (1, 4)
+    return net
+
+
+@pytest.mark.parametrize("interaction", [False, True])
+def test_no_gap_for_quarter_turns(interaction):
+    found = gap(network("rotation", interaction=interaction), "rotation", images())
+    assert abs(found["difference"]) < 1e-5
+    assert found["similarity"] == pytest.approx(1, abs=1e-6)
+
+
+def test_no_gap_for_translations_inside_of_the_image():
+    """Far from the border, with nothing normalised over space, zero padding does not show."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 32, 3, stride=2, padding=1), nn.Tanh()).double()
+    found = gap(net, "translation", images(side=41, content=9), stride=2)
+    assert abs(found["difference"]) < 1e-5
+    assert found["similarity"] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_small_gap_for_scales_and_a_large_one_without_structure():
+    blobs = nn.functional.avg_pool2d(images(side=33, content=11), 5, 1, 2)
+    scale = gap(network("scale"), "scale", blobs)
+    torch.manual_seed(0)
+    plain = gap(UnstructuredCNN(width=8).double(), "scale", blobs, scales=(1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
+    assert 1 - plain["similarity"] > 5 * (1 - scale["similarity"]) > 1e-6
+
+
+def test_a_network_without_structure_has_a_gap():
+    found = gap(quarters(), "rotation", images())
+    assert found["similarity"] < 0.9
+
+
+def test_the_gap_does_not_depend_on_batches():
+    net = quarters()
+    assert gap(net, "rotation", images(), 1) == pytest.approx(gap(net, "rotation", images(), 3), rel=1e-4)
+    assert gap(net, "rotation", images(), contrast_size=16) == pytest.approx(
+        gap(net, "rotation", images(), 4, contrast_size=16), rel=1e-4
+    )
+
+
+def test_modes_are_left_as_they_were():
+    net = quarters().train()
+    gap(net, "rotation", images())
+    assert all(child.training for child in net.modules())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"group": "colour"}, "Expected `group` to be one of"),
+        ({"temperature": 0}, "Expected `temperature` > 0, but got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LossGap(**arguments)
+
+
+def test_what_a_network_does_not_say_must_be_given():
+    with pytest.raises(ValueError, match="Expected 6 `scales`, as many as the feature map has, but got None"):
+        gap(UnstructuredCNN(width=8).double(), "scale", images())
+    with pytest.raises(ValueError, match="Expected `stride` >= 1 for a network that does not name its own"):
+        gap(nn.Conv2d(1, 32, 3).double(), "translation", images())
+    with pytest.raises(ValueError, match="group axis of more than one rotation"):
+        gap(nn.Conv2d(1, 32, 3).double(), "rotation", images())
