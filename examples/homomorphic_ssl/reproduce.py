@@ -2,10 +2,10 @@
 
     python examples/homomorphic_ssl/reproduce.py table1 --root FOLDER --jobs 2
 
-`FOLDER` has MNIST/raw as torchvision lays it out (for `--size smoke` none is needed). `table1` and `table2`: A-SSL,
-H-SSL, frozen and supervised, by transformation, with and without structure; `base_size` and `distance`: Fig. 2 left and
-right. Runs that have finished are not repeated, so that an interrupted command can be given again. OUTPUT/<what>/ has
-results.csv, a PNG and, for every run, its report.html.
+`FOLDER` has MNIST/raw as torchvision lays it out. `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
+transformation, with and without structure; `escnn`: rotation on an escnn network; `base_size` and `distance`: Fig. 2
+left and right. Runs that have finished are not repeated, so that an interrupted command can be given again.
+OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
 """
 
 import argparse
@@ -28,20 +28,18 @@ ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
 DISTANCES = (1, 4, 16, 36, 98)  # squared; 98 is from corner to corner, so no limit
-# Fit as the command line does, then score the classifier on the test set.
-CHILD = """
-import sys
-from lightning_ssl_geometry.cli import lightning_cli
-cli = lightning_cli(sys.argv[1:])
-cli.trainer.test(cli.model, datamodule=cli.datamodule, verbose=False)
-"""
+# What the overlays without structure, which are written for laptop.yaml, have to be told at the paper's size.
+WIDTHS = {"laptop": {}, "paper": {"unstructured_translation": (128, 128), "unstructured_scale": (32, 128)}}
 
 
-def arm(name: str, group: str, unstructured: bool = False) -> list[str]:
-    """What an arm adds to the command line after laptop.yaml."""
+def arm(name: str, group: str, size: str, unstructured: bool = False) -> list[str]:
+    """What an arm adds to the command line after the config of its size."""
     overlay = f"unstructured_{group}" if unstructured else group
     added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
-    added += ["--trainer.max_epochs=20"] if group == "translation" else []
+    if overlay in WIDTHS[size]:
+        width, channels = WIDTHS[size][overlay]
+        added += [f"{MODEL}backbone.init_args.width={width}", f"{MODEL}classifier.init_args.channels={channels}"]
+    added += ["--trainer.max_epochs=20"] if group == "translation" and size == "laptop" else []
     if name in ("supervised", "frozen"):
         added += ["--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
     if name == "a-ssl":
@@ -49,22 +47,26 @@ def arm(name: str, group: str, unstructured: bool = False) -> list[str]:
     return added
 
 
-def settings(what: str) -> Iterator[tuple[str, list[str]]]:
+def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the cells, and what each adds to the command line."""
     if what == "table1":
         for group in ("rotation", "translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group)) for name in ARMS)
+            yield from ((f"{group}, {name}", arm(name, group, size)) for name in ARMS)
     elif what == "table2":
         for group in ("translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group, unstructured=True)) for name in ARMS)
-    elif what == "base_size":
-        yield from ((f"{b}", [*arm("h-ssl", "translation"), f"{MODEL}base_size={b}"]) for b in BASE_SIZES)
+            yield from ((f"{group}, {name}", arm(name, group, size, unstructured=True)) for name in ARMS)
+    elif what == "escnn":
+        for name in ("h-ssl", "frozen"):
+            added = arm(name, "rotation", size)
+            yield f"rotation (escnn), {name}", ["--config", str(HERE / "escnn.yaml"), *added[2:]]
     else:
-        yield from ((f"{d}", [*arm("h-ssl", "translation"), f"{MODEL}max_distance={d}"]) for d in DISTANCES)
+        changed, values = {"base_size": ("base_size", BASE_SIZES), "distance": ("max_distance", DISTANCES)}[what]
+        for value in values:
+            yield f"{value}", [*arm("h-ssl", "translation", size), f"{MODEL}{changed}={value}"]
 
 
 def folder(options: argparse.Namespace, cell: str, seed: int) -> Path:
-    return options.output / options.what / cell.replace(", ", "_") / f"seed{seed}"
+    return options.output / options.size / options.what / cell.replace(", ", "_") / f"seed{seed}"
 
 
 def scores(path: Path) -> dict[str, float]:
@@ -83,7 +85,14 @@ def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> 
     path = folder(options, cell, seed)
     if scores(path):
         return
-    command = [sys.executable, "-c", CHILD, "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
+    command = [
+        sys.executable,
+        str(HERE / "fit_and_test.py"),
+        "fit",
+        "--config",
+        str(HERE / f"{options.size}.yaml"),
+        *added,
+    ]
     command += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}"]
     command += [] if f"{MODEL}train_backbone" in " ".join(added) else [f"{MODEL}seed={seed}"]
     command += ["--trainer.logger.init_args.save_dir", str(path.parent), "--trainer.logger.init_args.name", path.name]
@@ -151,8 +160,8 @@ def figure(rows: list[Row], xlabel: str):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table1", "table2", "base_size", "distance"))
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    parser.add_argument("what", choices=("table1", "table2", "escnn", "base_size", "distance"))
+    parser.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     parser.add_argument("--root", type=Path, help="folder of the data")
     parser.add_argument("--output", type=Path, default=Path("runs/homomorphic"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -160,20 +169,23 @@ def main() -> None:
     parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     options = parser.parse_intermixed_args()
     options.output = options.output.resolve()
-    cells = dict(settings(options.what))
+    cells = dict(settings(options.what, options.size))
     with ThreadPoolExecutor(options.jobs) as pool:
-        for seed in options.seeds:
-            for cell, added in cells.items():
-                pool.submit(fit, options, cell, added, seed)
+        started = [
+            pool.submit(fit, options, cell, added, seed) for seed in options.seeds for cell, added in cells.items()
+        ]
+    for run in started:
+        run.result()
     rows = [
         Row(cell, seed, score, accuracy)
         for cell in cells
         for seed in options.seeds
         for score, accuracy in scores(folder(options, cell, seed)).items()
     ]
-    if missing := [cell for cell in cells if not any(row.cell == cell for row in rows)]:
-        sys.exit(f"No finished run of {missing}: see the log.txt of each.")
-    output = options.output / options.what
+    found = {(row.cell, row.seed) for row in rows}
+    if missing := [(cell, seed) for cell in cells for seed in options.seeds if (cell, seed) not in found]:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
+    output = options.output / options.size / options.what
     write(rows, output / "results.csv")
     print(*(table(rows, score) for score in dict.fromkeys(row.score for row in rows)), sep="\n\n")
     if options.what in ("base_size", "distance"):
