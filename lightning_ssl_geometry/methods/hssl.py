@@ -203,8 +203,8 @@ class HSSLModule(SSLModule):
         shape = self.group_shape or getattr(self.backbone, "group_shape", None)
         if shape is None and features.ndim == 5 and features.shape[2] > 1:
             raise ValueError(
-                f"Expected `group_shape` (scales, orientations) for a {type(self.backbone).__name__}, which has a group "
-                f"axis of {features.shape[2]} and no such attribute, but got None."
+                f"Expected `group_shape` (scales, orientations) for a {type(self.backbone).__name__}, which has a "
+                f"group axis of {features.shape[2]} and no such attribute, but got None."
             )
         return feature_map(features, self.group, shape, self.circular)
 

@@ -45,8 +45,8 @@ EQUIVARIANCE_ENTRIES |= {
     "loss_gap_difference": Entry(
         "A-SSL's loss minus H-SSL's",
         ("loss_gap_difference",),
-        "The contrastive loss of transformed images minus that of the transformed fibers of the same images, on the same "
-        "weights. 0 for a network that is equivariant to the transformation; far from 0, fibers cannot stand for "
+        "The contrastive loss of transformed images minus that of the transformed fibers of the same images, on the "
+        "same weights. 0 for a network that is equivariant to the transformation; far from 0, fibers cannot stand for "
         "transformed images.",
         "keller",
         "Eq. 2 and 3",
@@ -54,8 +54,8 @@ EQUIVARIANCE_ENTRIES |= {
     "loss_gap_similarity": Entry(
         "Embeddings of A-SSL beside H-SSL's",
         ("loss_gap_similarity",),
-        "Mean cosine of the embedding of a transformed image with that of the fiber which stands for it. 1 for a network "
-        "that is equivariant; near 0, the two have nothing to do with each other.",
+        "Mean cosine of the embedding of a transformed image with that of the fiber which stands for it. 1 for a "
+        "network that is equivariant; near 0, the two have nothing to do with each other.",
         "keller",
         "Section 3",
         best="high",
