@@ -1,14 +1,18 @@
 """Every equation as a pure function, Tensor -> Tensor."""
 
 __all__ = [
+    "FiberGroup",
     "activation_pattern",
     "affine_map",
     "alignment",
+    "base_spaces",
     "chance_agreement",
     "counter_hash",
     "counter_uniform",
     "effective_rank",
     "equivariance_error",
+    "feature_map",
+    "fiber_bundle",
     "gaussian_potential",
     "hardest_negative",
     "info_nce",
@@ -23,6 +27,7 @@ __all__ = [
     "local_unexplained_variance",
     "log_bilinear_info_nce",
     "log_singular_values",
+    "nearby_bases",
     "normalized_distance",
     "null_space_fraction",
     "numerical_rank",
@@ -30,6 +35,7 @@ __all__ = [
     "rescale",
     "rotate",
     "rotation_rank",
+    "topographic_distance",
     "translate",
     "unexplained_variance",
     "uniformity",
@@ -40,6 +46,14 @@ __all__ = [
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.equivariance import equivariance_error, invariance_error
+from lightning_ssl_geometry.functional.fibers import (
+    FiberGroup,
+    base_spaces,
+    feature_map,
+    fiber_bundle,
+    nearby_bases,
+    topographic_distance,
+)
 from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
 from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength

@@ -12,12 +12,15 @@ which is escnn's own order of elements: K consecutive channels are one field.
 
 __all__ = ["EscnnBackbone", "EscnnCNN"]
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, Self
 
 from torch import Tensor, nn
+
+from lightning_ssl_geometry.nn.equivariant.groups import check_exact_size
 
 _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive from their weights in eval mode
 
@@ -100,6 +103,7 @@ class EscnnCNN(EscnnBackbone):
     Attributes:
         out_dim: C = 2^(layers - 1) * width, here 4 * width.
         group_shape: (scales, rotations) = (1, K).
+        stride: The total one.
 
     Raises:
         ImportError: If escnn is missing.
@@ -134,6 +138,13 @@ class EscnnCNN(EscnnBackbone):
             layers.append(enn.ReLU(fields, inplace=True))
             source = fields
         super().__init__(enn.SequentialModule(*layers))
+        self.stride = math.prod(strides)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C_in, H, W) to (N, C, K, H', W'); warns where the size is not exact for quarter turns."""
+        if self.group_shape[1] > 1:
+            check_exact_size(x.shape[-2], x.shape[-1], self.stride)
+        return super().forward(x)
 
 
 def _escnn() -> tuple[ModuleType, ModuleType]:
