@@ -42,14 +42,21 @@ EQUIVARIANCE_ENTRIES = _of("equivariance", "Equivariance error", _EQUIVARIANCE, 
     "invariance", "Invariance error", _INVARIANCE, None
 )
 EQUIVARIANCE_ENTRIES |= {
-    "loss_gap_difference": Entry(
-        "A-SSL's loss minus H-SSL's",
-        ("loss_gap_difference",),
-        "The contrastive loss of transformed images minus that of the transformed fibers of the same images, on the "
-        "same weights. 0 for a network that is equivariant to the transformation; far from 0, fibers cannot stand for "
+    "loss_gap_a_ssl": Entry(
+        "A-SSL's loss",
+        ("loss_gap_a_ssl",),
+        "The contrastive loss of transformed images. Where the network is equivariant to the transformation, it is "
+        "that of the transformed fibers of the same images, on the same weights; far from it, fibers cannot stand for "
         "transformed images.",
         "keller",
-        "Eq. 2 and 3",
+        "Eq. 2",
+    ),
+    "loss_gap_h_ssl": Entry(
+        "H-SSL's loss",
+        ("loss_gap_h_ssl",),
+        "The contrastive loss of two fibers of each image, moved as the transformation would move them.",
+        "keller",
+        "Eq. 3",
     ),
     "loss_gap_similarity": Entry(
         "Embeddings of A-SSL beside H-SSL's",

@@ -94,6 +94,14 @@ ENTRIES = {
         best="high",
         percent=True,
     ),
+    "classifier": Entry(
+        "Classifier",
+        ("accuracy",),
+        "Accuracy of the method's own classifier, on images without augmentation outside of training. High means that "
+        "it tells the classes apart; low, near chance, that it does not (yet).",
+        best="high",
+        percent=True,
+    ),
     "knn_probe": Entry(
         "kNN",
         ("knn_probe_accuracy",),

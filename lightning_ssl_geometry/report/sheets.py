@@ -92,7 +92,9 @@ _LEARNING = (
 )  # fmt: skip
 _PROBES = (
     Sheet("probes", "Probes during training", "accuracy, %",
-          (Wanted("linear_probe", "linear", "blue"), Wanted("knn_probe", "kNN", "green")), where="run"),
+          (Wanted("linear_probe", "linear", "blue"), Wanted("knn_probe", "kNN", "green"),
+           Wanted("classifier", "classifier", "orange", "dashed")), where="run"),
+    Sheet("classifier", "Classifier", "accuracy, %", (Wanted("classifier"),), where="groups"),
     Sheet("linear_probe", "Linear probe", "accuracy, %", (Wanted("linear_probe"),), where="groups"),
     Sheet("knn_probe", "kNN probe", "accuracy, %", (Wanted("knn_probe"),), where="groups"),
 )  # fmt: skip
@@ -142,7 +144,8 @@ _EQUIVARIANCE = (
     Sheet("equivariance", "Equivariance error", "squared relative error", _by_group("equivariance")),
     Sheet("group_invariance", "Invariance error of h", "share of the distance of images",
           _by_group("group_invariance")),
-    Sheet("loss_gap", "A-SSL's loss minus H-SSL's", "difference", (Wanted("loss_gap_difference"),)),
+    Sheet("loss_gap", "A-SSL's loss beside H-SSL's", "loss",
+          (Wanted("loss_gap_a_ssl", "A-SSL", "blue"), Wanted("loss_gap_h_ssl", "H-SSL", "orange", "dashed"))),
     Sheet("loss_gap_similarity", "Embeddings of A-SSL beside H-SSL's", "mean cosine",
           (Wanted("loss_gap_similarity"),)),
 )  # fmt: skip
