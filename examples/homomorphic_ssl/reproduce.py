@@ -147,14 +147,14 @@ def table(rows: list[Row], score: str) -> str:
 def figure(rows: list[Row], xlabel: str):
     """Fig. 2: accuracy against a setting, mean and standard deviation over seeds."""
     lines = []
-    for score in dict.fromkeys(row.score for row in rows):
+    for score, color in zip(dict.fromkeys(row.score for row in rows), ("blue", "orange"), strict=True):
         by_cell: dict[int, list[float]] = {}
         for row in rows:
             if row.score == score:
                 by_cell.setdefault(int(row.cell), []).append(100 * row.accuracy)
         spread = [np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in by_cell.values()]
         mean = np.array([np.mean(values) for values in by_cell.values()])
-        lines.append(Curve(score, np.array(list(by_cell), dtype=float), mean, spread=np.array(spread)))
+        lines.append(Curve(score, np.array(list(by_cell), dtype=float), mean, color=color, spread=np.array(spread)))
     return curves(lines, xlabel=xlabel, ylabel="test accuracy, %")
 
 
