@@ -1,8 +1,8 @@
 """Equivariant convolutions: this package beside the published SESN code, ready-made filters, and escnn.
 
-    git clone https://github.com/ISosnovik/sesn /tmp/sesn
-    python benchmarks/equivariant.py --sesn /tmp/sesn [--rounds 7]
-    PYTHONPATH=. /opt/envs/escnn/bin/python benchmarks/equivariant.py
+    git clone https://github.com/ISosnovik/sesn SESN
+    python benchmarks/equivariant.py --sesn SESN [--rounds 7]
+    PYTHONPATH=. python benchmarks/equivariant.py  # in the environment of the extra escnn
 
 Scales: the network of Keller et al. for MNIST (lifting to 32 channels, kernel 11, effective size 11; 64 and 128
 channels, kernel 7, effective size 3, stride 2; 6 scales), with BatchNorm and ReLU after each layer, and the three
