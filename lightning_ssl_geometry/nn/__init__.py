@@ -14,6 +14,7 @@ __all__ = [
     "TimmBackbone",
     "UnstructuredCNN",
     "UnstructuredMLP",
+    "UnstructuredResNet",
 ]
 
 from lightning_ssl_geometry.nn.backbones import ResNet, SmallCNN, TimmBackbone
@@ -27,5 +28,6 @@ from lightning_ssl_geometry.nn.equivariant import (
     GroupPool,
     UnstructuredCNN,
     UnstructuredMLP,
+    UnstructuredResNet,
 )
 from lightning_ssl_geometry.nn.projectors import MLPProjector

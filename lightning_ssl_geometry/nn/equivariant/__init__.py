@@ -14,6 +14,7 @@ __all__ = [
     "PointwiseConv2d",
     "UnstructuredCNN",
     "UnstructuredMLP",
+    "UnstructuredResNet",
     "hermite_gaussian_basis",
 ]
 
@@ -22,6 +23,7 @@ from lightning_ssl_geometry.nn.equivariant.backbones import (
     EquivariantResNet,
     UnstructuredCNN,
     UnstructuredMLP,
+    UnstructuredResNet,
 )
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis
 from lightning_ssl_geometry.nn.equivariant.escnn import EscnnBackbone, EscnnCNN

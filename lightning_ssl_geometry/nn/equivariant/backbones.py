@@ -4,7 +4,7 @@ Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose
 and `group_shape` (S, R): |G| = S R, scale s and orientation r at place s R + r.
 """
 
-__all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP"]
+__all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP", "UnstructuredResNet"]
 
 from collections.abc import Sequence
 
@@ -137,10 +137,8 @@ class EquivariantResNet(nn.Module):
         padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
-        if len(widths) != len(strides) or not widths:
-            raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
-        if blocks < 1:
-            raise ValueError(f"Expected `blocks` >= 1, but got {blocks}.")
+        _check_stages(widths, strides)
+        _check_positive(in_channels=in_channels, width=width, blocks=blocks)
         self.scales, rotations = elements(group, scales)
         self.group_shape = (len(self.scales), rotations)
         self.stride = 1
@@ -154,7 +152,9 @@ class EquivariantResNet(nn.Module):
         for factor, stride in zip(widths, strides, strict=True):
             for block in range(blocks):
                 step = stride if block == 0 else 1
-                self.layers.append(_Block(channels, factor * width, step, self.scales, rotations, norm, padding_mode))
+                self.layers.append(
+                    _equivariant_block(channels, factor * width, step, self.scales, rotations, norm, padding_mode)
+                )
                 channels = factor * width
             self.stride *= stride
         self.out_dim = channels
@@ -167,33 +167,48 @@ class EquivariantResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each after a normalisation and a ReLU, beside a shortcut, 1 x 1 where the channels change."""
+    """Two convolutions, each after a normalisation and a ReLU, beside a shortcut, 1 x 1 where the shape changes."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        stride: int,
-        scales: Sequence[float],
-        rotations: int,
-        norm: Norm2d,
-        padding_mode: PaddingMode,
-    ) -> None:
+    def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module | None) -> None:
         super().__init__()
-        changes = in_channels != out_channels or stride > 1
-        basis = 7, 3, scales, rotations
-        self.first = nn.Sequential(_norm(norm, in_channels), nn.ReLU())
-        self.second = nn.Sequential(
-            GroupConv2d(in_channels, out_channels, *basis, stride=stride, padding_mode=padding_mode),
-            _norm(norm, out_channels),
-            nn.ReLU(),
-            GroupConv2d(out_channels, out_channels, *basis, padding_mode=padding_mode),
-        )
-        self.shortcut = PointwiseConv2d(in_channels, out_channels, stride) if changes else None
+        self.first, self.second, self.shortcut = first, second, shortcut
 
     def forward(self, z: Tensor) -> Tensor:
         x = self.first(z)
         return self.second(x) + (z if self.shortcut is None else self.shortcut(x))
+
+
+def _equivariant_block(
+    in_channels: int,
+    out_channels: int,
+    stride: int,
+    scales: Sequence[float],
+    rotations: int,
+    norm: Norm2d,
+    padding_mode: PaddingMode,
+) -> _Block:
+    basis = 7, 3, scales, rotations
+    second = nn.Sequential(
+        GroupConv2d(in_channels, out_channels, *basis, stride=stride, padding_mode=padding_mode),
+        _norm(norm, out_channels),
+        nn.ReLU(),
+        GroupConv2d(out_channels, out_channels, *basis, padding_mode=padding_mode),
+    )
+    changes = in_channels != out_channels or stride > 1
+    shortcut = PointwiseConv2d(in_channels, out_channels, stride) if changes else None
+    return _Block(nn.Sequential(_norm(norm, in_channels), nn.ReLU()), second, shortcut)
+
+
+def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
+    second = nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 7, stride, padding=3, bias=False),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(out_channels, out_channels, 7, padding=3, bias=False),
+    )
+    changes = in_channels != out_channels or stride > 1
+    shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False) if changes else None
+    return _Block(nn.Sequential(nn.BatchNorm2d(in_channels), nn.ReLU()), second, shortcut)
 
 
 class UnstructuredCNN(nn.Module):
@@ -228,6 +243,60 @@ class UnstructuredCNN(nn.Module):
             conv = nn.Conv2d(channels[i], channels[i + 1], kernel, stride, padding=kernel // 2, bias=False)
             self.layers.extend([conv, nn.BatchNorm2d(channels[i + 1]), nn.ReLU(inplace=True)])
         self.out_dim, self.group_shape = 4 * width, (copies, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C_in, H, W) to (N, C, copies, H', W')."""
+        return self.layers(x).unflatten(1, (self.out_dim, -1))
+
+
+class UnstructuredResNet(nn.Module):
+    """The control without structure for the residual networks: plain convolutions with `copies` times their channels.
+
+    Args:
+        in_channels: C_in.
+        width: As of the equivariant counterpart, 64 in the paper.
+        copies: |G| of the counterpart; every layer has that many times its channels.
+        widths: As of the counterpart.
+        strides: As of the counterpart.
+        blocks: As of the counterpart.
+
+    Attributes:
+        out_dim: C.
+        group_shape: (copies, 1), as if they were scales.
+
+    Raises:
+        ValueError: If an argument is not positive, or there are not as many strides as widths.
+
+    >>> import torch
+    >>> UnstructuredResNet(width=2, copies=2, blocks=1)(torch.rand(2, 3, 33, 33)).shape
+    torch.Size([2, 16, 2, 9, 9])
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 3,
+        width: int = 64,
+        copies: int = 6,
+        widths: Sequence[int] = (2, 4, 8),
+        strides: Sequence[int] = (1, 2, 2),
+        blocks: int = 3,
+    ) -> None:
+        _check_positive(in_channels=in_channels, width=width, copies=copies, blocks=blocks)
+        _check_stages(widths, strides)
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(in_channels, 9 * copies, 7, padding=3, bias=False),
+            nn.Conv2d(9 * copies, width * copies, 7, padding=3, bias=False),
+            nn.BatchNorm2d(width * copies),
+            nn.ReLU(inplace=True),
+        )
+        channels = width
+        for factor, stride in zip(widths, strides, strict=True):
+            for block in range(blocks):
+                step = stride if block == 0 else 1
+                self.layers.append(_plain_block(channels * copies, factor * width * copies, step))
+                channels = factor * width
+        self.out_dim, self.group_shape = channels, (copies, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C_in, H, W) to (N, C, copies, H', W')."""
@@ -275,6 +344,11 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
     if name == "batch":
         return GroupBatchNorm(channels)
     return norm_2d(name, channels)  # statistics over group and space: the group axis may be one more of space
+
+
+def _check_stages(widths: Sequence[int], strides: Sequence[int]) -> None:
+    if len(widths) != len(strides) or not widths:
+        raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
 
 
 def _check_positive(**values: int) -> None:
