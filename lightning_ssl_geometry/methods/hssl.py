@@ -103,26 +103,8 @@ class HSSLModule(SSLModule):
         warmup_epochs: float = 0.0,
         exclude_norm_and_bias: bool = True,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"Expected `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
-        if base_size < 1:
-            raise ValueError(f"Expected `base_size` >= 1, but got {base_size}.")
         names = check_group(group)
-        if base_size > 1 and "translation" in names and len(names) > 1:
-            raise ValueError(
-                f"Expected `base_size` = 1 for translation with {names[0]}, but got {base_size}: that would have to "
-                "transform the base space, too."
-            )
-        if mode == "a-ssl" and max_distance is not None:
-            raise ValueError(
-                f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
-            )
-        if max_distance is not None and not max_distance >= 1:
-            raise ValueError(
-                f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
-            )
-        if not 0 <= hybrid_weight <= 1:
-            raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")
+        _check(mode, names, base_size, max_distance, hybrid_weight)
         projector = _head(backbone, base_size) if projector is None else projector
         super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
         self.group, self.mode, self.group_shape = names, mode, group_shape
@@ -240,3 +222,27 @@ def _head(backbone: nn.Module, base_size: int) -> nn.Module:
     if not isinstance(channels, int):
         raise ValueError(f"Expected `projector` for a {type(backbone).__name__}, which has no `out_dim`, but got None.")
     return MLPProjector(base_size * channels, 128, 128, depth=3, last_norm=True)
+
+
+def _check(
+    mode: Mode, names: tuple[Axis, ...], base_size: int, max_distance: float | None, hybrid_weight: float
+) -> None:
+    if mode not in get_args(Mode):
+        raise ValueError(f"Expected `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
+    if base_size < 1:
+        raise ValueError(f"Expected `base_size` >= 1, but got {base_size}.")
+    if base_size > 1 and "translation" in names and len(names) > 1:
+        raise ValueError(
+            f"Expected `base_size` = 1 for translation with {names[0]}, but got {base_size}: that would have to "
+            "transform the base space, too."
+        )
+    if mode == "a-ssl" and max_distance is not None:
+        raise ValueError(
+            f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
+        )
+    if max_distance is not None and not max_distance >= 1:
+        raise ValueError(
+            f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
+        )
+    if not 0 <= hybrid_weight <= 1:
+        raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")

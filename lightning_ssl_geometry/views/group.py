@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.functional.counter import counter_uniform
 from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.views.sampling import sample_uniform
-from lightning_ssl_geometry.views.validation import check_image, check_range
+from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range
 
 Action = Literal["translation", "rotation", "scale"]
 _UNIFORMS = 4
@@ -88,7 +88,8 @@ class GroupViews(nn.Module):
         Raises:
             ValueError: If an argument has another shape or dtype.
         """
-        _check_input(image, index, mean, std)
+        check_image(image, allow_uint8=True)
+        check_batch(image, index, mean, std)
         c, height, width = image.shape[1:]
         dtype = image.dtype if image.is_floating_point() else torch.float32
         x = image / 255 if image.dtype == torch.uint8 else image.to(torch.promote_types(dtype, torch.float32))
@@ -155,14 +156,3 @@ def _in_order(action: Action | Sequence[Action] | None) -> tuple[Action, ...]:
     if len(set(named)) < len(named):
         raise ValueError(f"Expected each `action` once, but got {named}.")
     return tuple(name for name in choices if name in named)
-
-
-def _check_input(image: Tensor, index: Tensor, mean: Tensor | None, std: Tensor | None) -> None:
-    check_image(image, allow_uint8=True)
-    n, c = image.shape[:2]
-    if index.shape != (n,) or index.dtype != torch.int64:
-        got = f"shape {tuple(index.shape)} and {index.dtype}"
-        raise ValueError(f"Expected `index` of shape ({n},) and torch.int64, but got {got}.")
-    for name, value in {"mean": mean, "std": std}.items():
-        if value is not None and value.shape != (c,):
-            raise ValueError(f"Expected `{name}` of shape ({c},), but got shape {tuple(value.shape)}.")

@@ -25,7 +25,7 @@ from lightning_ssl_geometry.views.sampling import (
     sample_resized_crop,
     sample_uniform,
 )
-from lightning_ssl_geometry.views.validation import check_image, check_range, check_size
+from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range, check_size
 
 
 class _Settings(NamedTuple):
@@ -156,7 +156,8 @@ class SimCLRViews(nn.Module):
         Raises:
             ValueError: If an argument has another shape or dtype, or the blur's kernel is too large for the view.
         """
-        self._check_input(image, index, mean, std)
+        check_image(image, allow_uint8=True, color=self._colors)
+        check_batch(image, index, mean, std)
         c, height, width = image.shape[1:]
         size = self.size or (height, width)
         parameters = self.draw(index, epoch, height, width)
@@ -211,16 +212,6 @@ class SimCLRViews(nn.Module):
         """The settings, as `print(module)` shows them."""
         names = ("size", "num_views", "crop_scale", "flip", "jitter", "jitter_strength", "grayscale", "blur", "color")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-
-    def _check_input(self, image: Tensor, index: Tensor, mean: Tensor | None, std: Tensor | None) -> None:
-        check_image(image, allow_uint8=True, color=self._colors)
-        n, c = image.shape[:2]
-        if index.shape != (n,) or index.dtype != torch.int64:
-            got = f"shape {tuple(index.shape)} and {index.dtype}"
-            raise ValueError(f"Expected `index` of shape ({n},) and torch.int64, but got {got}.")
-        for name, value in {"mean": mean, "std": std}.items():
-            if value is not None and value.shape != (c,):
-                raise ValueError(f"Expected `{name}` of shape ({c},), but got shape {tuple(value.shape)}.")
 
     @property
     def _colors(self) -> bool:

@@ -1,6 +1,6 @@
 """Checks that every operation on views shares; each names the argument, what was expected and what came."""
 
-__all__ = ["check_boxes", "check_image", "check_per_sample", "check_range", "check_size"]
+__all__ = ["check_batch", "check_boxes", "check_image", "check_per_sample", "check_range", "check_size"]
 
 import math
 
@@ -28,6 +28,29 @@ def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False
         raise ValueError(f"Expected `image` of {kinds}, but got {image.dtype}.")
     if color and image.shape[1] not in (1, 3):
         raise ValueError(f"Expected `image` with 1 or 3 channels, but got {image.shape[1]}.")
+
+
+def check_batch(image: Tensor, index: Tensor, mean: Tensor | None, std: Tensor | None) -> None:
+    """Check what comes with a batch of images that views are made of.
+
+    Args:
+        image: (N, C, H, W).
+        index: (N,) int64.
+        mean: (C,), or None.
+        std: (C,), or None.
+
+    Raises:
+        ValueError: If `index`, `mean` or `std` has another shape, or `index` another dtype.
+
+    >>> check_batch(torch.rand(2, 3, 8, 8), torch.arange(2), None, torch.ones(3))
+    """
+    n, c = image.shape[:2]
+    if index.shape != (n,) or index.dtype != torch.int64:
+        got = f"shape {tuple(index.shape)} and {index.dtype}"
+        raise ValueError(f"Expected `index` of shape ({n},) and torch.int64, but got {got}.")
+    for name, value in {"mean": mean, "std": std}.items():
+        if value is not None and value.shape != (c,):
+            raise ValueError(f"Expected `{name}` of shape ({c},), but got shape {tuple(value.shape)}.")
 
 
 def check_per_sample(name: str, value: Tensor, image: Tensor) -> None:
