@@ -9,8 +9,9 @@ All ranks must call, in the same order, with a tensor that requires a gradient o
 will do: gloo for CPU tensors, NCCL for CUDA tensors.
 """
 
-__all__ = ["all_reduce_mean", "all_reduce_sum", "gather", "rank", "world_size"]
+__all__ = ["all_reduce_mean", "all_reduce_sum", "average_gradients", "gather", "rank", "world_size"]
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -94,6 +95,24 @@ def all_reduce_mean(x: Tensor) -> Tensor:
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"Expected `x` of a float dtype, but got {x.dtype}.")
     return all_reduce_sum(x) / world_size() if world_size() > 1 else x
+
+
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """Average gradients over the ranks in place, in one message per dtype: what DDP does where it sees the backward.
+
+    Args:
+        parameters: The same on every rank, and with a gradient on all of them or on none.
+    """
+    if world_size() == 1:
+        return
+    grads: dict[torch.dtype, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            grads.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+    for group in grads.values():
+        mean = all_reduce_mean(torch.cat([grad.flatten() for grad in group]))
+        for grad, part in zip(group, mean.split([grad.numel() for grad in group]), strict=True):
+            grad.copy_(part.view(grad.shape))
 
 
 def _is_distributed() -> bool:

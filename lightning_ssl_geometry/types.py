@@ -23,6 +23,7 @@ class Batch(TypedDict, total=False):
         index: (N,) integers, the position of each sample in its data set, whatever the order or the rank.
         latent: (V, N, d): the true latent variables of a synthetic process.
         g: the group element of each view, V tensors with N rows.
+        box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
     """
 
     views: tuple[Tensor, ...]
@@ -32,6 +33,7 @@ class Batch(TypedDict, total=False):
     index: Tensor
     latent: Tensor
     g: tuple[Tensor, ...]
+    box: Tensor
 
 
 class Observation(TypedDict, total=False):
@@ -43,6 +45,7 @@ class Observation(TypedDict, total=False):
         z: (V, N, P): embeddings, the projector's output for each view.
         image: (N, C, H, W): the samples without augmentation, normalised, in evaluation.
         h_image: (N, D): their representations.
+        z_image: (N, P): their embeddings, where the method has such.
         label: (N,) integer classes.
         coarse_label: (N,) integer superclasses.
         index: (N,) integers, the position of each sample in its data set.
@@ -50,6 +53,9 @@ class Observation(TypedDict, total=False):
         encoder: the module that maps an image to h.
         projector: the module that maps h, or fibers, to z.
         feature_extractor: the module that maps an image to an equivariant feature map (N, C, |G|, H, W).
+        log_policy: (N, K): log P(T | X), of a family's members for each sample.
+        family: the module that applies these members to images, an `AugmentationFamily`.
+        box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
         scores: further scalars, each a mean over the samples of this rank, to log by their names.
     """
 
@@ -58,11 +64,15 @@ class Observation(TypedDict, total=False):
     z: Tensor
     image: Tensor
     h_image: Tensor
+    z_image: Tensor
     label: Tensor
     coarse_label: Tensor
     index: Tensor
+    box: Tensor
     fibers: Tensor
     encoder: nn.Module
     projector: nn.Module
     feature_extractor: nn.Module
+    log_policy: Tensor
+    family: nn.Module
     scores: dict[str, Tensor]

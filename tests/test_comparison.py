@@ -244,7 +244,7 @@ def test_the_page_has_figures_sentences_and_numbers(page):
 
 def test_the_page_needs_nothing_from_elsewhere_and_is_made_the_same_again(page, groups, tmp_path):
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
-    assert "default-src 'none'; style-src 'unsafe-inline'" in page.values("content")
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page.values("content")
     ids = page.values("id")
     assert len(set(ids)) == len(ids)
     assert write_comparison(groups, tmp_path / "again.html", title="Strengths").read_text("utf-8") == page.source

@@ -10,9 +10,9 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.methods import HSSLModule, SimCLRModule, SupervisedModule
-from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, SmallCNN
-from lightning_ssl_geometry.views import SimCLRViews
+from lightning_ssl_geometry.methods import CRLTACModule, HSSLModule, SimCLRModule, SupervisedModule
+from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, ShallowCNN, SmallCNN
+from lightning_ssl_geometry.views import CropFamily, SimCLRViews
 
 
 def simclr():
@@ -44,7 +44,22 @@ def supervised():
     return SupervisedModule(SmallCNN(1, 8, "group"), nn.Linear(64, 10), optimizer=optimizer)
 
 
-METHODS = {"simclr": simclr, "hssl": hssl, "supervised": supervised}
+def crl_tac():
+    torch.manual_seed(0)
+    return CRLTACModule(
+        ShallowCNN(image_size=4, out_dim=16, width=8),
+        nn.Linear(16, 8),
+        CropFamily(image_size=8, size=4, stride=2),
+        ShallowCNN(image_size=8, out_dim=9, width=8),
+        draws=4,
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        policy_optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        warmup_epochs=1,
+        grad_clip_pi=1.0,
+    )
+
+
+METHODS = {"crl_tac": crl_tac, "simclr": simclr, "hssl": hssl, "supervised": supervised}
 
 
 def data(batch_size):

@@ -32,7 +32,10 @@ SCALARS = {  # a value at the start of training and one at its end
     "bound_repulsion": (0.97, 0.77),
     "bound_info_nce": (7.2, 5.1),
 }
-ABSENT = "Nothing recorded in this run for: Augmentations and the projector, Neighbours, Equivariance and invariance."
+ABSENT = (
+    "Nothing recorded in this run for: Augmentations and the projector, Augmentation channel, Neighbours, "
+    "Equivariance and invariance."
+)
 PROBES = {"linear_probe_accuracy": (0.55, 0.949), "knn_probe_accuracy": (0.62, 0.953), "label_agreement": (0.3, 0.8)}
 
 
@@ -313,7 +316,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(page):
     assert all(address.startswith("https://arxiv.org/abs/") for address in addresses)
     assert "@import" not in page.source
     assert set(re.findall(r"url\((.)", page.source)) == {"#"}
-    assert "default-src 'none'; style-src 'unsafe-inline'" in page.values("content")
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page.values("content")
 
 
 def test_ids_are_unique_and_references_lead_somewhere(page):

@@ -1,7 +1,8 @@
 """Lightning Callbacks: observe the geometry, probe the representation, report the run."""
 
-__all__ = ["GeometryMonitor", "KNNProbe", "LinearEvaluation", "LinearProbe", "RunReport"]
+__all__ = ["ChannelEvaluation", "GeometryMonitor", "KNNProbe", "LinearEvaluation", "LinearProbe", "RunReport"]
 
+from lightning_ssl_geometry.callbacks.channel_evaluation import ChannelEvaluation
 from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation
 from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
 from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe

@@ -2,8 +2,6 @@
 
 __all__ = ["LinearEvaluation"]
 
-import csv
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -11,15 +9,15 @@ import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
+from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
 
 Features = Literal["pixels", "frozen", "trained"]
-_Split = tuple[NDArray[Any], NDArray[Any]]
 
 
-class LinearEvaluation(L.Callback):
+class LinearEvaluation(Evaluation):
     """scikit-learn's multinomial logistic regression on frozen features, before and after training.
 
     Features are raw pixels, the network as it was when the fit began ("frozen": random weights, unless it was
@@ -36,6 +34,7 @@ class LinearEvaluation(L.Callback):
         max_iter: Most iterations of L-BFGS; the table has how many it took, of the last draw.
         seed: Of the draws.
         features: Which of the three are judged; the pixels of large images take the longest.
+        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device: see :class:`Judge`.
 
     Raises:
         ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`.
@@ -50,27 +49,19 @@ class LinearEvaluation(L.Callback):
         max_iter: int = 100,
         seed: int = 0,
         features: Sequence[Features] = ("pixels", "frozen", "trained"),
+        solver: Solver = "sklearn",
     ) -> None:
-        super().__init__()
+        super().__init__(Judge(solver, True, regularization, max_iter, tol=1e-3), split)
         if not features or not set(features) <= set(get_args(Features)):
             raise ValueError(f"Expected `features` to be of {get_args(Features)}, but got {features}.")
-        if split not in ("val", "test"):
-            raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
         if any(few is not None and few < 1 for few in labels_per_class):
             raise ValueError(f"Expected `labels_per_class` of None or numbers >= 1, but got {labels_per_class}.")
-        for name, value in {"repeats": repeats, "max_iter": max_iter}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
-        if not regularization > 0:
-            raise ValueError(f"Expected `regularization` > 0, but got {regularization}.")
+        if repeats < 1:
+            raise ValueError(f"Expected `repeats` >= 1, but got {repeats}.")
         self.features = tuple(features)
         self.labels_per_class = tuple(labels_per_class)
-        self.split = split
         self.repeats = repeats
-        self.regularization = regularization
-        self.max_iter = max_iter
         self.seed = seed
-        self.rows: list[dict[str, Any]] = []
 
     def state_dict(self) -> dict[str, Any]:
         """The rows so far: a resumed run still knows its untrained network's."""
@@ -91,7 +82,6 @@ class LinearEvaluation(L.Callback):
         self._evaluate(trainer, pl_module, ("trained",))
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, features: Sequence[str]) -> None:
-        folder = run_folder(trainer)
         if not (chosen := [name for name in features if name in self.features]):
             return
         for name in chosen:
@@ -99,70 +89,25 @@ class LinearEvaluation(L.Callback):
             test = self._features(trainer, pl_module, self.split, name)
             if trainer.is_global_zero:
                 self.rows += [self._score(name, train, test, few) for few in self.labels_per_class]
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            folder.mkdir(parents=True, exist_ok=True)
-            self._write(folder / "linear_evaluation.csv")
+        self.write(trainer)
         trainer.strategy.barrier("linear_evaluation")
 
-    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str, name: str) -> _Split:
+    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str, name: str) -> Rows:
         """Features and labels of a split from all ranks, in the order of the data set."""
-        datamodule = getattr(trainer, "datamodule", None)
-        if datamodule is None or not hasattr(datamodule, "clean_dataloader"):
-            raise ValueError("Expected a DataModule with `clean_dataloader(split)` for LinearEvaluation, but got none.")
-        found: dict[str, list[torch.Tensor]] = {"features": [], "label": [], "index": []}
-        with undisturbed(pl_module):
-            for batch in datamodule.clean_dataloader(split):
-                batch = trainer.strategy.batch_to_device(batch)
-                image = batch["image"]
-                found["features"].append(image if name == "pixels" else pl_module(image).float())
-                found["label"].append(batch["label"])
-                found["index"].append(batch["index"])
-        features, label, index = (distributed.gather(torch.cat(part)).cpu() for part in found.values())
-        order = index.argsort()
-        features = _pixels(features) if name == "pixels" else features
-        return features[order].numpy(), label[order].numpy()
 
-    def _score(self, name: str, train: _Split, test: _Split, few: int | None) -> dict[str, Any]:
-        generator = np.random.default_rng(self.seed)
-        draws = [_draw(train[1], few, generator) for _ in range(1 if few is None else self.repeats)]
-        judged = [self._judge((train[0][draw], train[1][draw]), test) for draw in draws]
-        scores = [score for score, _ in judged]
-        return {
-            "features": name,
-            "labels_per_class": "all" if few is None else few,
-            "accuracy": float(np.mean(scores)),
-            "accuracy_std": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-            "repeats": len(scores),
-            "split": self.split,
-            "train_size": len(draws[0]),
-            "test_size": len(test[1]),
-            "feature_dim": train[0].shape[1],
-            "iterations": judged[-1][1],
-        }
+        def observe(batch: Any) -> dict[str, Tensor]:
+            return {"features": batch["image"] if name == "pixels" else pl_module(batch["image"]).float()}
 
-    def _judge(self, train: _Split, test: _Split) -> tuple[float, int]:
-        """Fit on one split and score on the other: the accuracy, and how many iterations the fit took."""
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.preprocessing import StandardScaler
+        found = gather_split(trainer, pl_module, split, observe, asker="LinearEvaluation")
+        features = flat_pixels(found["features"]) if name == "pixels" else found["features"]
+        device = pl_module.device if self.judge.solver == "full-batch" else "cpu"
+        return Rows(features.to(device), found["label"].to(device))
 
-        scaler = StandardScaler().fit(train[0])
-        judge = LogisticRegression(C=self.regularization, max_iter=self.max_iter, tol=1e-3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the number of iterations
-            judge.fit(scaler.transform(train[0]), train[1])
-        return float(judge.score(scaler.transform(test[0]), test[1])), int(judge.n_iter_.max())
-
-    def _write(self, path: Any) -> None:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self.rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
-
-
-def _pixels(image: torch.Tensor) -> torch.Tensor:
-    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, one."""
-    return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
+    def _score(self, name: str, train: Rows, test: Rows, few: int | None) -> dict[str, Any]:
+        generator, label = np.random.default_rng(self.seed), train.label.numpy(force=True)
+        draws = [_draw(label, few, generator) for _ in range(1 if few is None else self.repeats)]
+        chosen = [Rows(*(part[torch.from_numpy(draw).to(part.device)] for part in train)) for draw in draws]
+        return self.row(name, [self.judge(rows, test) for rows in chosen], chosen[0], test, few)
 
 
 def _draw(label: NDArray[Any], few: int | None, generator: np.random.Generator) -> NDArray[Any]:

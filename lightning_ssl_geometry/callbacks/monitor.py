@@ -28,7 +28,8 @@ class GeometryMonitor(L.Callback):
     Scalars are logged as `{stage}/{name}` through the module, before `EarlyStopping` and `ModelCheckpoint` look; a
     Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
-    run's folder. Training is the same, bit for bit, with and without the monitor.
+    run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. Training is the same,
+    bit for bit, with and without the monitor.
 
     Args:
         diagnostics: Name -> Metric; None for the standard set.

@@ -9,6 +9,7 @@ __all__ = [
     "Images",
     "MNISTDataModule",
     "PublishedDataModule",
+    "ShiftedMNISTDataModule",
     "Source",
     "TinyImageNetDataModule",
 ]
@@ -19,4 +20,5 @@ from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
 from lightning_ssl_geometry.data.published import PublishedDataModule
+from lightning_ssl_geometry.data.shifted_mnist import ShiftedMNISTDataModule
 from lightning_ssl_geometry.data.tiny_imagenet import TinyImageNetDataModule

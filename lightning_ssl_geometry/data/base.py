@@ -9,6 +9,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.data.canvas import check_box, fit, place
 from lightning_ssl_geometry.data.loader import BatchLoader, GlobalBatchSampler
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import GroupViews, SimCLRViews
@@ -25,12 +26,15 @@ class Images(NamedTuple):
         label: int64 (M,).
         coarse_label: int64 (M,), superclasses, where there are some.
         rows: int64 (N,), which rows of the above are of this part: two parts then share one tensor; None: all.
+        box: integers (M, 4), top, left, bottom and right (exclusive) of the cell that each image lies in, the rest of
+            `image_size` x `image_size` pixels being zeros, which then count in `mean` and `std`; None: no cells.
     """
 
     image: Tensor
     label: Tensor
     coarse_label: Tensor | None = None
     rows: Tensor | None = None
+    box: Tensor | None = None
 
 
 class Source(NamedTuple):
@@ -46,8 +50,9 @@ class ImageDataModule(L.LightningDataModule, ABC):
 
     Training batches have `views`, validation and test batches `views` (the same in every epoch) and `image`
     (without augmentation); all have `label` and `index`, the position in the training or the test set as published,
-    or in the whole set where nobody published a split. Views are made in `on_after_batch_transfer`, so on the
-    training device, and are functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
+    or in the whole set where nobody published a split, and `box` where each image lies in a cell of its own. Images
+    are brought to their size and views made in `on_after_batch_transfer`, so on the training device; views are
+    functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
 
     Args:
         batch_size: Samples per process.
@@ -124,8 +129,12 @@ class ImageDataModule(L.LightningDataModule, ABC):
         if len(source.class_names) < 2:
             raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
         train, val = self._split(_all_rows(source.train))
-        self.mean, self.std = _moments(source.train.image, train, self.channels)
         height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
+        for part in (source.train, source.test):
+            if part.box is not None:
+                check_box(part.box, part.image, height, width)
+        around = 0 if source.train.box is None else height * width - source.train.image[0, 0].numel()
+        self.mean, self.std = _moments(source.train.image, train, self.channels, around)
         self.image_shape = (len(self.mean), height, width)
         self.num_classes, self.class_names = len(source.class_names), source.class_names
         self._positions = {"train": train, "val": val, "test": _all_rows(source.test)}
@@ -149,7 +158,7 @@ class ImageDataModule(L.LightningDataModule, ABC):
         return self.clean_dataloader("test")
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split without views, in order, each sample once: `image`, `label` and `index`.
+        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`.
 
         Raises:
             ValueError: If there is no such split.
@@ -165,9 +174,12 @@ class ImageDataModule(L.LightningDataModule, ABC):
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Bring the images to their size, make views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
-        image = _fit(image, self.image_size).expand(-1, self.image_shape[0], -1, -1)
-        mean, std = (moment.to(image.device, non_blocking=True) for moment in (self.mean, self.std))
         made: Batch = {"label": batch["label"], "index": batch["index"]}
+        if "box" in batch:
+            made["box"] = batch["box"].long()
+            image = place(image, made["box"], *self.image_shape[1:])
+        image = fit(image, self.image_size).expand(-1, self.image_shape[0], -1, -1)
+        mean, std = (moment.to(image.device, non_blocking=True) for moment in (self.mean, self.std))
         if "coarse_label" in batch:
             made["coarse_label"] = batch["coarse_label"]
         if augmented:
@@ -263,26 +275,17 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
     return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
 
 
-def _fit(image: Tensor, size: int | None) -> Tensor:
-    """Resize the axes that are longer than `size` and pad the shorter ones: uint8 (N, C, size, size)."""
-    if size is None or image.shape[2:] == (size, size):
-        return image
-    height, width = (min(length, size) for length in image.shape[2:])
-    if image.shape[2:] != (height, width):
-        from torchvision.transforms.v2.functional import resize
+def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation per channel of chosen images, in [0, 1], exact from the counts of the 256 values.
 
-        image = resize(image, [height, width], antialias=True)
-    top, left = (size - height) // 2, (size - width) // 2
-    return nn.functional.pad(image, (left, size - width - left, top, size - height - top))
-
-
-def _moments(image: Tensor, rows: Tensor, channels: int | None) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation per channel of chosen images, in [0, 1], exact from the counts of the 256 values."""
+    `around` is the number of zeros about each image.
+    """
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):
         planes = _recolour(image.index_select(0, chunk), channels).unbind(1)
         counts = counts + torch.stack([plane.flatten().bincount(minlength=256) for plane in planes])
+    counts[:, 0] += around * len(rows)
     share = counts / counts.sum(1, keepdim=True)
     mean = share @ value
     variance = (share * (value - mean[:, None]).square()).sum(1)

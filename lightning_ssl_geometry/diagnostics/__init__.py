@@ -4,6 +4,7 @@ __all__ = [
     "Alignment",
     "AugmentationRank",
     "EffectiveRank",
+    "EmbeddingSample",
     "EquivarianceError",
     "GaussianPotential",
     "HardestNegativeDistance",
@@ -16,7 +17,11 @@ __all__ = [
     "LogSpectrum",
     "LossGap",
     "Moments",
+    "NonEmptyProbability",
     "NullSpaceFraction",
+    "PairSimilarity",
+    "PolicyEntropy",
+    "PolicyMaps",
     "ProjectorRank",
     "RotationRank",
     "SampledEmbeddings",
@@ -27,6 +32,13 @@ __all__ = [
 ]
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
+from lightning_ssl_geometry.diagnostics.augmentation_channel import (
+    EmbeddingSample,
+    NonEmptyProbability,
+    PairSimilarity,
+    PolicyEntropy,
+    PolicyMaps,
+)
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.homomorphism import LossGap

@@ -136,8 +136,8 @@ class SampledEmbeddings(SampledRows):
         super().__init__(("z",), contrast_size, seed)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Offer samples: z (V, N, P), and the position of each in its data set, index (N,)."""
-        self.offer(index, z=by_sample("z", z))
+        """Offer samples: z (V, N, P), or (N, P) for one view, and the position of each in its data set, index (N,)."""
+        self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
         """Views of the kept samples, (V, n, P).

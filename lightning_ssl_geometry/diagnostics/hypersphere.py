@@ -46,7 +46,8 @@ class Alignment(Metric):
 class GaussianPotential(SampledEmbeddings):
     """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, mean over views.
 
-    Observes z and index. From 0 to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give
+    Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`.
+    From 0 to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give
     0.0215 at t = 2. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.gaussian_potential`.
 

@@ -5,10 +5,12 @@ __all__ = [
     "activation_pattern",
     "affine_map",
     "alignment",
+    "augmentation_channel_loss",
     "base_spaces",
     "chance_agreement",
     "counter_hash",
     "counter_uniform",
+    "draw_members",
     "effective_rank",
     "equivariance_error",
     "feature_map",
@@ -31,6 +33,7 @@ __all__ = [
     "normalized_distance",
     "null_space_fraction",
     "numerical_rank",
+    "policy_entropy",
     "quarter_turn",
     "rescale",
     "rotate",
@@ -43,6 +46,11 @@ __all__ = [
     "vicreg_terms",
 ]
 
+from lightning_ssl_geometry.functional.augmentation_channel import (
+    augmentation_channel_loss,
+    draw_members,
+    policy_entropy,
+)
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.equivariance import equivariance_error, invariance_error

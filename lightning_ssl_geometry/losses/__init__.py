@@ -1,7 +1,8 @@
 """Losses as modules: thin over `functional`, on the batch of all ranks."""
 
-__all__ = ["InfoNCELoss", "LogBilinearInfoNCELoss", "VICRegLoss"]
+__all__ = ["AugmentationChannelLoss", "InfoNCELoss", "LogBilinearInfoNCELoss", "VICRegLoss"]
 
+from lightning_ssl_geometry.losses.augmentation_channel import AugmentationChannelLoss
 from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.losses.log_bilinear import LogBilinearInfoNCELoss
 from lightning_ssl_geometry.losses.vicreg import VICRegLoss

@@ -85,7 +85,9 @@ class SSLModule(L.LightningModule):
             observation["fibers"] = observation["fibers"].detach()
         if "h_image" in observation:
             observation["h_image"] = observation["h_image"].detach()
-        for name in ("label", "coarse_label", "index"):
+        if "z_image" in observation:
+            observation["z_image"] = observation["z_image"].detach()
+        for name in ("label", "coarse_label", "index", "box"):
             if name in batch:
                 observation[name] = batch[name]
         if "image" in batch and not self.training:
@@ -95,9 +97,13 @@ class SSLModule(L.LightningModule):
                     observation["h_image"] = self(batch["image"])
         return observation
 
+    def descend(self, observation: Observation, batch: Batch) -> Observation:
+        """Take the optimizer steps of a method with manual optimization; with automatic, Lightning does it later."""
+        return observation
+
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
         """Observe a batch and log the mean loss of the epoch as `train/loss`."""
-        observation = self.observe(batch)
+        observation = self.descend(self.observe(batch), batch)
         n = len(batch["views"][0])
         self.log("train/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
         self._log_scores(observation, "train", n)
@@ -156,8 +162,9 @@ class SSLModule(L.LightningModule):
         for name, total in zip(scores, totals, strict=True):
             self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
-    def _parameter_groups(self) -> list[dict[str, Any]]:
-        parameters = [p for p in self.parameters() if p.requires_grad]
+    def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
+        """Those of some of the modules, or of all."""
+        parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
         groups: list[dict[str, Any]] = [
@@ -170,6 +177,8 @@ class SSLModule(L.LightningModule):
         total = self.trainer.estimated_stepping_batches
         if total == float("inf"):
             raise ValueError("Expected `max_epochs` or `max_steps` of the Trainer for a cosine schedule, but got none.")
+        if self.trainer.train_dataloader is None:  # with `max_steps` alone nobody has asked for the length of an epoch
+            self.trainer.fit_loop.setup_data()
         per_epoch = self.trainer.num_training_batches / self.trainer.accumulate_grad_batches
         warmup = round(self.warmup_epochs * per_epoch)
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]

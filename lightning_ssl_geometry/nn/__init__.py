@@ -10,6 +10,7 @@ __all__ = [
     "GroupPool",
     "MLPProjector",
     "ResNet",
+    "ShallowCNN",
     "SmallCNN",
     "TimmBackbone",
     "UnstructuredCNN",
@@ -17,7 +18,7 @@ __all__ = [
     "UnstructuredResNet",
 ]
 
-from lightning_ssl_geometry.nn.backbones import ResNet, SmallCNN, TimmBackbone
+from lightning_ssl_geometry.nn.backbones import ResNet, ShallowCNN, SmallCNN, TimmBackbone
 from lightning_ssl_geometry.nn.equivariant import (
     EquivariantCNN,
     EquivariantResNet,

@@ -1,10 +1,10 @@
 """An empty figure, its axes, and the texts on it."""
 
-__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "padded", "put_tips", "spaced", "swatch", "write",
-           "x_axis", "y_axis"]  # fmt: skip
+__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "look", "padded", "put_tips", "sheet", "spaced",
+           "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -83,14 +83,46 @@ def canvas(
     figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
     low, tall = (BOTTOM + caption.below) / whole, (height - TOP - BOTTOM) / whole
     axes = figure.add_axes((left / WIDTH, low, (WIDTH - left - right) / WIDTH, tall), facecolor="none")
+    look(axes)
+    _put_caption(axes, caption, left)
+    return figure, axes
+
+
+def look(axes: "Axes") -> None:
+    """Give axes the look of all figures: a line below, horizontal lines behind, and numbers without ticks."""
     axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set(color=COLORS["muted"], linewidth=0.8)
     axes.tick_params(which="both", length=0, labelsize=TEXT, labelcolor=COLORS["muted"], pad=5)
     axes.xaxis.label.set(color=COLORS["muted"], fontsize=TEXT)
     axes.set_axisbelow(True)
     axes.grid(visible=True, axis="y", color=COLORS["grid"], linewidth=0.8)
-    _put_caption(axes, caption, left)
-    return figure, axes
+
+
+def sheet(height: float, caption: Caption) -> "tuple[Figure, Callable[[float, float, float, float], Axes]]":
+    """Make an empty figure for several axes, and the function that puts them there.
+
+    Args:
+        height: In pixels, without the caption.
+        caption: What is written around it.
+
+    Returns:
+        The figure, and a function of left, top, width and height in pixels that makes bare axes.
+    """
+    from matplotlib.figure import Figure
+
+    whole = height + caption.above + caption.below
+    figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
+
+    def put(left: float, top: float, wide: float, tall: float) -> "Axes":
+        low = whole - caption.above - top - tall
+        axes = figure.add_axes((left / WIDTH, low / whole, wide / WIDTH, tall / whole), facecolor="none")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        return axes
+
+    if caption.above or caption.below:
+        _put_caption(put(0, TOP, WIDTH, height - TOP - BOTTOM), caption, 0)
+    return figure, put
 
 
 def _put_caption(axes: "Axes", caption: Caption, left: float) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lightning_ssl_geometry.report.channel_panels import channel_comparisons
 from lightning_ssl_geometry.report.comparison_arrays import (
-    evaluation_comparison,
     histogram_comparisons,
     rotation_comparison,
     spectrum_comparison,
     threshold_comparisons,
 )
+from lightning_ssl_geometry.report.comparison_evaluation import evaluation_comparison
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
@@ -65,6 +66,7 @@ def comparison_panels(groups: Sequence[Group], titled: bool = False) -> dict[str
     directions = ("augmentation_spectrum", "jacobian_spectrum")
     drawn["augmentations"] += [spectrum_comparison(groups, key, titled) for key in directions]
     drawn["augmentations"].append(rotation_comparison(groups, titled))
+    drawn["channel"] += channel_comparisons(groups, titled)
     drawn["neighbors"] += histogram_comparisons(groups, titled)
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 

@@ -1,24 +1,21 @@
-"""Comparisons of what is no scalar: spectra, ranks at thresholds, histograms, rotations, linear evaluation."""
+"""Comparisons of what is no scalar: spectra, ranks at thresholds, histograms, rotations."""
 
-__all__ = ["evaluation_comparison", "histogram_comparisons", "rotation_comparison", "spectrum_comparison",
-           "threshold_comparisons"]  # fmt: skip
+__all__ = ["histogram_comparisons", "rotation_comparison", "spectrum_comparison", "threshold_comparisons"]
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Caption, Dash, Dot, dots
+from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.report.array_panels import known_arrays, moments
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
-from lightning_ssl_geometry.report.evaluation import evaluation_groups
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.groups import Average, Group, average, average_array, shared_stage
 from lightning_ssl_geometry.report.logs import Floats, Readouts
-from lightning_ssl_geometry.report.numbers import number, percent
-from lightning_ssl_geometry.report.panel import Panel, natural_order, printable
+from lightning_ssl_geometry.report.numbers import number
+from lightning_ssl_geometry.report.panel import Panel, natural_order
 from lightning_ssl_geometry.report.projector_panels import THRESHOLDS, Mode, bin_edges, rank_at, threshold_name
 from lightning_ssl_geometry.report.run import Run
 
@@ -172,43 +169,6 @@ def _ranks(run: Run, stage: str, mode: Mode, tau: float) -> Readouts | None:
     rank = rank_at(sigma, mode, tau)
     kept = np.isfinite(rank)
     return Readouts(array.name, array.epoch[kept], array.step[kept], rank[kept, None]) if kept.any() else None
-
-
-def evaluation_comparison(groups: Sequence[Group], titled: bool) -> Panel | None:
-    """Draw the accuracy of the linear classifier on trained features, for each number of labels."""
-    found: dict[str, list[tuple[Group, Floats]]] = {}
-    for group in groups:
-        rows = [item for run in group.runs for item in evaluation_groups(run).items()]
-        for heading in dict.fromkeys(heading for heading, _ in rows):
-            asked = [row for name, members in rows if name == heading for row in members if row.features == "trained"]
-            if asked:
-                found.setdefault(heading, []).append((group, np.array([row.accuracy for row in asked])))
-    if not found:
-        return None
-    shown = [(printable(heading, 40), [_dot(*row) for row in rows]) for heading, rows in found.items()]
-    spoken = [f"{heading}: {group.name} {_accuracy(value)}" for heading, rows in found.items() for group, value in rows]
-    counts = dict.fromkeys(
-        f"{printable(group.name)} {_runs(group, value)}" for rows in found.values() for group, value in rows
-    )
-    note = wrap(f"Mean and standard deviation; runs of {', '.join(counts)}.", 58)
-    title = "Linear evaluation, trained network"
-    figure = dots(shown, xlabel="accuracy, %", caption=Caption(title if titled else "", (), note))
-    return Panel("linear_evaluation", title, figure, f"{title}: {'; '.join(spoken)}.", (ENTRIES["linear_evaluation"],))
-
-
-def _dot(group: Group, accuracy: Floats) -> Dot:
-    std = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else np.nan
-    text = _accuracy(accuracy)
-    tip = f"{printable(group.name, 40)}: {text}, runs: {_runs(group, accuracy)}"
-    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
-
-
-def _runs(group: Group, accuracy: Floats) -> str:
-    return f"{len(accuracy)} of {len(group.runs)}" if len(accuracy) < len(group.runs) else f"{len(accuracy)}"
-
-
-def _accuracy(accuracy: Floats) -> str:
-    return percent(float(accuracy.mean())) + (f" ± {100 * accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else "")
 
 
 def _there(groups: Sequence[Group], found: Mapping[str, Average | None]) -> list[tuple[Group, Average]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lightning_ssl_geometry.report.html import Html, element
 
-# The browser itself then refuses scripts and any request, whatever a run's names and values may hold.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+# The browser itself then refuses scripts and any request, whatever a run's names and values may hold; pictures come
+# with the page.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document(title: str, content: Html) -> Html:

@@ -1,6 +1,9 @@
-"""The comparison under one linear classifier: raw pixels, frozen random network, trained network."""
+"""The comparison under one linear classifier: pixels, a frozen random network, what was trained, weighted in ways."""
 
-__all__ = ["evaluation_groups", "evaluation_panel", "feature_name", "shown_accuracy"]
+__all__ = ["FEATURES", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy",
+           "weightings_remark"]  # fmt: skip
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,7 +13,13 @@ from lightning_ssl_geometry.report.numbers import percent
 from lightning_ssl_geometry.report.panel import Panel, printable
 from lightning_ssl_geometry.report.run import Evaluation, Run
 
-_FEATURES = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
+_WEIGHTINGS = ("learned", "top", "oracle", "uniform")  # of augmentations, over which f or its head is averaged
+_WEIGHTED = (
+    "f and its head are averaged over augmentations. Their weights: P(T | X) (learned), its likeliest alike (top), "
+    "those with most of the object alike (oracle), all alike (uniform)."
+)
+FEATURES = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
+FEATURES |= {name: name for level in ("f", "head") for name in (f"{level}, {weighting}" for weighting in _WEIGHTINGS)}
 
 
 def feature_name(name: str) -> str:
@@ -19,7 +28,17 @@ def feature_name(name: str) -> str:
     >>> feature_name("frozen"), feature_name("resnet")
     ('frozen network', 'resnet')
     """
-    return _FEATURES.get(name, name)
+    return FEATURES.get(name, name)
+
+
+def is_chosen(name: str) -> bool:
+    """Whether features are those of the method as it was trained, which the others are there to compare with."""
+    return name in ("trained", "f, learned", "head, learned")
+
+
+def weightings_remark(features: Iterable[str]) -> str:
+    """Say what is averaged over augmentations, where something is."""
+    return _WEIGHTED if any(name.endswith(tuple(f", {each}" for each in _WEIGHTINGS)) for name in features) else ""
 
 
 def shown_accuracy(row: Evaluation) -> str:
@@ -30,7 +49,7 @@ def shown_accuracy(row: Evaluation) -> str:
 def evaluation_groups(run: Run) -> dict[str, list[Evaluation]]:
     """Group the rows by labels per class (and split, where there are several); all labels and pixels first."""
     splits = {row.details.get("split", "") for row in run.evaluations}
-    order = {name: place for place, name in enumerate(_FEATURES)}
+    order = {name: place for place, name in enumerate(FEATURES)}
     groups: dict[str, list[Evaluation]] = {}
     for row in sorted(run.evaluations, key=lambda row: order.get(row.features, len(order))):
         heading = (
@@ -55,12 +74,13 @@ def evaluation_panel(run: Run) -> Panel | None:
     entry = ENTRIES["linear_evaluation"]
     splits = tuple(dict.fromkeys(row.details.get("split", "") for row in run.evaluations))
     title = "The same linear classifier on each"
-    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits)
+    remark = weightings_remark(row.features for row in run.evaluations)
+    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits, remark=remark)
 
 
 def _dot(row: Evaluation) -> Dot:
     name, text = feature_name(row.features), shown_accuracy(row)
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.details.items())
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
-    color = "blue" if row.features == "trained" else "muted"
+    color = "blue" if is_chosen(row.features) else "muted"
     return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl_geometry.report.array_panels import known_arrays
-from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, shown_accuracy
+from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent, points
@@ -23,6 +23,7 @@ _SPECTRA = {"effective_rank_h": "spectrum_h", "effective_rank_z": "spectrum_z", 
 _BASELINES = {
     "unexplained_variance": ("unexplained_variance_isotropic", "isotropic"),
     "label_agreement": ("label_agreement_chance", "chance"),
+    "non_empty": ("non_empty_uniform", "uniform"),
 }
 
 
@@ -44,7 +45,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Choose what there is of: gain over the frozen network, probes, ranks, loss, what the paper tracks."""
+    """Choose what there is of: gain over the frozen network, probes, ranks, loss, what the papers track."""
     keys: tuple[str, ...] = (
         "linear_probe",
         "knn_probe",
@@ -53,7 +54,7 @@ def headline(run: Run) -> list[Tile]:
         "projector_rank",
         "loss",
     )
-    keys += ("unexplained_variance", "label_agreement")
+    keys += ("unexplained_variance", "label_agreement", "non_empty", "gaussian_potential_image")
     return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
 
 
@@ -88,7 +89,7 @@ def summary_table(run: Run | str | Path) -> "Table":
         table.add_section()
         table.add_row(Text(f"linear evaluation, {heading}", style="dim"), "", "", "")
         for row in rows:
-            style = "bold" if row.features == "trained" else ""
+            style = "bold" if is_chosen(row.features) else ""
             table.add_row(
                 Text(f"  {feature_name(row.features)}", style=style), "", "", Text(shown_accuracy(row), style=style)
             )
@@ -116,6 +117,11 @@ def _gains(run: Run) -> list[Tile]:
             gain = points(by_name["trained"] - by_name["frozen"])
             order = [f"{name} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels") if name in by_name]
             tiles.append(Tile(f"Trained over frozen, {heading}", gain, "points", ", ".join(order)))
+        if "head, learned" in by_name:
+            beside = {"f": "f, learned", "uniform weights": "head, uniform", "pixels": "pixels"}
+            remark = ", ".join(f"{word} {percent(by_name[name])}" for word, name in beside.items() if name in by_name)
+            title = f"Linear evaluation of the head, {heading}"
+            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark))
     return tiles
 
 

@@ -1,9 +1,10 @@
 """What a run logged over training: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
 
-__all__ = ["Readouts", "Series", "read_arrays", "read_rows", "read_scalars"]
+__all__ = ["Readouts", "Series", "Snapshot", "read_arrays", "read_rows", "read_scalars", "read_snapshots"]
 
 import csv
 import io
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,23 @@ class Readouts:
     name: str
     epoch: Floats
     step: Floats
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The latest readout of an array with several axes, such as images.
+
+    Attributes:
+        name: With its stage: `val/policy_maps_image`.
+        epoch: Counted from 0.
+        step: Optimizer steps done.
+        values: With two axes or more.
+    """
+
+    name: str
+    epoch: float
+    step: float
     values: Floats
 
 
@@ -126,6 +144,27 @@ def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
         if array is not None:
             arrays[name] = array
     return arrays, notes
+
+
+def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
+    """Read geometry/<stage>/<name>.npz: `values`, `epoch` and `step`.
+
+    Returns:
+        The arrays by name, and notes on what was left out.
+    """
+    snapshots: dict[str, Snapshot] = {}
+    notes: list[str] = []
+    for path in sorted(folder.rglob("*.npz")):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                epoch, step = float(file["epoch"]), float(file["step"])
+                values = file["values"].astype(np.float64)
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            notes.append(f"geometry/{name}.npz could not be read: {type(error).__name__}.")
+            continue
+        snapshots[name] = Snapshot(name, epoch, step, values)
+    return snapshots, notes
 
 
 def _read_array(path: Path, name: str) -> tuple[Readouts | None, list[str]]:

@@ -15,6 +15,7 @@ from lightning_ssl_geometry.report.array_panels import (
     unknown_array_panel,
     unknown_arrays,
 )
+from lightning_ssl_geometry.report.channel_panels import channel_panels
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
@@ -63,6 +64,7 @@ def panels(run: Run) -> dict[str, list[Panel]]:
         drawn["spectra"] += spectrum_panels(run, ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum"))
         spectra = spectrum_panels(run, ("augmentation_spectrum", "jacobian_spectrum"))
         drawn["augmentations"] += [*spectra, *rotation_panels(run)]
+        drawn["channel"] += channel_panels(run)
         drawn["neighbors"] += histogram_panels(run)
         drawn["hypersphere"] = [*hypersphere_panels(run), *drawn["hypersphere"]]
         drawn["other"] = _unknown(run)

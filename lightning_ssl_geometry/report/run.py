@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from lightning_ssl_geometry.report.logs import Floats, Readouts, Series, read_arrays, read_rows, read_scalars
+from lightning_ssl_geometry.report.logs import (
+    Floats,
+    Readouts,
+    Series,
+    Snapshot,
+    read_arrays,
+    read_rows,
+    read_scalars,
+    read_snapshots,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class Run:
         config: config.yaml as text.
         notes: One sentence for each thing that is missing or could not be read.
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
+        snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
     """
 
     folder: Path
@@ -56,6 +66,7 @@ class Run:
     config: str | None = None
     notes: tuple[str, ...] = ()
     steps_per_epoch: float | None = None
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
 
     @property
     def time_unit(self) -> str:
@@ -104,6 +115,8 @@ def read_run(run: str | Path) -> Run:
     notes += more
     if not arrays:
         notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
+    snapshots, more = read_snapshots(folder / "geometry")
+    notes += more
     evaluations, more = _read_evaluations(folder / "linear_evaluation.csv")
     notes += more
     info, more = _read_info(folder / "run.json")
@@ -122,6 +135,7 @@ def read_run(run: str | Path) -> Run:
         config,
         tuple(notes),
         pace,
+        snapshots,
     )
 
 

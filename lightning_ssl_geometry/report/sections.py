@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lightning_ssl_geometry.report.about import all_numbers, how_it_was_made, papers
 from lightning_ssl_geometry.report.array_panels import unknown_arrays
-from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, shown_accuracy
+from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.headline import headline
 from lightning_ssl_geometry.report.html import Html, element
@@ -128,7 +128,7 @@ def _recorded(run: Run, key: str) -> bool:
     if key == "linear_evaluation":
         return bool(run.evaluations)
     entry = ENTRIES[key]
-    return bool(matching(run, entry)) or any(lookup(name) is entry for name in run.arrays)
+    return bool(matching(run, entry)) or any(lookup(name) is entry for name in (*run.arrays, *run.snapshots))
 
 
 def _evaluation_table(run: Run) -> Html:
@@ -140,7 +140,7 @@ def _evaluation_table(run: Run) -> Html:
             "tr",
             element("th", feature_name(feature), scope="row"),
             *(element("td", cells.get((feature, name), "\N{EN DASH}")) for name in groups),
-            class_="chosen" if feature == "trained" else None,
+            class_="chosen" if is_chosen(feature) else None,
         )
         for feature in dict.fromkeys(feature for feature, _ in cells)
     ]

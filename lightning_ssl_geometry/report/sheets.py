@@ -56,6 +56,7 @@ SECTIONS = {  # the order of both pages
     "ranks": "Ranks",
     "spectra": "Spectra",
     "augmentations": "Augmentations and the projector",
+    "channel": "Augmentation channel",
     "neighbors": "Neighbours",
     "equivariance": "Equivariance and invariance",
     "hypersphere": "Alignment and uniformity",
@@ -129,6 +130,12 @@ _AUGMENTATIONS = (
     Sheet("lie_null_space", "Generator ignored by the projector", "share",
           _against("lie_null_space", "ignored", "lie_null_space_isotropic", "isotropic", "violet"), 0.0),
 )  # fmt: skip
+_CHANNEL = (
+    Sheet("non_empty", "Probability of views that show something", "probability",
+          _against("non_empty", "learned", "non_empty_uniform", "uniform", "violet"), 0.0),
+    Sheet("policy_entropy", "Entropy of the policy", "nats", (Wanted("policy_entropy", color="green"),), 0.0),
+    Sheet("policy_loss", "Loss of the policy", "loss", (Wanted("policy_loss", color="orange"),)),
+)  # fmt: skip
 _NEIGHBORS = (
     Sheet("hardest_negative_distance", "Distance to the hardest negative", "distance of unit vectors, 0 to 2",
           (Wanted("hardest_negative_distance", "to h*", "blue"),
@@ -154,13 +161,16 @@ _HYPERSPHERE = (
     Sheet("alignment", "Alignment", "mean squared distance", (Wanted("alignment"),), where="groups"),
     Sheet("uniformity", "Uniformity", "log of the mean kernel", (Wanted("uniformity"),), where="groups"),
     _POTENTIAL,
-)
+    Sheet("gaussian_potential_image", "Gaussian potential, clean images", "mean kernel",
+          (Wanted("gaussian_potential_image"),), 0.0),
+)  # fmt: skip
 
 SHEETS = {
     "learning": _LEARNING,
     "probes": _PROBES,
     "ranks": _RANKS,
     "augmentations": _AUGMENTATIONS,
+    "channel": _CHANNEL,
     "neighbors": _NEIGHBORS,
     "equivariance": _EQUIVARIANCE,
     "hypersphere": _HYPERSPHERE,

@@ -71,7 +71,7 @@ def _render(figure: "Figure") -> bytes:
 
 def _compact(value: str) -> str:
     """Two decimals are a hundredth of a pixel; a colour of `plots` is the page's; the font is the page's."""
-    if value.startswith('["tips"'):
+    if value.startswith(('["tips"', "data:")):
         return value
     value = _COLOR.sub(lambda match: _VARIABLES.get(match[0], match[0]), _DECIMALS.sub(r"\1", value))
     return _FAMILY.sub("", _FONT.sub(r"font-size: \1", value))
@@ -103,12 +103,17 @@ def _rename(root: ElementTree.Element, key: str) -> None:
     used: dict[str, str] = {}
     for node in root.iter():
         for name, value in node.attrib.items():
-            for old in _REFERENCE.findall(value) + ([value[1:]] if name == "href" else []):
+            for old in _REFERENCE.findall(value) + _referred(name, value):
                 used.setdefault(old, f"{key}-{len(used) + 1}")
     for node in root.iter():
         if old := node.attrib.pop("id", None):
             node.attrib |= {"id": used[old]} if old in used else {}
-        node.attrib = {
-            name: f"#{used[value[1:]]}" if name == "href" else _REFERENCE.sub(lambda m: f"url(#{used[m[1]]})", value)
-            for name, value in node.attrib.items()
-        }
+        for name, value in node.attrib.items():
+            node.attrib[name] = _REFERENCE.sub(lambda match: f"url(#{used[match[1]]})", value)
+            for old in _referred(name, value):
+                node.attrib[name] = f"#{used[old]}"
+
+
+def _referred(name: str, value: str) -> list[str]:
+    """The element that an attribute names; a picture's `href` holds its data."""
+    return [value[1:]] if name == "href" and value.startswith("#") else []

@@ -1,7 +1,10 @@
 """Batched random views, made on the device where the images are, with parameters per sample."""
 
 __all__ = [
+    "AugmentationFamily",
+    "CropFamily",
     "GroupViews",
+    "QuarterTurnFamily",
     "SimCLRViews",
     "ViewParameters",
     "adjust_brightness",
@@ -27,6 +30,7 @@ from lightning_ssl_geometry.views.color import (
     color_jitter,
     grayscale,
 )
+from lightning_ssl_geometry.views.family import AugmentationFamily, CropFamily, QuarterTurnFamily
 from lightning_ssl_geometry.views.geometric import gaussian_blur, horizontal_flip, resized_crop
 from lightning_ssl_geometry.views.group import GroupViews
 from lightning_ssl_geometry.views.render import ViewParameters

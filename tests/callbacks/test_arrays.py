@@ -32,10 +32,35 @@ def test_a_resumed_run_goes_on_behind_its_step(tmp_path):
     assert not list(tmp_path.rglob("*.csv"))
 
 
+def test_of_an_array_with_more_axes_it_keeps_the_latest(tmp_path):
+    files = ArrayFiles(tmp_path)
+    values = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    for step, each in enumerate(values, start=7):
+        files.append("val/policy.image", 1, step, each)
+        files.append("val/labels", 1, step, torch.arange(4, dtype=torch.bfloat16).unsqueeze(1))
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["labels.npz", "policy.image.npz"]
+    with np.load(tmp_path / "val" / "policy.image.npz") as file:
+        assert (int(file["epoch"]), int(file["step"])) == (1, 8)
+        np.testing.assert_array_equal(file["values"], values[1].float().numpy())
+    with np.load(tmp_path / "val" / "labels.npz") as file:
+        assert file["values"].tolist() == [[0], [1], [2], [3]]
+
+
+def test_an_array_from_behind_the_step_of_a_resumed_run_goes(tmp_path):
+    files = ArrayFiles(tmp_path)
+    files.append("val/a", 0, 10, torch.ones(2, 2))
+    files.append("val/b", 1, 15, torch.ones(2, 2))
+    (tmp_path / "val" / "c.part").write_bytes(b"PK")  # an interrupted write
+    files.keep_until(10)
+    assert [path.name for path in tmp_path.rglob("*.npz")] == ["a.npz"]
+    files.keep_until(0)
+    assert not list(tmp_path.rglob("*.npz"))
+
+
 def test_bad_input(tmp_path):
     files = ArrayFiles(tmp_path)
-    with pytest.raises(ValueError, match=r"'a' to be a scalar or one-dimensional, but got \(2, 2\)"):
-        files.append("a", 0, 0, torch.ones(2, 2))
+    with pytest.raises(ValueError, match="Expected 'a' to have at least one axis, but got a scalar"):
+        files.append("a", 0, 0, torch.tensor(1.0))
     files.append("a", 0, 0, torch.ones(3))
     with pytest.raises(ValueError, match="Expected 3 values for 'a', as in earlier rows, but got 4"):
         files.append("a", 0, 1, torch.ones(4))

@@ -72,6 +72,17 @@ def test_only_the_chosen_features_are_judged(tmp_path, features):
     assert {row["features"] for row in callback.rows} == set(features)
 
 
+def test_the_full_batch_solver_scores_the_same(tmp_path):
+    tables = []
+    for solver in ("sklearn", "full-batch"):
+        callback = LinearEvaluation(labels_per_class=[None, 5], repeats=2, features=["frozen"], solver=solver)
+        fit(tmp_path, callback)
+        tables.append(callback.rows)
+    for theirs, ours in zip(*tables, strict=True):
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=0.01)
+        assert ours["train_size"] == theirs["train_size"]
+
+
 def test_few_labels_per_class(tmp_path):
     callback = LinearEvaluation(labels_per_class=[5], repeats=3, split="val")
     fit(tmp_path, callback)
@@ -90,6 +101,7 @@ def test_few_labels_per_class(tmp_path):
         ({"labels_per_class": [0]}, r"`labels_per_class` of None or numbers >= 1, but got \[0\]"),
         ({"features": ["voxels"]}, r"`features` to be of \('pixels', 'frozen', 'trained'\), but got \['voxels'\]"),
         ({"features": []}, r"`features` to be of .*, but got \[\]"),
+        ({"solver": "svm"}, r"`solver` to be one of \('sklearn', 'full-batch'\), but got 'svm'"),
         ({"repeats": 0}, "`repeats` >= 1, but got 0"),
         ({"max_iter": 0}, "`max_iter` >= 1, but got 0"),
         ({"regularization": 0.0}, r"`regularization` > 0, but got 0\.0"),

@@ -140,6 +140,15 @@ def test_contrasts_agree_with_the_functions():
     assert bound["info_nce"] <= bound["upper"]
 
 
+@pytest.mark.parametrize("name", ["potential", "potential_of_20", "uniformity"])
+def test_one_embedding_for_each_sample_counts_as_one_view(name):
+    z, index = data()
+    metric = copy.deepcopy(OF_ROWS[name])
+    for rows in torch.randperm(N).split(11):
+        metric.update(z[0, rows], index[rows])
+    close(metric.compute(), fed(OF_ROWS[name], z[:1], index, [torch.arange(N)]).compute())
+
+
 def test_the_sample_is_a_choice_by_index_and_seed():
     z, index = data(500)
     z[..., 0] = index.double()  # to tell who was chosen

@@ -1,0 +1,215 @@
+r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations integrated over augmentations.
+
+.. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
+
+with other weights w in place of P(T | X) to tell what the encoder has learned from what the policy has.
+"""
+
+__all__ = ["ChannelEvaluation", "channel_weight"]
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.callbacks.evaluation import (
+    Evaluation,
+    clean_batches,
+    flat_pixels,
+    gather_split,
+    write_rows,
+)
+from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
+from lightning_ssl_geometry.types import Batch
+from lightning_ssl_geometry.views import AugmentationFamily
+
+Weighting = Literal["learned", "top", "oracle", "uniform"]
+Level = Literal["f", "head"]
+
+
+class ChannelEvaluation(Evaluation):
+    r"""A linear classifier on representations integrated over the augmentation channel, when a fit or a test ends.
+
+    For a module with `family`, `probabilities(image)` and `represent(image, weight)`, such as :class:`CRLTACModule`. It
+    is fitted on the training split and scored on another, which it never sees otherwise, both without augmentation, and
+    needs a DataModule with `clean_dataloader(split)`. Each image's augmentations are embedded once for all weightings.
+
+    To `linear_evaluation.csv` in the run's folder goes a row for each level and weighting, such as "head, learned", and
+    one for "pixels", beside those of :class:`LinearEvaluation`. To `augmentation_channel.csv` go means over the judged
+    split, for each weighting w:
+
+    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1];
+    - `entropy`: of w, in nats, from 0 to log K;
+    - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 where
+      all of them are the same.
+
+    Rank 0 judges; all ranks compute representations.
+
+    Args:
+        weightings: "learned": w = P(T | X), the paper's "ours"; "top": the `top` members that it prefers, all alike;
+            "oracle": the members that overlap most with the batch's `box`, all alike; "uniform": the paper's "SimCLR".
+            Where P(T | X) is uniform itself, "learned" repeats "uniform" and "top" is arbitrary.
+        levels: "f": the mean of the backbone's output; "head": that of the normalised embeddings, normalised again.
+        pixels: Judge the images themselves too; those of large images take the longest.
+        top: Number of members for "top", >= 1.
+        split: Where accuracy is measured.
+        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device: see :class:`Judge`.
+        standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not say that it does.
+        regularization: scikit-learn's C, the inverse strength of the L2 penalty.
+        max_iter: Most iterations of L-BFGS; the table has how many it took.
+
+    Raises:
+        ValueError: If an argument is out of range; before training, if the module has no such family, the family has
+            fewer than `top` members or cannot tell overlaps, or the DataModule has no `clean_dataloader`, or no `box`
+            in its batches; when it is judged, if all augmentations of an image are empty.
+    """
+
+    def __init__(
+        self,
+        weightings: Sequence[Weighting] = ("learned", "top", "oracle", "uniform"),
+        levels: Sequence[Level] = ("f", "head"),
+        pixels: bool = True,
+        top: int = 8,
+        split: Literal["val", "test"] = "test",
+        solver: Solver = "sklearn",
+        standardize: bool = False,
+        regularization: float = 1.0,
+        max_iter: int = 100,
+    ) -> None:
+        super().__init__(Judge(solver, standardize, regularization, max_iter), split)
+        for name, given, known in (("weightings", weightings, Weighting), ("levels", levels, Level)):
+            if not given or not set(given) <= set(get_args(known)):
+                raise ValueError(f"Expected `{name}` to be of {get_args(known)}, but got {given}.")
+        if top < 1:
+            raise ValueError(f"Expected `top` >= 1, but got {top}.")
+        self.weightings = tuple(weightings)
+        self.levels = tuple(levels)
+        self.pixels = pixels
+        self.top = top
+        self.scalars: list[dict[str, Any]] = []
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse what cannot be evaluated, before the training."""
+        self._check(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Evaluate the trained network, and write both tables."""
+        self._evaluate(trainer, pl_module)
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse what cannot be evaluated."""
+        self._check(trainer, pl_module)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Evaluate the tested network, and write both tables."""
+        self._evaluate(trainer, pl_module)
+
+    def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        train = self._features(trainer, pl_module, "train")
+        test = self._features(trainer, pl_module, self.split)
+        if trainer.is_global_zero:
+            device = pl_module.device if self.judge.solver == "full-batch" else torch.device("cpu")
+            names = [f"{level}, {weighting}" for level in self.levels for weighting in self.weightings]
+            self.rows = [self._row(name, train, test, device) for name in [*names, *["pixels"] * self.pixels]]
+            self.scalars = [row for weighting in self.weightings for row in self._scalars(weighting, test)]
+        self.write(trainer)
+        write_rows(trainer, "augmentation_channel.csv", self.scalars)
+        trainer.strategy.barrier("channel_evaluation")
+
+    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str) -> dict[str, Tensor]:
+        """Everything that is judged of a split, by its name in the table."""
+        observe = partial(self._observe, pl_module)
+        found = gather_split(trainer, pl_module, split, observe, type(self).__name__)
+        return found | ({"pixels": flat_pixels(found["pixels"])} if self.pixels else {})
+
+    def _observe(self, pl_module: Any, batch: Batch) -> dict[str, Tensor]:
+        image = batch["image"]
+        empty = _empty(pl_module.family, image)
+        probability = pl_module.probabilities(image).float()
+        overlap = pl_module.family.overlap(batch["box"]) if "oracle" in self.weightings else None
+        weights = [channel_weight(name, probability, overlap, self.top) for name in self.weightings]
+        weight = torch.stack(weights)  # (S, N, K)
+        seen = dict(zip(get_args(Level), pl_module.represent(image, weight), strict=True))
+        seen |= {"nonempty_mass": (weight * ~empty).sum(2, keepdim=True)}
+        seen |= {"entropy": torch.special.entr(weight).sum(2, keepdim=True)}
+        made = {
+            f"{quantity}, {name}": value.float()
+            for quantity, values in seen.items()
+            for name, value in zip(self.weightings, values, strict=True)
+        }
+        return made | ({"pixels": image} if self.pixels else {})
+
+    def _row(
+        self, name: str, train: dict[str, Tensor], test: dict[str, Tensor], device: torch.device
+    ) -> dict[str, Any]:
+        fitted, scored = (Rows(found[name].to(device), found["label"].to(device)) for found in (train, test))
+        return self.row(name, [self.judge(fitted, scored)], fitted, scored)
+
+    def _scalars(self, weighting: str, test: dict[str, Tensor]) -> list[dict[str, Any]]:
+        values = {name: test[f"{name}, {weighting}"].double().mean() for name in ("nonempty_mass", "entropy")}
+        values["gaussian_potential"] = gaussian_potential(test[f"head, {weighting}"])
+        rest = {"split": self.split, "size": len(test["label"])}
+        return [{"quantity": name, "weighting": weighting, "value": float(v), **rest} for name, v in values.items()]
+
+    def _check(self, trainer: L.Trainer, pl_module: Any) -> None:
+        family = getattr(pl_module, "family", None)
+        able = all(callable(getattr(pl_module, name, None)) for name in ("probabilities", "represent"))
+        if not isinstance(family, AugmentationFamily) or not able:
+            raise ValueError(
+                "Expected a module with an AugmentationFamily `family`, `probabilities` and `represent` for "
+                f"{type(self).__name__}, but got {type(pl_module).__name__}."
+            )
+        if "top" in self.weightings and self.top > len(family):
+            raise ValueError(f"Expected `top` of at most {len(family)}, the size of the family, but got {self.top}.")
+        batch = next(iter(clean_batches(trainer, self.split, type(self).__name__)))
+        if "oracle" not in self.weightings:
+            return
+        if not callable(getattr(family, "overlap", None)):
+            raise ValueError(f"Expected a family with `overlap` for 'oracle', but got {type(family).__name__}.")
+        if "box" not in batch:
+            raise ValueError(f"Expected batches with `box` for 'oracle', but got only {', '.join(sorted(batch))}.")
+
+
+def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
+    """Weigh the members of a family for each sample.
+
+    Args:
+        weighting: As in :class:`ChannelEvaluation`.
+        probability: P(T | X), (N, K), rows that sum to 1.
+        overlap: (N, K), how much of the object each member shows, for "oracle".
+        top: Number of members for "top", in [1, K].
+
+    Returns:
+        (N, K), rows that sum to 1.
+
+    Raises:
+        ValueError: If "oracle" has no `overlap`, or one of another shape than `probability`.
+
+    >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)
+    tensor([[0.0000, 0.5000, 0.0000, 0.5000]])
+    """
+    if weighting == "learned":
+        return probability
+    chosen = torch.ones_like(probability, dtype=torch.bool)
+    if weighting == "oracle":
+        if overlap is None or overlap.shape != probability.shape:
+            got = None if overlap is None else tuple(overlap.shape)
+            raise ValueError(f"Expected `overlap` of shape {tuple(probability.shape)} for 'oracle', but got {got}.")
+        chosen = overlap == overlap.amax(1, keepdim=True)
+    elif weighting == "top":
+        chosen = torch.zeros_like(chosen).scatter(1, probability.topk(top, dim=1).indices, True)
+    return chosen.to(probability.dtype) / chosen.sum(1, keepdim=True)
+
+
+def _empty(family: AugmentationFamily, image: Tensor) -> Tensor:
+    empty = family.empty(image)
+    if (hopeless := int(empty.all(1).sum())) > 0:
+        raise ValueError(
+            f"Expected images with at least one augmentation that is not empty, but got {hopeless} of {len(image)} "
+            "without."
+        )
+    return empty

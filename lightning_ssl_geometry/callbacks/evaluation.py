@@ -1,0 +1,126 @@
+"""What the offline evaluations share: a split's rows from all ranks in the order of the data set, and one table."""
+
+__all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
+
+import csv
+from abc import ABC
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
+from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
+
+
+class Evaluation(L.Callback, ABC):
+    """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
+
+    Args:
+        judge: Fits and scores the classifier.
+        split: Where accuracy is measured.
+
+    Raises:
+        ValueError: If there is no such split.
+    """
+
+    def __init__(self, judge: Judge, split: str) -> None:
+        super().__init__()
+        if split not in ("val", "test"):
+            raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
+        self.judge = judge
+        self.split = split
+        self.rows: list[dict[str, Any]] = []
+
+    def row(
+        self, name: str, verdicts: Sequence[Verdict], train: Rows, test: Rows, few: int | None = None
+    ) -> dict[str, Any]:
+        """Make a row of the table from one verdict, or one for each draw of a few labels."""
+        scores = torch.tensor([verdict.accuracy for verdict in verdicts], dtype=torch.float64)
+        return {
+            "features": name,
+            "labels_per_class": "all" if few is None else few,
+            "accuracy": float(scores.mean()),
+            "accuracy_std": float(scores.std()) if len(scores) > 1 else None,
+            "repeats": len(scores),
+            "split": self.split,
+            "train_size": len(train.label),
+            "test_size": len(test.label),
+            "feature_dim": train.features.shape[1],
+            "iterations": verdicts[-1].iterations,
+        }
+
+    def write(self, trainer: L.Trainer) -> None:
+        """Write the rows of all evaluations that this Trainer has; all ranks must call."""
+        evaluations = (callback for callback in _callbacks(trainer) if isinstance(callback, Evaluation))
+        write_rows(trainer, "linear_evaluation.csv", [row for found in evaluations for row in found.rows])
+
+
+def gather_split(
+    trainer: L.Trainer,
+    pl_module: L.LightningModule,
+    split: str,
+    observe: Callable[[Any], dict[str, Tensor]],
+    asker: str,
+) -> dict[str, Tensor]:
+    """Observe a split without augmentation, on all ranks; all must call.
+
+    Args:
+        trainer: Has the DataModule with `clean_dataloader(split)`.
+        pl_module: Observed in eval mode, without gradients, its random state left as it was.
+        split: Its name.
+        observe: From a batch on the device to tensors with N rows, by name.
+        asker: Who needs the DataModule, for the error.
+
+    Returns:
+        These tensors and `label` of the whole split, in the order of the data set, in the CPU's memory.
+
+    Raises:
+        ValueError: If there is no such DataModule.
+    """
+    found: defaultdict[str, list[Tensor]] = defaultdict(list)
+    with undisturbed(pl_module):
+        for batch in clean_batches(trainer, split, asker):
+            for name, value in {**observe(batch), "label": batch["label"], "index": batch["index"]}.items():
+                found[name].append(value)
+    whole = {name: distributed.gather(torch.cat(found.pop(name))).cpu() for name in list(found)}
+    order = whole.pop("index").argsort()
+    return {name: value[order] for name, value in whole.items()}
+
+
+def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
+    """Yield the batches of a split without augmentation, on the device.
+
+    Raises:
+        ValueError: If the Trainer has no DataModule with `clean_dataloader(split)`.
+    """
+    datamodule = getattr(trainer, "datamodule", None)
+    if datamodule is None or not hasattr(datamodule, "clean_dataloader"):
+        raise ValueError(f"Expected a DataModule with `clean_dataloader(split)` for {asker}, but got none.")
+    return map(trainer.strategy.batch_to_device, datamodule.clean_dataloader(split))
+
+
+def flat_pixels(image: Tensor) -> Tensor:
+    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, one."""
+    return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
+
+
+def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write a table with the columns of its first row to the run's folder, on rank 0; all ranks must call."""
+    folder = run_folder(trainer)
+    if not rows or not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
+    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return found

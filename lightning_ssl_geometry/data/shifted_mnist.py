@@ -1,0 +1,105 @@
+"""Digits in one of the cells of a larger image: most of such an image says nothing about its class."""
+
+__all__ = ["ShiftedMNISTDataModule"]
+
+from typing import Literal, get_args
+
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split
+from lightning_ssl_geometry.data.digits import DigitsDataModule
+from lightning_ssl_geometry.data.mnist import MNISTDataModule
+from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.views import GroupViews
+
+Origin = Literal["mnist", "digits"]
+_SIDES: dict[Origin, int] = {"mnist": 28, "digits": 8}
+_STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # apart from other draws by (seed, index)
+
+
+class ShiftedMNISTDataModule(ImageDataModule):
+    """Each digit in one cell of a grid, on a canvas of zeros.
+
+    With MNIST in 3 x 3 cells of 28 x 28 pixels these are the data of Koyama, Minami, Miyato & Gal, Contrastive
+    Representation Learning with Trainable Augmentation Channel (2021). The cell is uniform, and a function of (seed,
+    training or test set, index): the same in every epoch, for any subset, batch size or number of processes. Every
+    batch has `box`, the top, left, bottom and right of the cell. The digits stay in memory, and go to the training
+    device, in their own size; they are put on the canvas there. `mean` and `std` are those of the whole canvases, zeros
+    included.
+
+    Args:
+        root: The folder that has `MNIST/raw` in it, as :class:`MNISTDataModule` wants it; not read for "digits".
+        source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
+        grid: Cells per row and per column, >= 1.
+        cell: Height and width of a cell in pixels; a digit lies in the middle of a larger one, the odd pixel at the
+            bottom and right; None: the digit's.
+        canvas: Height and width of an image in pixels; the cells lie in the middle of a larger one, the odd pixel at
+            the bottom and right; None: `grid` x `cell`.
+        batch_size: Samples per process.
+        views: Called with (image, index, epoch, mean, std); by default one view, the normalised image.
+        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
+        subset: Number of training samples to use, chosen by seed before the split; None: all.
+        channels: 3 repeats the grey images; None or 1 leaves them as they are.
+        seed: Of cells, subset, split and order, and of the test set of "digits".
+        drop_last: Leave out the training samples that do not fill a batch.
+        download: Fetch MNIST's files where they are missing.
+        test_fraction: Fraction of "digits" held out as the test set, in (0, 1).
+
+    Raises:
+        ValueError: As :class:`MNISTDataModule` or :class:`DigitsDataModule`; if there is no such source, a cell is
+            smaller than the digit, or the canvas smaller than the cells.
+        FileNotFoundError: If a file of MNIST is missing.
+    """
+
+    def __init__(
+        self,
+        root: str = "data",
+        source: Origin = "mnist",
+        grid: int = 3,
+        cell: int | None = None,
+        canvas: int | None = None,
+        batch_size: int = 256,
+        views: nn.Module | None = None,
+        val_fraction: float = 0.1,
+        subset: int | None = None,
+        channels: int | None = None,
+        seed: int = 0,
+        drop_last: bool = True,
+        download: bool = False,
+        test_fraction: float = 0.2,
+    ) -> None:
+        if source not in get_args(Origin):
+            raise ValueError(f"Expected `source` to be one of {get_args(Origin)}, but got {source!r}.")
+        if grid < 1:
+            raise ValueError(f"Expected `grid` >= 1, but got {grid}.")
+        side = _SIDES[source]
+        cell = side if cell is None else cell
+        if cell < side:
+            raise ValueError(f"Expected `cell` >= {side}, the side of a digit of {source!r}, but got {cell}.")
+        canvas = grid * cell if canvas is None else canvas
+        if canvas < grid * cell:
+            raise ValueError(f"Expected `canvas` >= {grid * cell}, `grid` x `cell`, but got {canvas}.")
+        views = GroupViews(action=None, num_views=1) if views is None else views
+        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last, image_size=canvas)
+        self.grid, self.cell, self.canvas = grid, cell, canvas
+        self.digits: ImageDataModule = (
+            MNISTDataModule(root, download=download)
+            if source == "mnist"
+            else DigitsDataModule(seed=seed, test_fraction=test_fraction)
+        )
+
+    def prepare_data(self) -> None:
+        """Download, on one process, if asked to."""
+        self.digits.prepare_data()
+
+    def load(self) -> Source:
+        """Read the digits, and choose a cell for each."""
+        source = self.digits.load()
+        return source._replace(train=self._shifted(source.train, "train"), test=self._shifted(source.test, "test"))
+
+    def _shifted(self, images: Images, split: Split) -> Images:
+        index = torch.arange(len(images.label))
+        chosen = (self.grid * counter_uniform(self.seed, _STREAMS[split], index, size=2)).long()  # (M, 2)
+        corner = self.cell * chosen + (self.canvas - self.grid * self.cell) // 2
+        return images._replace(box=torch.cat([corner, corner + self.cell], 1).short())

@@ -1,0 +1,210 @@
+"""What a policy P(T | X) over a family of augmentations chooses, and how far it keeps samples apart (CRL-TAC 2021)."""
+
+__all__ = ["EmbeddingSample", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
+
+
+class _Family(Protocol):
+    """What is asked of an `AugmentationFamily`."""
+
+    grid: tuple[int, int] | None
+
+    def empty(self, image: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, K) bool."""
+
+
+class NonEmptyProbability(Metric):
+    r"""How probable it is that an augmented image shows anything (Section 3.2).
+
+    .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
+
+    Observes image, log_policy and family, whose `empty` says which views hold nothing but their image's darkest value.
+    `learned` is that of the policy and `uniform` what drawing any member would give. From 0 (it draws blanks, which
+    look alike for all samples) to 1. Streams: a sum of each, so it is equal in one batch or many, on one process or
+    several. O(N K).
+
+    Raises:
+        ValueError: In `update`, if log_policy has not a row per image and a column per member, or all views of a
+            sample are empty; in `compute`, if nothing was observed.
+    """
+
+    full_state_update = False
+    learned: Tensor
+    uniform: Tensor
+    samples: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for state in ("learned", "uniform", "samples"):
+            self.add_state(state, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
+        """Add samples: image (N, C, H, W), log_policy (N, K)."""
+        filled = ~family.empty(image)  # (N, K)
+        if log_policy.shape != filled.shape:
+            raise ValueError(
+                f"Expected `log_policy` of shape {tuple(filled.shape)}, a row per image and a column per member, but "
+                f"got {tuple(log_policy.shape)}."
+            )
+        if blank := int((~filled.any(1)).sum()):
+            raise ValueError(f"Expected `image` with a view that is not empty, but got {blank} that are all empty.")
+        self.learned += (_probability(log_policy) * filled).sum()
+        self.uniform += filled.double().mean(1).sum()
+        self.samples += len(filled)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `learned` and `uniform`, scalars."""
+        if not self.samples:
+            raise ValueError("Expected NonEmptyProbability to have observed images, but got none.")
+        return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
+
+
+class PolicyEntropy(Metric):
+    """Mean entropy of P(T | X) over the samples, in nats.
+
+    Observes log_policy. From 0 (a single member for each sample, the collapse that CRL-TAC's entropy term is against)
+    to log K (uniform). Streams: equal in one batch or many, on one process or several. O(N K).
+    Equation: :func:`lightning_ssl_geometry.functional.policy_entropy`.
+    """
+
+    full_state_update = False
+    total: Tensor
+    samples: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for state in ("total", "samples"):
+            self.add_state(state, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, log_policy: Tensor) -> None:
+        """Add samples: log_policy (N, K)."""
+        self.total += policy_entropy(log_policy).sum(dtype=torch.float64)
+        self.samples += len(log_policy)
+
+    def compute(self) -> Tensor:
+        """Compute the mean, a scalar."""
+        if not self.samples:
+            raise ValueError("Expected PolicyEntropy to have observed samples, but got none.")
+        return self.total / self.samples
+
+
+class PolicyMaps(SampledRows):
+    """The images of a few samples and P(T | X) on the grid of the family's members, to look at (Fig. 3).
+
+    Observes image, log_policy, family and index. Probability where something is to be seen, and little elsewhere, is
+    what training is for; an even map is a policy that has learned nothing. O(count (C H W + K)) memory.
+
+    Args:
+        count: How many samples, >= 2.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size than it.
+    """
+
+    def __init__(self, count: int = 8, seed: int = 0) -> None:
+        if count < 2:
+            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        super().__init__(("image", "probability"), count, seed)
+
+    def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
+        """Offer samples: image (N, C, H, W), log_policy (N, K), index (N,)."""
+        if family.grid is None:
+            raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
+        k = math.prod(family.grid)
+        if log_policy.ndim != 2 or log_policy.shape[1] != k:
+            raise ValueError(f"Expected `log_policy` of shape (N, {k}), but got {tuple(log_policy.shape)}.")
+        self.offer(index, image=image, probability=_probability(log_policy).unflatten(1, family.grid))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `image` (count, H, W), the mean over channels, and `probability` (count, rows, columns)."""
+        rows = self.rows()
+        return {"image": rows["image"].double().mean(1), "probability": rows["probability"]}
+
+
+class PairSimilarity(SampledRows):
+    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of `contrast_size` samples (Fig. 8).
+
+    Observes z_image and index. From 0 to 1, ascending: low up to the last ones means that samples are as orthogonal to
+    each other as they can be, 1 from the first ones on that all lie in one direction (collapse).
+    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+
+    Args:
+        quantiles: How many, at equal spaces from the least value to the greatest, >= 2.
+        contrast_size: As in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if z_image is not (N, P).
+    """
+
+    def __init__(self, quantiles: int = 101, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(("z",), contrast_size, seed)
+        if quantiles < 2:
+            raise ValueError(f"Expected `quantiles` >= 2, but got {quantiles}.")
+        self.quantiles = quantiles
+
+    def update(self, z_image: Tensor, index: Tensor) -> None:
+        """Offer samples: z_image (N, P), index (N,)."""
+        self.offer(index, z=_embeddings(z_image))
+
+    def compute(self) -> Tensor:
+        """Compute the quantiles, (quantiles,), each the value of a pair."""
+        z = normalize(self.rows()["z"].double(), dim=1)
+        first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
+        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
+        place = torch.linspace(0, len(similarity) - 1, self.quantiles, dtype=torch.float64, device=z.device)
+        return similarity[place.round().long()]
+
+
+class EmbeddingSample(SampledRows):
+    """The embeddings of some samples as they are, to look at (Fig. 6 and 7).
+
+    Observes z_image and index, and label where there is one. Curves that all look alike are a collapsed
+    representation. O(count P) memory.
+
+    Args:
+        count: How many samples, >= 2.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `count` < 2; in `update`, if z_image is not (N, P), or some batches have labels and others not.
+    """
+
+    def __init__(self, count: int = 200, seed: int = 0) -> None:
+        if count < 2:
+            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        super().__init__(("z", "label"), count, seed)
+        self.has_label = False
+
+    def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
+        """Offer samples: z_image (N, P), index and, where there is one, label (N,)."""
+        if len(self.key) and self.has_label != (label is not None):
+            raise ValueError("Expected `label` in every batch or in none, but got both.")
+        self.has_label = label is not None
+        self.offer(index, z=_embeddings(z_image), **({} if label is None else {"label": label}))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `z` (count, P) and, where there are labels, `label` (count, 1), row by row."""
+        rows = self.rows()
+        return {name: column.unsqueeze(1) if name == "label" else column for name, column in rows.items()}
+
+
+def _probability(log_policy: Tensor) -> Tensor:
+    return log_policy.double().softmax(1)  # sums to 1 however coarse the dtype was
+
+
+def _embeddings(z_image: Tensor) -> Tensor:
+    if z_image.ndim != 2:
+        raise ValueError(f"Expected `z_image` of shape (N, P), but got {tuple(z_image.shape)}.")
+    return z_image

@@ -1,0 +1,165 @@
+r"""The information that a representation keeps of its image through a random augmentation channel.
+
+Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679): an image X is
+augmented by T ~ P(T | X), and Z is drawn around h(T(X)) with density proportional to exp(beta Z . h). Then (Eq. 2)
+
+.. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
+    {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
+
+With Z at its mean h(T(X)) and Jensen's inequality in the numerator this is a contrastive loss (Eq. 17 to 20), and for
+a uniform P(T | X) SimCLR's.
+"""
+
+__all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
+
+
+def augmentation_channel_loss(
+    z: Tensor,
+    log_weight: Tensor | None = None,
+    beta: float = 0.5,
+    *,
+    jensen: bool = True,
+    eps: float = 1e-8,
+    block_size: int = 2048,
+) -> Tensor:
+    r"""Estimate minus the information of Eq. 2 from m draws of T for each of N samples.
+
+    .. math:: L = \frac1N \sum_i \Bigl[\sum_j w_{ij} \log
+        \sum_{(i', j') \ne (i, j)} \frac{w_{i'j'}}{N - w_{ij}} e^{s_{ij, i'j'}} -
+        \sum_j v_{ij} \log \sum_{j' \ne j} \frac{w_{ij'}}{1 - w_{ij}} e^{s_{ij, ij'}}\Bigr],
+        \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
+
+    The weights w are those of P(T | X) where T was drawn uniformly, and equal where it was drawn from P(T | X). T and
+    T' are two different draws, so v is the distribution of the first of two draws from w that differ, proportional to
+    w (1 - w). With Jensen's inequality the last logarithm of a mean is a mean of logarithms, which makes the loss
+    greater, and its term the weighted mean of s over all pairs of different draws. A pair is left out for being one
+    and the same draw, never for having the same T. m = 2 with equal weights is SimCLR's NT-Xent at temperature
+    1 / beta, but for log(2N - 1): its sum over negatives is a mean here. Zero similarity gives 0.
+
+    With v = w instead, an image of which one draw alone has weight would be judged by that draw's similarity to draws
+    without any, and P(T | X) would prefer many equal, empty augmentations to few that show something.
+
+    The N m x N m logits are computed in blocks of rows, again in the backward pass where there are several.
+
+    Args:
+        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; normalised here.
+        log_weight: (N, m), logarithms of weights that may have any common factor per sample: they are normalised over
+            m. None: equal weights.
+        beta: Inverse temperature, > 0: it multiplies the cosine.
+        jensen: Apply Jensen's inequality to the numerator, as the paper does for its experiments (Eq. 17).
+        eps: A row no longer than this has no direction: it counts as 0.
+        block_size: Rows of logits at once.
+
+    Returns:
+        A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta].
+
+    Raises:
+        ValueError: If `z` is not (N, m, P) with N, m >= 2, `log_weight` not (N, m), or `beta` not positive.
+
+    >>> z = torch.eye(4).unflatten(0, (2, 2))  # nothing is alike
+    >>> augmentation_channel_loss(z)
+    tensor(0.)
+    """
+    _check(z, log_weight, beta)
+    n, m, _ = z.shape
+    with torch.autocast(z.device.type, enabled=False):
+        x, _ = in_full_precision(z, z)
+        x, _ = unit_rows(x, x, eps)
+        weight = x.new_zeros(n, m) if log_weight is None else log_weight.to(x.dtype)
+        weight = weight.log_softmax(dim=1)  # (N, m)
+        positive = _positive(beta * x @ x.mT, weight, jensen)  # (N,)
+        rows, log_weights = x.flatten(0, 1), weight.flatten()
+        blocks = torch.arange(n * m, device=x.device).split(block_size)
+        negative = torch.cat([_block(rows, log_weights, block, beta, again=len(blocks) > 1) for block in blocks])
+        negative = negative.unflatten(0, (n, m)) - (n - weight.exp()).log()
+        return ((weight.exp() * negative).sum(1) - positive).mean()
+
+
+def policy_entropy(log_policy: Tensor) -> Tensor:
+    r"""Entropy of each sample's distribution over a family's members.
+
+    .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
+
+    Args:
+        log_policy: (N, K), logarithms of probabilities, or logits: they are normalised over K.
+
+    Returns:
+        (N,), in nats, from 0 (one member only) to log K (uniform).
+
+    Raises:
+        ValueError: If `log_policy` is not (N, K).
+
+    >>> policy_entropy(torch.zeros(1, 4))  # log 4
+    tensor([1.3863])
+    """
+    if log_policy.ndim != 2:
+        raise ValueError(f"Expected `log_policy` of shape (N, K), but got {tuple(log_policy.shape)}.")
+    log_probability = log_policy.float().log_softmax(dim=1)
+    return -(log_probability.exp() * log_probability.clamp(min=torch.finfo(torch.float32).min)).sum(1)
+
+
+def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
+    """Draw members of a family by inverting each sample's distribution function.
+
+    Args:
+        probability: (N, K), rows that sum to 1.
+        uniform: (N, m), uniform on [0, 1).
+
+    Returns:
+        (N, m) int64, members from 0 to K - 1; none of probability 0.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+
+    >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
+    tensor([[0, 2]])
+    """
+    if probability.ndim != 2 or uniform.ndim != 2 or len(probability) != len(uniform):
+        raise ValueError(
+            f"Expected `probability` (N, K) and `uniform` (N, m), but got {tuple(probability.shape)} and "
+            f"{tuple(uniform.shape)}."
+        )
+    cumulative = probability.double().cumsum(1)
+    place = uniform.double() * cumulative[:, -1:]  # < the total, so never beyond the last member
+    return torch.searchsorted(cumulative, place, right=True)
+
+
+def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
+    """The numerator's expected logarithm: similarities (N, m, m) and weights (N, m) to (N,)."""
+    same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
+    others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
+    first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)  # log v
+    second = others.log_softmax(dim=2)
+    inner = (second.exp() * similarity).sum(2) if jensen else (second + similarity).logsumexp(dim=2)
+    return (first.exp() * inner).sum(1)
+
+
+def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
+    """The denominators' logarithms, before they are divided by the weights' total: (block,)."""
+
+    def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
+        logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)
+        same = block[:, None] == torch.arange(len(rows), device=rows.device)
+        return logits.masked_fill(same, -torch.inf).logsumexp(dim=1)
+
+    if again:
+        recomputed: Tensor = checkpoint(negative, rows, log_weight, use_reentrant=False)
+        return recomputed
+    return negative(rows, log_weight)
+
+
+def _check(z: Tensor, log_weight: Tensor | None, beta: float) -> None:
+    if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
+        raise ValueError(f"Expected `z` of shape (N, m, P) with N >= 2 and m >= 2, but got {tuple(z.shape)}.")
+    if log_weight is not None and log_weight.shape != z.shape[:2]:
+        raise ValueError(
+            f"Expected `log_weight` of shape (N, m) = {tuple(z.shape[:2])}, but got {tuple(log_weight.shape)}."
+        )
+    if not beta > 0:
+        raise ValueError(f"Expected `beta` > 0, but got {beta}.")

@@ -1,0 +1,296 @@
+r"""Contrastive Representation Learning with Trainable Augmentation Channel (Koyama, Minami, Miyato & Gal 2021).
+
+SimCLR's views are drawn by a fixed distribution. Here a policy network gives each image its own distribution P(T | X)
+over a finite family of augmentations, and both it and the encoder h = g o f maximise the information I(X; Z) that the
+embedding Z keeps of the image through this channel (Eq. 2), with a small reward for the policy's entropy:
+
+.. math:: \max_{h, P} \; I(X; Z) + \lambda H(T | X)
+
+Algorithm 1 has two phases per batch, each with its own optimizer. Phase 1 draws m members for each image from P(T | X)
+and updates h. Phase 2 draws m members uniformly, weighs them by P(T | X), normalised over the m draws, and updates the
+policy against the updated h. Both descend :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy
+this is SimCLR.
+"""
+
+__all__ = ["CRLTACModule"]
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
+from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.losses import AugmentationChannelLoss
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.types import Batch, Observation
+from lightning_ssl_geometry.views import AugmentationFamily
+
+_ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, phase, index)
+
+
+class CRLTACModule(SSLModule):
+    """An encoder and a policy P(T | X) over a family of augmentations, trained in turn on every batch.
+
+    The batch's first view is the image that the family's members are applied to: give the DataModule views that leave
+    it whole, as :class:`ShiftedMNISTDataModule` does. Draws are functions of (seed, epoch, sample index), so they are
+    the same for any number of processes; in validation they are those of epoch 0.
+
+    The representation h (`forward`) is f integrated over P(T | X), and `z_image` the embedding likewise, on the sphere
+    again (Section 3.1); in training and validation h and z are (m, N, ...), those of the m drawn members.
+
+    Optimization is manual: one batch is one step of the encoder and one of the policy, and raises `global_step` by one.
+    Gradients are averaged over processes by the module itself, so the strategy "ddp" does as it is. The Trainer's
+    `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
+
+    Args:
+        backbone: f, maps augmented images (M, C, h, w) to (M, D).
+        projector: g, maps these to (M, P); normalised here.
+        family: The K members that T is one of.
+        policy: Maps images (N, C, H, W) to logits (N, K). None: P(T | X) stays uniform, as SimCLR's.
+        draws: m >= 2, how many members are drawn for an image in each phase; the paper has 8.
+        beta: Inverse temperature, > 0: it multiplies the cosine. The paper has 0.5, and 1 for MNIST as it is.
+        entropy_weight: lambda >= 0. The paper has 0.0025; below 0.0001 its policies often collapsed.
+        jensen: Apply Jensen's inequality to Eq. 2's numerator, as the paper does in its experiments.
+        optimizer: Of backbone and projector, as in :class:`SSLModule`; Adam with learning rate 1e-3 by default.
+        policy_optimizer: Of the policy; the same by default.
+        lr_scheduler: Of the first, as in :class:`SSLModule`.
+        policy_lr_scheduler: Of the second.
+        warmup_epochs: As in :class:`SSLModule`, of both where they have no scheduler of their own.
+        exclude_norm_and_bias: As in :class:`SSLModule`.
+        grad_clip_h: Largest norm of the gradient of backbone and projector. None: not clipped.
+        grad_clip_pi: Largest norm of the policy's gradient.
+        collapse_entropy: In nats; where the policy's mean entropy stays below in every batch of an epoch, it warns.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: If an argument is out of its range; in a step, if the policy has not one logit per member, or an
+            epoch's first batch has only empty images.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        family: AugmentationFamily,
+        policy: nn.Module | None = None,
+        draws: int = 8,
+        beta: float = 0.5,
+        entropy_weight: float = 0.0025,
+        jensen: bool = True,
+        optimizer: OptimizerCallable | None = None,
+        policy_optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        policy_lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+        grad_clip_h: float | None = None,
+        grad_clip_pi: float | None = None,
+        collapse_entropy: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        _check(draws, entropy_weight, collapse_entropy, grad_clip_h, grad_clip_pi)
+        if warmup_epochs and policy_lr_scheduler is not None:
+            raise ValueError(f"Expected `warmup_epochs` = 0 beside `policy_lr_scheduler`, but got {warmup_epochs}.")
+        super().__init__(backbone, projector, optimizer or _adam, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        self.family, self.policy = family, policy
+        self.draws, self.entropy_weight, self.seed = draws, entropy_weight, seed
+        self.loss = AugmentationChannelLoss(beta, jensen)
+        self.policy_optimizer, self.policy_lr_scheduler = policy_optimizer or _adam, policy_lr_scheduler
+        self.grad_clip_h, self.grad_clip_pi = grad_clip_h, grad_clip_pi
+        self.collapse_entropy = collapse_entropy
+        self.automatic_optimization = False
+        self._highest_entropy: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Represent images: (N, C, H, W) to h (N, D), f integrated over P(T | X)."""
+        return self.represent(x, self.probabilities(x)[None])[0][0]
+
+    def probabilities(self, image: Tensor) -> Tensor:
+        """Give P(T | X): images (N, C, H, W) to (N, K), uniform without a policy."""
+        return self._log_policy(image).exp()
+
+    def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Integrate over the family; each distinct augmented image is embedded once.
+
+        Args:
+            image: (N, C, H, W).
+            weight: (S, N, K), S distributions over the members for each image.
+
+        Returns:
+            (S, N, D), the weighted means of f; (S, N, P), those of the normalised embeddings, normalised again.
+        """
+        widths: list[int] = []
+
+        def both(views: Tensor) -> Tensor:
+            h = self.backbone(views)
+            z = normalize(self.projector(h).float(), dim=1)
+            widths[:] = h.shape[1], z.shape[1]
+            return torch.cat([h, z], dim=1)
+
+        f, head = self.family.integrate(both, image, weight).split(widths, dim=-1)
+        return f, normalize(head, dim=-1)
+
+    def step(self, batch: Batch) -> Observation:
+        """Contrast embeddings of members drawn from P(T | X): phase 1's loss."""
+        image = batch["views"][0]
+        log_policy = self._log_policy(image)
+        member = draw_members(log_policy.detach().exp(), self._uniform(batch, image, _ENCODER_PHASE))
+        h, z = self._embed(image, member)
+        observation: Observation = {
+            "loss": self.loss(z),
+            "h": h.transpose(0, 1),
+            "z": z.transpose(0, 1),
+            "encoder": self,
+            "log_policy": log_policy,
+            "family": self.family,
+            "scores": {},
+        }
+        if self.policy is not None:
+            observation["scores"]["policy_entropy"] = policy_entropy(log_policy.detach()).mean()
+        if "image" in batch and not self.training:
+            f, head = self.represent(batch["image"], log_policy.exp()[None])
+            observation["h_image"], observation["z_image"] = f[0], head[0]
+        return observation
+
+    def descend(self, observation: Observation, batch: Batch) -> Observation:
+        """Take both phases' steps: the encoder's, and then the policy's against the updated encoder."""
+        log_policy = observation["log_policy"]
+        self._backward(observation["loss"], 0)
+        self._optimizers[0].step()
+        if self.policy is not None:
+            loss = self._policy_loss(log_policy, batch)
+            self._backward(loss, 1)
+            # Not by LightningOptimizer.step: that is what the Trainer counts, and a batch counts once.
+            self.trainer.strategy.optimizer_step(self._optimizers[1].optimizer, _nothing)
+            observation["scores"]["policy_loss"] = loss.detach()
+        self._step_schedulers("step")
+        observation["log_policy"] = log_policy.detach()
+        return observation
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Make an optimizer for the encoder and one for the policy, each with its schedule."""
+        made = [self._optimization(self.optimizer, self.lr_scheduler, self.backbone, self.projector)]
+        if self.policy is not None:
+            made.append(self._optimization(self.policy_optimizer, self.policy_lr_scheduler, self.policy))
+        return tuple(made)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Clip the gradient, which is unscaled by now in half precision."""
+        clip = (self.grad_clip_h, self.grad_clip_pi)[self.trainer.optimizers.index(optimizer)]
+        self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
+
+    def on_train_epoch_start(self) -> None:
+        """Forget the last epoch's entropy."""
+        self._highest_entropy = None
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Refuse images without content; once per epoch, since an accelerator is waited for."""
+        if batch_idx == 0 and self.family.empty(batch["views"][0]).all():
+            n = len(batch["views"][0])
+            raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
+
+    def on_train_epoch_end(self) -> None:
+        """Step the schedulers of epochs, and warn of a collapsed policy."""
+        self._step_schedulers("epoch")
+        if self._highest_entropy is not None and self._highest_entropy < self.collapse_entropy:
+            rank_zero_warn(
+                f"The policy has collapsed: the mean entropy of P(T | X) was at most {self._highest_entropy:.3g} nats "
+                f"in every batch of epoch {self.current_epoch}, of {math.log(len(self.family)):.3g} for a uniform one. "
+                f"Raise `entropy_weight`, which is {self.entropy_weight}."
+            )
+
+    @property
+    def _optimizers(self) -> list[LightningOptimizer]:
+        found = self.optimizers()
+        return found if isinstance(found, list) else [found]
+
+    def _log_policy(self, image: Tensor) -> Tensor:
+        k = len(self.family)
+        if self.policy is None:
+            return image.new_full((len(image), k), -math.log(k), dtype=torch.float32)
+        logits = self.policy(image)
+        if logits.shape != (len(image), k):
+            wanted = f"({len(image)}, {k}), one logit per member of the family"
+            raise ValueError(f"Expected `policy` to return shape {wanted}, but got {tuple(logits.shape)}.")
+        log_policy: Tensor = logits.float().log_softmax(dim=1)
+        return log_policy
+
+    def _embed(self, image: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+        """Embed chosen views: images and members (N, m) to h (N, m, D) and z (N, m, P)."""
+        sample = torch.arange(len(image), device=image.device).repeat_interleave(member.shape[1])
+        h, z = self.embed((self.family(image, sample, member.flatten()),))
+        return h[0].unflatten(0, member.shape), z[0].unflatten(0, member.shape)
+
+    def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
+        """Phase 2's loss: uniform draws, weighted by the policy, and minus its entropy."""
+        image = batch["views"][0]
+        uniform = self._uniform(batch, image, _POLICY_PHASE)
+        member = (uniform * len(self.family)).long()
+        with torch.no_grad():
+            _, z = self._embed(image, member)
+        entropy = distributed.gather(policy_entropy(log_policy)).mean()
+        highest = entropy.detach() if self._highest_entropy is None else self._highest_entropy
+        self._highest_entropy = torch.maximum(highest, entropy.detach())
+        return self.loss(z, log_policy.gather(1, member)) - self.entropy_weight * entropy
+
+    def _uniform(self, batch: Batch, image: Tensor, phase: int) -> Tensor:
+        """Uniform numbers (N, m) for a phase's draws."""
+        if "index" not in batch:
+            return torch.rand(len(image), self.draws, device=image.device)
+        epoch = self.current_epoch if self.training else 0
+        return counter_uniform(self.seed, epoch, phase, batch["index"].to(image.device), size=self.draws)
+
+    def _backward(self, loss: Tensor, place: int) -> None:
+        """Compute one optimizer's gradient, averaged over processes here: DDP's own would wait for all parameters."""
+        optimizer, strategy = self._optimizers[place], self.trainer.strategy
+        optimizer.zero_grad()
+        with strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext():
+            self.manual_backward(loss)
+        distributed.average_gradients(p for group in optimizer.param_groups for p in group["params"])
+
+    def _optimization(
+        self, optimizer: OptimizerCallable, lr_scheduler: LRSchedulerCallable | None, *modules: nn.Module
+    ) -> OptimizerLRSchedulerConfig:
+        made = optimizer(self._parameter_groups(*modules))
+        scheduler = warmup_cosine(made, *self._schedule_steps()) if lr_scheduler is None else lr_scheduler(made)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ValueError("Expected a scheduler that needs no metric, but got ReduceLROnPlateau.")
+        interval = "step" if lr_scheduler is None else "epoch"
+        return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
+
+    def _step_schedulers(self, interval: str) -> None:
+        for config in self.trainer.lr_scheduler_configs:
+            if config.interval == interval:
+                config.scheduler.step()  # type: ignore[call-arg]
+
+
+def _nothing() -> None:
+    """The closure of an optimizer whose gradient is there already."""
+
+
+def _adam(parameters: Any) -> Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
+def _check(draws: int, entropy_weight: float, collapse_entropy: float, *clips: float | None) -> None:
+    if draws < 2:
+        raise ValueError(f"Expected `draws` >= 2, so that an image has a pair, but got {draws}.")
+    for name, value in {"entropy_weight": entropy_weight, "collapse_entropy": collapse_entropy}.items():
+        if not value >= 0:
+            raise ValueError(f"Expected `{name}` >= 0, but got {value}.")
+    for name, clip in zip(("grad_clip_h", "grad_clip_pi"), clips, strict=True):
+        if clip is not None and not clip > 0:
+            raise ValueError(f"Expected `{name}` > 0 or None, but got {clip}.")

@@ -1,0 +1,119 @@
+"""Embeddings as they are: a line for each over its dimensions, or a point in the plane."""
+
+__all__ = ["overlay", "scatter"]
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.plots.canvas import Caption, look, padded, sheet, write, x_axis, y_axis
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, HEIGHT, LEFT, TOP, WIDTH, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_CLASSES = 10
+_RIGHT, _LEGEND, _WIDEST = 10.0, 44.0, 300.0  # in pixels
+_NO_CAPTION = Caption()
+
+
+def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
+    """Draw embeddings on top of each other, a thin line for each sample, runs beside each other on one scale.
+
+    Args:
+        runs: (title or "", z (n, P)), with n >= 1 and P >= 2.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw, or a value is not finite.
+
+    >>> figure = overlay([("learned", np.eye(5)), ("uniform", np.ones((5, 5)))])
+    >>> len(figure.axes)
+    2
+    """
+    _check([z for _, z in runs])
+    values = np.concatenate([z.ravel() for _, z in runs])
+    figure, cells = _cells(len(runs), caption, HEIGHT, WIDTH / min(len(runs), 2))
+    for axes, (title, z) in zip(cells, runs, strict=True):
+        y_axis(axes, values, "" if title else "value", None, log=False)
+        x_axis(axes, "dimension", (1.0, float(z.shape[1])))
+        write(axes, title, (0, 1), (-LEFT, 16), COLORS["ink"], ha="left")
+        alpha = float(np.clip(20 / len(z), 0.1, 0.6))
+        for row in z:
+            axes.plot(np.arange(1, len(row) + 1), row, color=COLORS["blue"], linewidth=0.8, alpha=alpha)
+    return figure
+
+
+def scatter(
+    runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
+) -> "Figure":
+    """Draw embeddings of two dimensions beside the unit circle, coloured by class where there are at most ten.
+
+    Args:
+        runs: (title or "", z (n, 2), label (n,) or None), with n >= 1.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
+
+    >>> figure = scatter([("", np.eye(2), np.array([0, 1]))])
+    """
+    _check([z for _, z, _ in runs])
+    for _, z, label in runs:
+        if z.shape[1] != 2 or (label is not None and label.shape != z.shape[:1]):
+            shapes = f"{z.shape}" + ("" if label is None else f" and {label.shape}")
+            raise ValueError(f"Expected embeddings (n, 2) and labels (n,), but got {shapes}.")
+    classes = sorted({int(kind) for *_, label in runs if label is not None for kind in label})
+    classes = classes if len(classes) <= _MOST_CLASSES else []
+    wide = min(_WIDEST, (WIDTH - _LEGEND * bool(classes)) / min(len(runs), 2))
+    figure, cells = _cells(len(runs), caption, wide - LEFT - _RIGHT + TOP + BOTTOM, wide)
+    far = max(map(abs, padded(np.concatenate([np.ones(1), *(z.ravel() for _, z, _ in runs)]), 0.06)))
+    for axes, (title, z, label) in zip(cells, runs, strict=True):
+        _plane(axes, title, far)
+        for kind in classes if classes and label is not None else [None]:
+            rows = slice(None) if kind is None else label == kind
+            color = COLORS["blue"] if kind is None else _color(classes, kind)
+            axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
+    for row, kind in enumerate(classes):
+        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), (12, -6 - 15.0 * row), _color(classes, kind))
+    return figure
+
+
+def _cells(count: int, caption: Caption, height: float, wide: float) -> "tuple[Figure, list[Axes]]":
+    """Axes in rows of two, each in its cell of that height and width."""
+    figure, put = sheet(height * -(-count // 2), caption)
+    size = (wide - LEFT - _RIGHT, height - TOP - BOTTOM)
+    cells = [put(place % 2 * wide + LEFT, place // 2 * height + TOP, *size) for place in range(count)]
+    for axes in cells:
+        look(axes)
+    return figure, cells
+
+
+def _plane(axes: "Axes", title: str, far: float) -> None:
+    """The unit circle, on two axes of one scale."""
+    write(axes, title, (0, 1), (-LEFT, 16), COLORS["ink"], ha="left")
+    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
+    x_axis(axes, "first dimension", (-far, far))
+    axes.set_ylim(axes.get_xlim())
+    for put in (axes.set_xticks, axes.set_yticks):
+        put([-1, 0, 1], ["\N{MINUS SIGN}1", "0", "1"])
+    turn = np.linspace(0, 2 * np.pi, 181)
+    axes.plot(np.cos(turn), np.sin(turn), color=COLORS["grid"], linewidth=1.2)
+
+
+def _color(classes: Sequence[int], kind: int) -> str:
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return to_hex(colormaps["tab10"](classes.index(kind)))
+
+
+def _check(arrays: Sequence[Floats]) -> None:
+    if not arrays or not all(z.size for z in arrays):
+        raise ValueError("Expected `runs` with a sample in each, but got none.")
+    for z in arrays:
+        if z.ndim != 2 or z.shape[1] < 2 or not np.isfinite(z).all():
+            raise ValueError(f"Expected embeddings (n, P) with P >= 2, all finite, but got {z.shape}.")

@@ -1,0 +1,99 @@
+"""Images, and below each a map of one value per cell of a grid."""
+
+__all__ = ["policy_maps"]
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots.canvas import Caption, sheet, write
+from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+# One hue (violet) in even steps of CIELAB lightness, from 4 to 98: brighter is more on white and on black paper.
+_HEAT = ("#130a1b", "#2d1f4c", "#49337d", "#674bab", "#8766d0", "#a886eb", "#c7a9fc", "#e2d0ff", "#fbf8ff")
+_GAP, _NEAR, _TITLE, _SCALE = 8.0, 3.0, 20.0, 26.0  # in pixels
+_NO_CAPTION = Caption()
+
+
+def policy_maps(
+    runs: Sequence[tuple[str, Floats, Floats]], *, columns: int = 4, caption: Caption = _NO_CAPTION
+) -> "Figure":
+    r"""Draw samples and below each its P(T | X), in squares of one size, all maps on one scale that starts at 0.
+
+    Args:
+        runs: (title or "", image (n, H, W), probability (n, rows, columns)), a block for each, n >= 1.
+        columns: How many samples stand beside each other.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
+
+    >>> figure = policy_maps([("learned", np.eye(8)[None], np.eye(3)[None] / 3)])
+    >>> len(figure.axes)
+    3
+    """
+    _check(runs, columns)
+    tile = (WIDTH - _GAP * (columns - 1)) / columns
+    blocks = [
+        (bool(title) * _TITLE, 2 * tile + _NEAR + 2 * _GAP, -(-len(image) // columns)) for title, image, _ in runs
+    ]
+    figure, put = sheet(sum(head + rows * tall for head, tall, rows in blocks) + _SCALE, caption)
+    most, down = max(float(probability.max()) for _, _, probability in runs), 0.0
+    for (title, image, probability), (head, tall, rows) in zip(runs, blocks, strict=True):
+        for place, (picture, cells) in enumerate(zip(image, probability, strict=True)):
+            left, top = place % columns * (tile + _GAP), down + head + place // columns * tall
+            picture_axes = _framed(put(left, top, tile, tile))
+            _picture(picture_axes, picture)
+            _map(_framed(put(left, top + tile + _NEAR, tile, tile)), cells, most)
+            if title and not place:
+                write(picture_axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
+        down += head + rows * tall
+    _scale(put(0, down + 8, 76, 8), most, most * float(np.prod(runs[0][2].shape[1:])))
+    return figure
+
+
+def _check(runs: Sequence[tuple[str, Floats, Floats]], columns: int) -> None:
+    if columns < 1:
+        raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
+    if not runs or not all(len(image) for _, image, _ in runs):
+        raise ValueError("Expected `runs` with a sample in each, but got none.")
+    for _, image, probability in runs:
+        if image.ndim != 3 or probability.ndim != 3 or len(image) != len(probability):
+            shapes = f"{image.shape} and {probability.shape}"
+            raise ValueError(f"Expected images (n, H, W) and probabilities (n, rows, columns), but got {shapes}.")
+        if not (np.isfinite(image).all() and np.isfinite(probability).all()):
+            raise ValueError("Expected `runs` with finite values, but got some that are not.")
+
+
+def _picture(axes: "Axes", image: Floats) -> None:
+    axes.imshow(image, cmap="gray", interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
+
+
+def _framed(axes: "Axes") -> "Axes":
+    """A dark picture needs an edge on dark paper."""
+    axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
+    return axes
+
+
+def _map(axes: "Axes", cells: Floats, most: float) -> None:
+    axes.imshow(cells, cmap=_heat(), vmin=0, vmax=most, interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
+
+
+def _scale(axes: "Axes", most: float, times: float) -> None:
+    """What the brightest cell stands for."""
+    _map(axes, np.linspace(0, 1, 64)[None], 1.0)
+    write(
+        axes, f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform", (1, 0.5), (8, 0), COLORS["muted"], size=TEXT
+    )
+
+
+def _heat() -> "Colormap":
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("heat", _HEAT)

@@ -1,0 +1,257 @@
+"""CRL-TAC: SimCLR where the policy is uniform, and both phases on every batch."""
+
+import math
+
+import lightning as L
+import pytest
+import torch
+from hosts import quiet
+from torch import nn
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.data import ShiftedMNISTDataModule
+from lightning_ssl_geometry.functional import augmentation_channel_loss
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.methods import CRLTACModule
+from lightning_ssl_geometry.nn import ShallowCNN
+from lightning_ssl_geometry.views import CropFamily
+
+K = 9
+
+
+def crl_tac(policy=True, **arguments):
+    torch.manual_seed(0)
+    return CRLTACModule(
+        ShallowCNN(image_size=6, out_dim=16, width=8),
+        nn.Linear(16, 4),
+        CropFamily(image_size=24, size=6, stride=9),
+        ShallowCNN(image_size=24, out_dim=K, width=8, hidden_dim=16, strides=(2, 2)) if policy else None,
+        **{"draws": 4, **arguments},
+    )
+
+
+def data(**arguments):
+    return ShiftedMNISTDataModule(source="digits", **{"batch_size": 20, "subset": 110, **arguments})
+
+
+def batch(n=12):
+    module = data(batch_size=n)
+    module.setup()
+    made = next(iter(module.train_dataloader()))
+    return module.on_after_batch_transfer(made, 0)
+
+
+def fit(model, folder, *callbacks, **arguments):
+    trainer = quiet(folder, **({"max_epochs": 2, "callbacks": list(callbacks)} | arguments))
+    trainer.fit(model, datamodule=data())
+    return trainer
+
+
+def test_two_uniform_draws_are_simclr():
+    """Equal loss, but for log(2N - 1), and equal gradient of every parameter."""
+    ours, given = crl_tac(policy=False, draws=2, beta=2.0).double(), batch()
+    given["views"] = tuple(view.double() for view in given["views"])
+    observation = ours.step(given)
+    observation["loss"].backward()
+    found = {name: p.grad.clone() for name, p in ours.named_parameters()}
+    ours.zero_grad()
+    z = observation["z"]
+    member = (ours._uniform(given, given["views"][0], 1) * K).long()
+    sample = torch.arange(12)
+    views = [ours.family(given["views"][0], sample, member[:, j]) for j in range(2)]
+    z1, z2 = (ours.projector(ours.backbone(view)) for view in views)
+    torch.testing.assert_close(torch.stack([z1, z2]), z)
+    expected = InfoNCELoss(temperature=1 / 2.0)(z1, z2)
+    expected.backward()
+    torch.testing.assert_close(observation["loss"], expected - math.log(2 * 12 - 1))
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad)
+
+
+def test_equal_crops_are_pairs_when_they_are_two_draws():
+    """A policy that always chooses one crop: every draw is the same view, and still its own image's positive."""
+    model, given = crl_tac(), batch()
+    with torch.no_grad():
+        model.policy[-1].weight.zero_()
+        model.policy[-1].bias.copy_(100.0 * (torch.arange(K) == 4))
+    observation = model.step(given)
+    z = normalize(observation["z"], dim=-1)
+    torch.testing.assert_close(z, z[:1].expand_as(z))
+    same = z[0] @ z[0].T / 2
+    total = 4 * same.exp().sum(1) - same.diagonal().exp()
+    torch.testing.assert_close(observation["loss"], (total / (4 * 12 - 1)).log().mean() - 0.5)
+
+
+@pytest.mark.parametrize("policy", [True, False])
+def test_represent_is_the_explicit_sum(policy):
+    model, image = crl_tac(policy).double().eval(), batch()["views"][0].double()
+    weight = torch.rand(3, len(image), K, dtype=torch.float64).softmax(2)
+    f, head = model.represent(image, weight)
+    for s in range(3):
+        for n in range(len(image)):
+            views = model.family(image, torch.full((K,), n), torch.arange(K))
+            h = model.backbone(views)
+            torch.testing.assert_close(f[s, n], sum(weight[s, n, k] * h[k] for k in range(K)))
+            z = sum(weight[s, n, k] * normalize(model.projector(h[k]), dim=0) for k in range(K))
+            torch.testing.assert_close(head[s, n], z / z.norm(), rtol=1e-5, atol=1e-6)
+    probability = model.probabilities(image)
+    torch.testing.assert_close(model(image), model.represent(image, probability[None])[0][0])
+    torch.testing.assert_close(probability.sum(1), torch.ones(len(image), dtype=probability.dtype))
+    assert policy or (probability - 1 / K).abs().max() < 1e-6
+
+
+def test_the_policy_phase_moves_the_policy_alone_and_by_its_own_loss(tmp_path):
+    """One step by hand, phase by phase: draws from P, the encoder's step, uniform draws, the policy's step."""
+    sgd = lambda groups: torch.optim.SGD(groups, lr=0.1)  # noqa: E731
+    constant = lambda optimizer: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)  # noqa: E731
+    rest = {"optimizer": sgd, "policy_optimizer": sgd, "lr_scheduler": constant, "policy_lr_scheduler": constant}
+    ours, slow = (crl_tac(entropy_weight=0.3, jensen=False, **rest) for _ in range(2))
+    fit(ours, tmp_path, max_epochs=1, limit_train_batches=1)
+    module = data()
+    module.setup()
+    given = module.on_after_batch_transfer(next(iter(module.train_dataloader())), 0)
+    image = given["views"][0]
+    log_policy = slow.policy(image).log_softmax(1)
+    optimizers = [torch.optim.SGD(part, lr=0.1) for part in (slow.parameters(), slow.policy.parameters())]
+    slow.step(given)["loss"].backward()
+    assert all(p.grad is None for p in slow.policy.parameters())
+    optimizers[0].step()
+    member = (slow._uniform(given, image, 2) * K).long()
+    z = slow._embed(image, member)[1].detach()
+    entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+    loss = augmentation_channel_loss(z, log_policy.gather(1, member), 0.5, jensen=False) - 0.3 * entropy
+    loss.backward()
+    optimizers[1].step()
+    for name, parameter in slow.named_parameters():
+        torch.testing.assert_close(ours.state_dict()[name], parameter.detach(), msg=name)
+
+
+class Count(L.Callback):
+    def __init__(self):
+        self.rates = []
+        self.norms = {0: [], 1: []}
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        place = trainer.optimizers.index(optimizer)
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        self.norms[place].append(torch.stack([grad.norm() for grad in grads]).norm().item())
+
+    def on_train_batch_end(self, trainer, *_):
+        self.rates.append([optimizer.param_groups[0]["lr"] for optimizer in trainer.optimizers])
+
+
+def test_a_batch_is_one_global_step(tmp_path):
+    count = Count()
+    trainer = fit(crl_tac(), tmp_path, count)
+    batches = 2 * trainer.num_training_batches
+    assert trainer.global_step == batches == len(count.rates) == len(count.norms[0]) == len(count.norms[1]) > 5
+    assert fit(crl_tac(), tmp_path, max_steps=7, max_epochs=-1).global_step == 7
+
+
+def test_both_schedules_are_stepped_per_batch(tmp_path):
+    count = Count()
+    fit(crl_tac(warmup_epochs=1), tmp_path, count)
+    rates = torch.tensor(count.rates)
+    assert torch.equal(rates[:, 0], rates[:, 1])
+    half = len(rates) // 2
+    assert (rates[: half - 1].diff(dim=0) > 0).all()
+    assert (rates[half:].diff(dim=0) < 0).all()
+    assert rates[-1].max() < 1e-9
+
+
+def test_schedulers_of_ones_own_are_stepped_per_epoch(tmp_path):
+    halve = lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)  # noqa: E731
+    count = Count()
+    fit(crl_tac(lr_scheduler=halve, policy_lr_scheduler=halve), tmp_path, count)
+    assert sorted({rate for both in count.rates for rate in both}) == pytest.approx([5e-4, 1e-3])
+
+
+def test_gradients_are_clipped_each_by_its_own_norm(tmp_path):
+    count = Count()
+
+    free = Count()
+    fit(crl_tac(), tmp_path, free, max_epochs=1)
+    clipped = crl_tac(grad_clip_h=1e-3, grad_clip_pi=1e-4)
+    steps = []
+    original = clipped.clip_gradients
+
+    def recorded(optimizer, **arguments):
+        original(optimizer, **arguments)
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        steps.append(torch.stack([grad.norm() for grad in grads]).norm().item())
+
+    clipped.clip_gradients = recorded
+    fit(clipped, tmp_path, count, max_epochs=1)
+    assert min(free.norms[0]) > 1e-3
+    assert min(free.norms[1]) > 1e-4
+    assert steps[::2] == pytest.approx([1e-3] * len(steps[::2]), rel=1e-2)
+    assert steps[1::2] == pytest.approx([1e-4] * len(steps[1::2]), rel=1e-2)
+
+
+def test_it_learns_where_the_digits_are(tmp_path):
+    """Crops that see some of the digit gain probability over those that do not, on images that were held out."""
+    fast = lambda groups: torch.optim.Adam(groups, lr=5e-3)  # noqa: E731
+    model = crl_tac(optimizer=fast, policy_optimizer=fast, collapse_entropy=0.0)
+    module = ShiftedMNISTDataModule(source="digits", batch_size=100, subset=1100)
+    module.setup()
+    image = module.on_after_batch_transfer(next(iter(module.test_dataloader())), 0)["image"]
+    content = ~model.family.empty(image)
+    share = content.float().mean()
+    trainer = quiet(tmp_path, max_epochs=12)
+    trainer.fit(model, datamodule=module)
+    mass = (model.probabilities(image) * content).sum(1).mean()
+    print(share, mass)
+    assert share < 0.3
+    assert mass > 0.9
+
+
+def test_a_collapsed_policy_warns(tmp_path):
+    model = crl_tac(entropy_weight=0.0)
+    with torch.no_grad():
+        model.policy[-1].bias.copy_(50.0 * (torch.arange(K) == 4))
+    with pytest.warns(UserWarning, match="policy has collapsed.*Raise `entropy_weight`, which is 0.0"):
+        fit(model, tmp_path, max_epochs=1)
+
+
+def test_an_uncollapsed_policy_does_not_warn(tmp_path):
+    fit(crl_tac(), tmp_path, max_epochs=1)
+
+
+class Blank(L.Callback):
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        for view in batch["views"]:
+            view.fill_(-0.5)
+
+
+def test_empty_images_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="`views` with images that are not empty, but got a batch of 20 that all are"):
+        fit(crl_tac(), tmp_path, Blank())
+
+
+def test_a_policy_of_another_size_is_refused():
+    model = crl_tac()
+    model.policy = ShallowCNN(image_size=24, out_dim=8)
+    with pytest.raises(ValueError, match=r"`policy` to return shape \(12, 9\), one logit per .*got \(12, 8\)"):
+        model.step(batch())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"draws": 1}, "`draws` >= 2, so that an image has a pair, but got 1"),
+        ({"beta": 0.0}, "`beta` > 0, but got 0.0"),
+        ({"entropy_weight": -0.1}, "`entropy_weight` >= 0, but got -0.1"),
+        ({"collapse_entropy": -1.0}, "`collapse_entropy` >= 0, but got -1.0"),
+        ({"grad_clip_h": 0.0}, "`grad_clip_h` > 0 or None, but got 0.0"),
+        ({"grad_clip_pi": -1.0}, "`grad_clip_pi` > 0 or None, but got -1.0"),
+        ({"warmup_epochs": 1, "policy_lr_scheduler": print}, "`warmup_epochs` = 0 beside `policy_lr_scheduler`"),
+    ],
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        crl_tac(**arguments)
+
+
+def test_a_scheduler_that_needs_a_metric_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="needs no metric, but got ReduceLROnPlateau"):
+        fit(crl_tac(lr_scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau), tmp_path)
