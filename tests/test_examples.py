@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.cli import lightning_cli, main
+from lightning_ssl_geometry.data import MNISTDataModule
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
@@ -28,6 +29,7 @@ def test_smoke_fits(path, tmp_path, capsys):
     assert (metrics[names].notna().sum() == 2).all()
     assert metrics.filter(regex="/effective_rank_h$").notna().sum().sum() >= 2
     evaluation = pd.read_csv(run / "linear_evaluation.csv")
+    evaluation = evaluation[evaluation["features"].isin(["pixels", "frozen", "trained"])]
     assert evaluation.groupby("features").size().to_dict() == {"pixels": 2, "frozen": 2, "trained": 2}
     assert evaluation["accuracy"].between(0.3, 1).all()
     if (published := path.with_name("results.csv")).exists():
@@ -55,10 +57,7 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
 
 
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
-    path = EXAMPLES / "homomorphic_ssl" / "reproduce.py"
-    spec = importlib.util.spec_from_file_location("reproduce_homomorphic", path)
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
+    recipe = script("homomorphic_ssl")
     cells = {what: dict(recipe.settings(what, size)) for what in ("table1", "table2") for size in ("laptop", "paper")}
     assert [len(found) for found in cells.values()] == [12, 8]
     monkeypatch.setattr(recipe, "DISTANCES", (1, 98))
@@ -77,6 +76,39 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     assert "| 98 | " in capsys.readouterr().out
 
 
+def script(recipe):
+    """A recipe's reproduce.py as a module."""
+    path = EXAMPLES / recipe / "reproduce.py"
+    spec = importlib.util.spec_from_file_location(f"reproduce_{recipe}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
+    recipe = script("trainable_augmentation_channel")
+    monkeypatch.setattr(recipe, "LAMBDAS", (0.0, 0.1))
+    for what in ("table1", "lambda"):
+        words = [what, "--size", "smoke", "--seeds", "0", "--output", str(tmp_path), "--jobs", "2"]
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *words, "--", "--trainer.max_epochs=1"])
+        recipe.main()
+    output = tmp_path / "smoke"
+    found = pd.read_csv(output / "table1" / "results.csv").fillna("")
+    assert found["value"].between(0, 5).all()
+    for arm in ("ours", "SimCLR"):
+        for level in ("head", "f"):
+            rows = found[(found["arm"] == arm) & (found["quantity"] == level)]
+            assert sorted(rows["weighting"]) == ["learned", "oracle", "top", "uniform"]
+    figures = sorted(path.name for path in (output / "table1").glob("*.png"))
+    assert figures == ["figure_3_policy_maps.png", "figure_7_embeddings.png", "figure_8_pair_similarity.png"]
+    assert (output / "table1" / "comparison.html").stat().st_size > 10_000
+    entropy = pd.read_csv(output / "lambda" / "results.csv").query("quantity == 'entropy' and weighting == 'learned'")
+    assert entropy["value"].iloc[0] < entropy["value"].iloc[1]  # the second weighs the entropy
+    printed = capsys.readouterr().out
+    assert "| projection head | 0." in printed
+    assert "| 0.1 | " in printed
+
+
 def parsed(paths, tmp_path):
     configs = [word for path in paths for word in ("--config", str(path))]
     quiet = ["--trainer.accelerator", "cpu", "--trainer.devices", "1", "--trainer.precision", "32"]
@@ -93,8 +125,10 @@ def test_the_others_parse_and_take_a_step(paths, tmp_path):
     if paths[-1].stem == "escnn":
         pytest.importorskip("escnn.nn")
     cli = parsed(paths, tmp_path)
+    family = getattr(cli.model, "family", None)
     size = getattr(cli.datamodule, "image_size", None) or SIZES.get(type(cli.datamodule).__name__, 32)
-    channels = 1 if type(cli.datamodule).__name__ == "MNISTDataModule" and "homomorphic" in str(paths[0]) else 3
+    size = family.image_size if family else size
+    channels = 1 if family or (isinstance(cli.datamodule, MNISTDataModule) and "homomorphic" in str(paths[0])) else 3
     image, index = torch.randint(256, (4, channels, size, size), dtype=torch.uint8), torch.arange(4)
     model = cli.model
     optimizer = model.optimizer(model._parameter_groups())

@@ -1,0 +1,174 @@
+"""Run the arms of one of the paper's tables, and make the table and the figures from the runs.
+
+    python examples/trainable_augmentation_channel/reproduce.py table1 --root FOLDER --jobs 2
+
+`FOLDER` has MNIST/raw as torchvision lays it out; `--size smoke` needs none. `table1`: ours and SimCLR on the grid, and
+Figs. 3, 7 and 8; `table2`: the same on MNIST as it is; `lambda`: several weights of the entropy; `plane`: Fig. 6, the
+embeddings on a circle; `exact`: Eq. 2 without Jensen's inequality; the smoke size has table1 and lambda. Runs that have
+finished are not repeated, so that an interrupted command can be given again. OUTPUT/<size>/<what>/ has results.csv, the
+PNGs, comparison.html and, for every run, its report.html.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from recipe import Fit, logger, run  # noqa: E402
+
+MODEL = "--model.init_args."
+LAMBDAS = (0.0, 1e-5, 1e-4, 1e-3, 2.5e-3, 1e-2)
+# Figure of the paper -> name of the comparison's figure.
+FIGURES = {
+    "table1": {"3": "policy_maps", "7": "embeddings", "8": "pair_similarity"},
+    "plane": {"6": "embeddings_2d"},
+}
+# Column of the tables -> arm, and how Z is integrated.
+COLUMNS = {
+    "ours": ("ours", "learned"),
+    "ours (top 8)": ("ours", "top"),
+    "SimCLR": ("SimCLR", "uniform"),
+    "SimCLR (oracle)": ("SimCLR", "oracle"),
+}
+
+
+def settings(what: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of the arms, and what each adds to the command line."""
+    simclr = ["--config", str(HERE / "simclr.yaml")]
+    if what == "lambda":
+        yield from ((f"{weight:g}", [f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
+    elif what == "exact":
+        yield "ours", ["--config", str(HERE / "exact.yaml")]
+    else:
+        added = {"table1": [], "table2": ["--config", str(HERE / "mnist.yaml")]}.get(
+            what, ["--config", str(HERE / "plane.yaml")]
+        )
+        yield from (("ours", added), ("SimCLR", [*added, *simclr]))
+
+
+def output(options: argparse.Namespace) -> Path:
+    return options.output / options.size / options.what
+
+
+def folder(options: argparse.Namespace, arm: str, seed: int) -> Path:
+    return output(options) / arm / f"seed{seed}"
+
+
+def finished(path: Path) -> Path | None:
+    """The folder of a finished run."""
+    return next((table.parent for table in sorted(path.glob("version_*/augmentation_channel.csv"))), None)
+
+
+def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
+    path = folder(options, arm, seed)
+    words = ["-m", "lightning_ssl_geometry", "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
+    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{MODEL}seed={seed}", *logger(path)]
+    words += [f"--data.init_args.root={options.root}"] if options.root else []
+    return Fit(f"{arm}, seed {seed}", [*words, *options.more], path, finished)
+
+
+class Row(NamedTuple):
+    """One number of one run, on the test set."""
+
+    arm: str
+    seed: int
+    quantity: str
+    weighting: str
+    value: float
+
+
+def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
+    """The accuracies of a run, and what it measured of its policy and its embeddings."""
+    for found in read_run(path).evaluations:
+        level, _, weighting = found.features.partition(", ")
+        yield Row(arm, seed, level, weighting, found.accuracy)
+    with (path / "augmentation_channel.csv").open() as file:
+        for row in csv.DictReader(file):
+            yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
+
+
+def write(rows: list[Row], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows((*row[:4], f"{row.value:.4f}") for row in rows)
+
+
+def spread(rows: list[Row], arm: str, quantity: str, weighting: str) -> str:
+    """Mean and standard deviation over seeds."""
+    values = np.array([r.value for r in rows if (r.arm, r.quantity, r.weighting) == (arm, quantity, weighting)])
+    if not len(values):
+        return ""
+    return f"{values.mean():.4f}" + (f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else "")
+
+
+def arms_table(rows: list[Row]) -> str:
+    """Markdown: Table 1 or 2, with the potential and the mass on crops that are not empty below."""
+    names = {"head": "projection head", "f": "f output", "gaussian_potential": "Gaussian potential of the head"}
+    names |= {"nonempty_mass": "mass on crops that are not empty", "entropy": "entropy, nats"}
+    columns = {name: cell for name, cell in COLUMNS.items() if cell[0] in {row.arm for row in rows}}
+    lines = ["| | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for quantity, name in names.items():
+        lines.append(f"| {name} | " + " | ".join(spread(rows, a, quantity, w) for a, w in columns.values()) + " |")
+    return "\n".join([*lines, "", f"raw pixels: {spread(rows, rows[0].arm, 'pixels', '')}"])
+
+
+def lambda_table(rows: list[Row]) -> str:
+    """Markdown: a row for each weight of the entropy."""
+    names = {"entropy": "entropy, nats", "nonempty_mass": "mass, not empty", "head": "head", "f": "f"}
+    names |= {"gaussian_potential": "Gaussian potential"}
+    lines = ["| lambda | " + " | ".join(names.values()) + " |", "| --- |" + " --- |" * len(names)]
+    for arm in dict.fromkeys(row.arm for row in rows):
+        lines.append(f"| {arm} | " + " | ".join(spread(rows, arm, name, "learned") for name in names) + " |")
+    return "\n".join(lines)
+
+
+def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
+    """The page of all runs, and the paper's figures."""
+    print(write_comparison(runs, output(options) / "comparison.html"))
+    drawn = comparison_figures(runs)
+    for number, name in FIGURES.get(options.what, {}).items():
+        path = output(options) / f"figure_{number}_{name}.png"
+        drawn[name].savefig(path, dpi=150)
+        print(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("table1", "table2", "lambda", "plane", "exact"))
+    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    parser.add_argument("--root", type=Path, help="folder of the data")
+    parser.add_argument("--output", type=Path, default=Path("runs/augmentation_channel"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    options = parser.parse_intermixed_args()
+    options.output = options.output.resolve()
+    arms = dict(settings(options.what))
+    run([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)
+    runs = {arm: [finished(folder(options, arm, seed)) for seed in options.seeds] for arm in arms}
+    if missing := [
+        (arm, seed) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True) if not path
+    ]:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
+    rows = [
+        row
+        for arm in arms
+        for seed, path in zip(options.seeds, runs[arm], strict=True)
+        for row in read(path, arm, seed)
+    ]
+    write(rows, output(options) / "results.csv")
+    print(lambda_table(rows) if options.what == "lambda" else arms_table(rows))
+    draw(options, runs)
+
+
+if __name__ == "__main__":
+    main()
