@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from lightning_ssl_geometry.distributed import all_reduce_mean, all_reduce_sum, gather, rank, world_size
+from lightning_ssl_geometry.distributed import (
+    all_reduce_mean,
+    all_reduce_sum,
+    average_gradients,
+    gather,
+    rank,
+    world_size,
+)
 
 
 def sizes_and_ranks(process):
@@ -34,6 +41,15 @@ def summed_integers(process):
 
 def strided(process):
     return gather(torch.arange(6.0).view(2, 3).T[process : process + 2])
+
+
+def averaged(process):
+    """Gradients of a few parameters, of two dtypes, one transposed and one without a gradient."""
+    parameters = [torch.zeros(3, 2), torch.zeros(2, 5).T, torch.zeros(4, dtype=torch.float64), torch.zeros(1)]
+    for place, parameter in enumerate(parameters[:3]):
+        parameter.grad = torch.full_like(parameter, 10.0 * place + process)
+    average_gradients(iter(parameters))
+    return [parameter.grad for parameter in parameters]
 
 
 PARTS = {
@@ -94,6 +110,15 @@ def test_sum_and_mean(two_processes):
         torch.testing.assert_close(mean, 1.5 * x)
         # Two losses, each 3 per element from the sum and 1/2 from the mean.
         torch.testing.assert_close(gradient, torch.full_like(x, 7.0))
+
+
+def test_gradients_are_averaged_in_place(two_processes):
+    for grads in two_processes(averaged):
+        assert grads.pop() is None
+        for place, grad in enumerate(grads):
+            assert (grad == 10.0 * place + 0.5).all()
+    (alone,) = [averaged(3)]
+    assert [grad[0].max().item() for grad in alone[:3]] == [3.0, 13.0, 23.0]
 
 
 def test_sum_of_integers(two_processes):

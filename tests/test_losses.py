@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.functional import info_nce, log_bilinear_info_nce, vicreg
-from lightning_ssl_geometry.losses import InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
+from lightning_ssl_geometry.functional import augmentation_channel_loss, info_nce, log_bilinear_info_nce, vicreg
+from lightning_ssl_geometry.losses import AugmentationChannelLoss, InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
 
 FORMS = {
     "nt_xent": {},
@@ -45,10 +45,23 @@ def log_bilinear(**settings):
     return loss
 
 
+class Draws(nn.Module):
+    """CRL-TAC's loss of three draws per sample, weighted, made of two views."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        self.loss = AugmentationChannelLoss(**settings)
+
+    def forward(self, z1, z2):
+        return self.loss(torch.stack([z1, z2, z1 - z2.flip(1)], dim=1), z1 * z2)
+
+
 LOSSES = {
     **{name: (InfoNCELoss, form) for name, form in FORMS.items()},
     **{name: (VICRegLoss, form) for name, form in VICREG_FORMS.items()},
     **{name: (log_bilinear, form) for name, form in LOG_BILINEAR_FORMS.items()},
+    "augmentation channel": (Draws, {}),
+    "augmentation channel, exact": (Draws, {"beta": 3.0, "jensen": False}),
 }
 
 
@@ -127,6 +140,21 @@ def test_log_bilinear_module_is_the_function(form):
     z1, z2 = views(6)
     loss = log_bilinear(**LOG_BILINEAR_FORMS[form])
     assert torch.equal(loss(z1, z2), log_bilinear_info_nce(z1, z2, loss.weight, **LOG_BILINEAR_FORMS[form]))
+
+
+@pytest.mark.parametrize("jensen", [True, False])
+def test_augmentation_channel_module_is_the_function(jensen):
+    z, log_weight = torch.randn(6, 4, 3), torch.randn(6, 4)
+    loss = AugmentationChannelLoss(beta=2.0, jensen=jensen)
+    assert torch.equal(loss(z, log_weight), augmentation_channel_loss(z, log_weight, 2.0, jensen=jensen))
+    assert repr(loss) == f"AugmentationChannelLoss(beta=2.0, jensen={jensen})"
+
+
+def test_wrong_settings_of_the_augmentation_channel_are_named_when_the_module_is_made():
+    with pytest.raises(ValueError, match="`beta` > 0, but got -1"):
+        AugmentationChannelLoss(beta=-1.0)
+    with pytest.raises(ValueError, match="`jensen` to be True or False, but got 'no'"):
+        AugmentationChannelLoss(jensen="no")
 
 
 @pytest.mark.parametrize("run", [step, ddp_step], ids=["plain", "ddp"])

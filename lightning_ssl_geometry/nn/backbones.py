@@ -73,7 +73,7 @@ class ShallowCNN(nn.Sequential):
         strides: tuple[int, int] = (1, 1),
     ) -> None:
         sizes = {"in_channels": in_channels, "image_size": image_size, "out_dim": out_dim, "width": width}
-        sizes |= {"hidden_dim": hidden_dim or 1, "strides": min(strides)}
+        sizes |= {"hidden_dim": 1 if hidden_dim is None else hidden_dim, "strides": min(strides)}
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")

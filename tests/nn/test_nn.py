@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.nn import MLPProjector, ResNet, SmallCNN, TimmBackbone
+from lightning_ssl_geometry.nn import MLPProjector, ResNet, ShallowCNN, SmallCNN, TimmBackbone
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -11,6 +11,30 @@ def test_small_cnn(norm, channels, size):
     backbone = SmallCNN(channels, width=8, norm=norm)
     assert backbone(torch.randn(2, channels, size, size)).shape == (2, 64)
     assert backbone.out_dim == 64
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("size", "hidden"), [(6, None), (21, 16)])
+def test_shallow_cnn_sees_where_things_are(size, hidden, strides):
+    network = ShallowCNN(2, size, out_dim=7, width=4, hidden_dim=hidden, strides=strides).double()
+    assert network.out_dim == 7
+    x = torch.zeros(2, 2, size, size, dtype=torch.float64)
+    x[0, :, :3, :3] = x[1, :, 2:5, 2:5] = 1
+    y = network(x)
+    assert y.shape == (2, 7)
+    assert (y[0] - y[1]).abs().max() > 1e-4
+    assert sum(isinstance(layer, nn.Linear) for layer in network) == (1 if hidden is None else 2)
+
+
+def test_shallow_cnn_says_what_does_not_fit():
+    with pytest.raises(ValueError, match="`width` >= 1, but got 0"):
+        ShallowCNN(width=0)
+    with pytest.raises(ValueError, match="`hidden_dim` >= 1, but got 0"):
+        ShallowCNN(hidden_dim=0)
+    with pytest.raises(ValueError, match="`strides` >= 1, but got 0"):
+        ShallowCNN(strides=(1, 0))
+    with pytest.raises(ValueError, match=r"`strides` to leave at least 2 of 4 pixels, but got \(2, 2\)"):
+        ShallowCNN(image_size=4, strides=(2, 2))
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
