@@ -31,7 +31,7 @@ def logger(folder: Path) -> list[str]:
     return [f"{to}save_dir", str(folder.parent), f"{to}name", folder.name]
 
 
-def run(fits: Iterable[Fit], jobs: int) -> None:
+def run_all(fits: Iterable[Fit], jobs: int) -> None:
     """Run those that have not finished, so that an interrupted recipe can be given again."""
     with ThreadPoolExecutor(jobs) as pool:
         for started in [pool.submit(_run, fit, jobs) for fit in fits]:

@@ -12,11 +12,8 @@ results.csv the first and the last value of every scalar of every run, and each 
 import argparse
 import csv
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +25,9 @@ from lightning_ssl_geometry.plots import Caption, Curve, Point, curves, points
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from recipe import Fit, logger, run_all  # noqa: E402
+
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
 STRENGTHS = ("small", "moderate", "large")
@@ -82,25 +82,15 @@ def finished(path: Path) -> bool:
     return any(record["status"] == "finished" for record in records)
 
 
-def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> None:
+def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> Fit:
     path = folder(options, group, seed)
-    if finished(path):
-        return
     configs = [HERE / f"{options.size}.yaml", *([HERE / "grid.yaml"] if options.grid != "strengths" else [])]
-    command = [sys.executable, "-m", "lightning_ssl_geometry", "fit"]
-    command += [word for config in configs for word in ("--config", str(config))]
-    command += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}", *added]
-    command += ["--trainer.logger.init_args.save_dir", str(path.parent), "--trainer.logger.init_args.name", path.name]
-    command += [f"--data.init_args.root={options.root}"] if options.root else []
-    command += options.more
-    path.mkdir(parents=True, exist_ok=True)
-    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
-    print(f"{group}, seed {seed} ...", flush=True)
-    with (path / "log.txt").open("w") as log:
-        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode
-    # A run that wrote all it had to write is one, whatever the process did at its exit.
-    print(f"{group}, seed {seed}: {'done' if finished(path) else f'failed ({code}), see {path}/log.txt'}", flush=True)
+    words = ["-m", "lightning_ssl_geometry", "fit"]
+    words += [word for config in configs for word in ("--config", str(config))]
+    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}", *added]
+    words += logger(path)
+    words += [f"--data.init_args.root={options.root}"] if options.root else []
+    return Fit(f"{group}, seed {seed}", [*words, *options.more], path, finished)
 
 
 class Row(NamedTuple):
@@ -232,10 +222,9 @@ def main() -> None:
         parser.error(f"expected --size laptop with --grid {options.grid}, but got {options.size}")
     options.output = options.output.resolve()
     chosen = dict(settings(options.grid))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for seed in options.seeds:
-            for group, added in chosen.items():
-                pool.submit(fit, options, group, added, seed)
+    run_all(
+        [fit(options, group, added, seed) for seed in options.seeds for group, added in chosen.items()], options.jobs
+    )
     groups = {name: [path for s in options.seeds if finished(path := folder(options, name, s))] for name in chosen}
     if missing := [name for name, runs in groups.items() if not runs]:
         sys.exit(f"No finished run of {missing}: see the log.txt of each.")

@@ -10,11 +10,8 @@ OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run,
 
 import argparse
 import csv
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +21,9 @@ from lightning_ssl_geometry.plots import Curve, curves
 from lightning_ssl_geometry.report import read_run
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from recipe import Fit, logger, run_all  # noqa: E402
+
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
@@ -81,32 +81,14 @@ def scores(path: Path) -> dict[str, float]:
     return {}
 
 
-def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> None:
+def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> Fit:
     path = folder(options, cell, seed)
-    if scores(path):
-        return
-    command = [
-        sys.executable,
-        str(HERE / "fit_and_test.py"),
-        "fit",
-        "--config",
-        str(HERE / f"{options.size}.yaml"),
-        *added,
-    ]
-    command += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}"]
-    command += [] if f"{MODEL}train_backbone" in " ".join(added) else [f"{MODEL}seed={seed}"]
-    command += ["--trainer.logger.init_args.save_dir", str(path.parent), "--trainer.logger.init_args.name", path.name]
-    command += [f"--data.init_args.root={options.root}"] if options.root else []
-    command += options.more
-    path.mkdir(parents=True, exist_ok=True)
-    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
-    print(f"{cell}, seed {seed} ...", flush=True)
-    with (path / "log.txt").open("w") as log:
-        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode
-    # A run that wrote all it had to write is one, whatever the process did at its exit.
-    done = scores(path) or f"failed ({code}), see {path}/log.txt"
-    print(f"{cell}, seed {seed}: {done}", flush=True)
+    words = [str(HERE / "fit_and_test.py"), "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
+    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}"]
+    words += [] if f"{MODEL}train_backbone" in " ".join(added) else [f"{MODEL}seed={seed}"]
+    words += logger(path)
+    words += [f"--data.init_args.root={options.root}"] if options.root else []
+    return Fit(f"{cell}, seed {seed}", [*words, *options.more], path, scores)
 
 
 class Row(NamedTuple):
@@ -170,12 +152,7 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     options.output = options.output.resolve()
     cells = dict(settings(options.what, options.size))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        started = [
-            pool.submit(fit, options, cell, added, seed) for seed in options.seeds for cell, added in cells.items()
-        ]
-    for run in started:
-        run.result()
+    run_all([fit(options, cell, added, seed) for seed in options.seeds for cell, added in cells.items()], options.jobs)
     rows = [
         Row(cell, seed, score, accuracy)
         for cell in cells

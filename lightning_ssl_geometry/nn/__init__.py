@@ -1,6 +1,7 @@
 """Networks: backbones x -> h or feature maps, projectors h -> z, and equivariant layers in `nn.equivariant`."""
 
 __all__ = [
+    "ConvPolicy",
     "EquivariantCNN",
     "EquivariantResNet",
     "EscnnBackbone",
@@ -31,4 +32,5 @@ from lightning_ssl_geometry.nn.equivariant import (
     UnstructuredMLP,
     UnstructuredResNet,
 )
+from lightning_ssl_geometry.nn.policies import ConvPolicy
 from lightning_ssl_geometry.nn.projectors import MLPProjector

@@ -1,0 +1,51 @@
+"""Policies: image x (N, C, H, W) -> logits (N, K) of a family of augmentations. Any network with K outputs is one."""
+
+__all__ = ["ConvPolicy"]
+
+import torch
+from torch import Tensor, nn
+
+
+class ConvPolicy(nn.Module):
+    """Scores every crop of a `CropFamily` by what is in it: a convolution over the image, wherever the crop lies.
+
+    Two 3x3 convolutions of stride `reduction` in all, and one as large as a crop that moves as the crops do. The logit
+    of a crop follows its content, so that P(T | X) moves along when the image is moved by a crop's stride. A policy
+    whose linear layers see the whole image can tell where in it something is by the crop that it prefers, and the
+    encoder learns to read that instead of the content.
+
+    Args:
+        in_channels: C.
+        size: Height and width of the crops, in pixels.
+        stride: From one crop to the next, in pixels.
+        width: Channels of all convolutions.
+        reduction: 1, 2 or 4, by which the first two convolutions shrink the image; divides `size` and `stride`.
+
+    Raises:
+        ValueError: If `reduction` is none of these, or does not divide both, or another argument is not positive.
+    """
+
+    def __init__(
+        self, in_channels: int = 1, size: int = 20, stride: int = 4, width: int = 32, reduction: int = 4
+    ) -> None:
+        for name, value in {"in_channels": in_channels, "size": size, "stride": stride, "width": width}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        if reduction not in (1, 2, 4) or size % reduction or stride % reduction:
+            wanted = f"1, 2 or 4 and to divide {size} (`size`) and {stride} (`stride`)"
+            raise ValueError(f"Expected `reduction` to be {wanted}, but got {reduction}.")
+        super().__init__()
+        strides = {1: (1, 1), 2: (2, 1), 4: (2, 2)}[reduction]
+        self.layers = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3, strides[0], padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, strides[1], padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, size // reduction, stride // reduction),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, 1, 1),
+        ).to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, H, W) to (N, K), the crops row by row."""
+        return self.layers(x).flatten(1)
