@@ -116,6 +116,8 @@ class ImageDataModule(L.LightningDataModule, ABC):
         self.image_size = image_size
         self._images: dict[Split, Images] = {}
         self._positions: dict[Split, Tensor] = {}
+        self._training: BatchLoader | None = None
+        self._resumed: dict[str, int] | None = None
 
     @abstractmethod
     def load(self) -> Source:
@@ -143,7 +145,20 @@ class ImageDataModule(L.LightningDataModule, ABC):
     def train_dataloader(self) -> BatchLoader:
         """Batches in an order of their own for each epoch; the same in every epoch under `overfit_batches`."""
         overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
-        return self._loader("train", augmented=True, shuffle=not overfit, drop_last=self.drop_last)
+        self._training = self._loader("train", augmented=True, shuffle=not overfit, drop_last=self.drop_last)
+        if self._resumed is not None:
+            self._training.load_state_dict(self._resumed)
+            self._resumed = None
+        return self._training
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in training. Lightning saves the loader's too, but loses it where it asks early for its length."""
+        return {} if self._training is None else {"training": self._training.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next training loader begin there; not where the checkpoint is only evaluated."""
+        if self.trainer is not None and self.trainer.state.fn == "fit":
+            self._resumed = state_dict.get("training")
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         """Batches of the validation set, in order, each sample once; nothing with `val_fraction=0`."""

@@ -33,6 +33,7 @@ class Record(L.LightningModule):
         pass
 
     def configure_optimizers(self):
+        assert self.trainer.estimated_stepping_batches > 0  # as schedules ask for it, before the loops are restored
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 

@@ -217,6 +217,35 @@ def test_an_uncollapsed_policy_does_not_warn(tmp_path):
     fit(crl_tac(), tmp_path, max_epochs=1)
 
 
+class SaveAndStop(L.Callback):
+    """In the middle of the second epoch."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 7 and not self.path.exists():
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
+
+
+def test_it_resumes_within_an_epoch(tmp_path):
+    """Weights, and the moments of both optimizers."""
+    whole, parts, resumed = crl_tac(), crl_tac(), crl_tac()
+    of_whole = fit(whole, tmp_path)
+    assert of_whole.num_training_batches < 7 < 2 * of_whole.num_training_batches
+    fit(parts, tmp_path, SaveAndStop(tmp_path / "x.ckpt"))
+    trainer = quiet(tmp_path, max_epochs=2)
+    trainer.fit(resumed, datamodule=data(), ckpt_path=tmp_path / "x.ckpt")
+    assert trainer.global_step == of_whole.global_step
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+        assert not torch.equal(value, parts.state_dict()[name]), name
+    for one, other in zip(of_whole.optimizers, trainer.optimizers, strict=True):
+        for key, state in one.state_dict()["state"].items():
+            assert torch.equal(state["exp_avg_sq"], other.state_dict()["state"][key]["exp_avg_sq"])
+
+
 class Blank(L.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         for view in batch["views"]:
