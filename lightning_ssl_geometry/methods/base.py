@@ -79,7 +79,7 @@ class SSLModule(L.LightningModule):
 
         In eval mode, where a batch has `image`, it is there too, with its representation `h_image`.
         """
-        observation: Observation = {"encoder": self.backbone, "projector": self.projector, **self.step(batch)}
+        observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         observation["h"], observation["z"] = observation["h"].detach(), observation["z"].detach()
         if "fibers" in observation:
             observation["fibers"] = observation["fibers"].detach()

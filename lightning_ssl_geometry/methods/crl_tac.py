@@ -153,7 +153,6 @@ class CRLTACModule(SSLModule):
             "loss": self.loss(z),
             "h": h.transpose(0, 1),
             "z": z.transpose(0, 1),
-            "encoder": self,
             "log_policy": log_policy,
             "family": self.family,
             "scores": {},

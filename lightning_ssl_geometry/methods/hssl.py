@@ -113,7 +113,6 @@ class HSSLModule(SSLModule):
         self.circular, self.hybrid_weight, self.seed = circular, hybrid_weight, seed
         self.classifier = classifier
         self.pool = GroupPool()
-        self._encoder = (nn.Sequential(self.backbone, self.pool),)  # in a tuple: its parts are registered already
         self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -137,7 +136,6 @@ class HSSLModule(SSLModule):
             "h": h,
             "z": z[:2],
             "fibers": fibers[:2],
-            "encoder": self._encoder[0],
             "feature_extractor": self.backbone,
         }
         if "image" in batch and not self.training:

@@ -45,7 +45,6 @@ class SupervisedModule(SSLModule):
         super().__init__(backbone, classifier, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
         self.pool = GroupPool()
         self.train_backbone = train_backbone
-        self._encoder = (nn.Sequential(self.backbone, self.pool),)  # in a tuple: its parts are registered already
         if not train_backbone:
             self.backbone.requires_grad_(False)
 
@@ -66,7 +65,6 @@ class SupervisedModule(SSLModule):
             "loss": loss,
             "h": self.pool(features).unflatten(0, (len(views), -1)),
             "z": logits.unflatten(0, (len(views), -1)),
-            "encoder": self._encoder[0],
             "feature_extractor": self.backbone,
             "scores": {"accuracy": accuracy},
         }
