@@ -92,6 +92,11 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
         words = [what, "--size", "smoke", "--seeds", "0", "--output", str(tmp_path), "--jobs", "2"]
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *words, "--", "--trainer.max_epochs=1"])
         recipe.main()
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "table2", "--size", "smoke"])
+    with pytest.raises(SystemExit):
+        recipe.main()
+    printed, refused = capsys.readouterr()
+    assert "Expected one of table1, lambda for --size smoke, but got table2." in refused
     output = tmp_path / "smoke"
     found = pd.read_csv(output / "table1" / "results.csv").fillna("")
     assert found["value"].between(0, 5).all()
@@ -104,7 +109,6 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     assert (output / "table1" / "comparison.html").stat().st_size > 10_000
     entropy = pd.read_csv(output / "lambda" / "results.csv").query("quantity == 'entropy' and weighting == 'learned'")
     assert entropy["value"].iloc[0] < entropy["value"].iloc[1]  # the second weighs the entropy
-    printed = capsys.readouterr().out
     assert "| projection head | 0." in printed
     assert "| 0.1 | " in printed
 

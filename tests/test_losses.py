@@ -151,7 +151,7 @@ def test_augmentation_channel_module_is_the_function(jensen):
 
 
 def test_wrong_settings_of_the_augmentation_channel_are_named_when_the_module_is_made():
-    with pytest.raises(ValueError, match="`beta` > 0, but got -1"):
+    with pytest.raises(ValueError, match="`beta` > 0 and finite, but got -1"):
         AugmentationChannelLoss(beta=-1.0)
     with pytest.raises(ValueError, match="`jensen` to be True or False, but got 'no'"):
         AugmentationChannelLoss(jensen="no")

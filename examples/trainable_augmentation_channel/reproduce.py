@@ -4,7 +4,7 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out; `--size smoke` needs none. `table1`: ours and SimCLR on the grid, and
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
-`lambda`: several weights of the entropy, with those; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
+`lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
 Jensen's inequality. The smoke size has table1 and lambda alone; the paper's size is as printed by itself. Runs that
 have finished are not repeated, so that an interrupted command can be given again. OUTPUT/<size>/<what>/ has
 results.csv, the PNGs, comparison.html and, for every run, its report.html.
@@ -26,7 +26,9 @@ sys.path.insert(0, str(HERE.parent))
 from recipe import Fit, logger, run_all  # noqa: E402
 
 MODEL = "--model.init_args."
-LAMBDAS = (0.0, 1e-4, 1e-3, 5e-3)
+SIZES = {"smoke": ("table1", "lambda"), "paper": ("table1", "table2", "lambda", "plane", "exact")}  # laptop: all
+SEEDS = {"smoke": [0], "laptop": [0, 1, 2], "paper": [0, 1, 2, 3]}
+LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2)
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
     "table1": {"3": "policy_maps", "7": "embeddings", "8": "pair_similarity"},
@@ -44,11 +46,10 @@ COLUMNS = {
 def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the arms, and what each adds to the command line."""
     overlays = {"as_printed": "as_printed", "table2": "mnist", "plane": "plane", "exact": "exact"}
-    if what == "lambda" and size == "laptop":
-        overlays["lambda"] = "as_printed"
     added = ["--config", str(HERE / f"{overlays[what]}.yaml")] if what in overlays else []
     if what == "lambda":
-        yield from ((f"{weight:g}", [*added, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
+        shorter = ["--trainer.max_epochs=5"] if size == "laptop" else []
+        yield from ((f"{weight:g}", [*shorter, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
     else:
         yield "ours", added
     if what in ("table1", "as_printed", "table2", "plane"):
@@ -148,10 +149,13 @@ def main() -> None:
     parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
     parser.add_argument("--root", type=Path, help="folder of the data")
     parser.add_argument("--output", type=Path, default=Path("runs/augmentation_channel"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", help="0 1 2, for the paper's size 0 1 2 3")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     options = parser.parse_intermixed_args()
+    if options.what not in (known := SIZES.get(options.size, (options.what,))):
+        parser.error(f"Expected one of {', '.join(known)} for --size {options.size}, but got {options.what}.")
+    options.seeds = options.seeds or SEEDS[options.size]
     options.output = options.output.resolve()
     arms = dict(settings(options.what, options.size))
     run_all([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)

@@ -2,6 +2,8 @@
 
 __all__ = ["AugmentationChannelLoss"]
 
+import math
+
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
@@ -29,8 +31,8 @@ class AugmentationChannelLoss(nn.Module):
 
     def __init__(self, beta: float = 0.5, jensen: bool = True) -> None:
         super().__init__()
-        if not beta > 0:
-            raise ValueError(f"Expected `beta` > 0, but got {beta}.")
+        if not 0 < beta < math.inf:
+            raise ValueError(f"Expected `beta` > 0 and finite, but got {beta}.")
         check_switch("jensen", jensen)
         self.beta = beta
         self.jensen = jensen

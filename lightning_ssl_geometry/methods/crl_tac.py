@@ -21,10 +21,11 @@ from typing import Any
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import normalize
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -44,22 +45,24 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 class CRLTACModule(SSLModule):
     """An encoder and a policy P(T | X) over a family of augmentations, trained in turn on every batch.
 
-    The batch's first view is the image that the family's members are applied to: give the DataModule views that leave
-    it whole, as :class:`ShiftedMNISTDataModule` does. Draws are functions of (seed, epoch, sample index), so they are
-    the same for any number of processes; in validation they are those of epoch 0.
+    The batch's first view is the image that the family's members are applied to, in validation its `image`, where it
+    has one: give the DataModule views that leave it whole, as :class:`ShiftedMNISTDataModule` does. Draws are functions
+    of (seed, epoch, sample index), so they are the same for any number of processes and after a resume; in validation
+    they are those of epoch 0. For batches without `index` they come from the global random state.
 
     The representation h (`forward`) is f integrated over P(T | X), and `z_image` the embedding likewise, on the sphere
     again (Section 3.1); in training and validation h and z are (m, N, ...), those of the m drawn members.
 
     Optimization is manual: one batch is one step of the encoder and one of the policy, and raises `global_step` by one.
-    Gradients are averaged over processes by the module itself, so the strategy "ddp" does as it is. The Trainer's
-    `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
+    Gradients are averaged over processes by the module itself, so the strategy "ddp" does as it is; others for several
+    processes are refused. The Trainer's `gradient_clip_val` and `accumulate_grad_batches` cannot be used. Batch
+    statistics are those of phase 1's views, in training and in what evaluation uses.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
         projector: g, maps these to (M, P); normalised here.
         family: The K members that T is one of.
-        policy: Maps images (N, C, H, W) to logits (N, K). None: P(T | X) stays uniform, as SimCLR's.
+        policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as SimCLR's.
         draws: m >= 2, how many members are drawn for an image in each phase; the paper has 8.
         beta: Inverse temperature, > 0: it multiplies the cosine. The paper has 0.5, and 1 for MNIST as it is.
         entropy_weight: lambda >= 0. The paper has 0.0025; below 0.0001 its policies often collapsed.
@@ -76,8 +79,9 @@ class CRLTACModule(SSLModule):
         seed: Of the draws.
 
     Raises:
-        ValueError: If an argument is out of its range; in a step, if the policy has not one logit per member, or an
-            epoch's first batch has only empty images.
+        ValueError: If an argument is out of its range; with several processes of another strategy than DDP's; in a
+            step, if the policy has not one finite logit per member (which only the CPU looks at, an accelerator would
+            be waited for), or an epoch's first batch has only empty images.
     """
 
     def __init__(
@@ -101,7 +105,10 @@ class CRLTACModule(SSLModule):
         collapse_entropy: float = 0.1,
         seed: int = 0,
     ) -> None:
-        _check(draws, entropy_weight, collapse_entropy, grad_clip_h, grad_clip_pi)
+        _check(draws, entropy_weight, grad_clip_h, grad_clip_pi)
+        if not 0 <= collapse_entropy < math.log(len(family)):
+            most = f"{math.log(len(family)):.3g} nats, the entropy of a uniform policy over {len(family)}"
+            raise ValueError(f"Expected `collapse_entropy` >= 0 and below {most}, but got {collapse_entropy}.")
         if warmup_epochs and policy_lr_scheduler is not None:
             raise ValueError(f"Expected `warmup_epochs` = 0 beside `policy_lr_scheduler`, but got {warmup_epochs}.")
         super().__init__(backbone, projector, optimizer or _adam, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
@@ -136,7 +143,7 @@ class CRLTACModule(SSLModule):
 
         def both(views: Tensor) -> Tensor:
             h = self.backbone(views)
-            z = normalize(self.projector(h).float(), dim=1)
+            z = normalize(_widened(self.projector(h)), dim=1)
             widths[:] = h.shape[1], z.shape[1]
             return torch.cat([h, z], dim=1)
 
@@ -145,10 +152,10 @@ class CRLTACModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast embeddings of members drawn from P(T | X): phase 1's loss."""
-        image = batch["views"][0]
+        image = batch["views"][0] if self.training or "image" not in batch else batch["image"]
         log_policy = self._log_policy(image)
         member = draw_members(log_policy.detach().exp(), self._uniform(batch, image, _ENCODER_PHASE))
-        h, z = self._embed(image, member)
+        h, z = (part[0].unflatten(0, member.shape) for part in self.embed((self._views(image, member),)))  # (N, m, ...)
         observation: Observation = {
             "loss": self.loss(z),
             "h": h.transpose(0, 1),
@@ -160,7 +167,7 @@ class CRLTACModule(SSLModule):
         if self.policy is not None:
             observation["scores"]["policy_entropy"] = policy_entropy(log_policy.detach()).mean()
         if "image" in batch and not self.training:
-            f, head = self.represent(batch["image"], log_policy.exp()[None])
+            f, head = self.represent(image, log_policy.exp()[None])
             observation["h_image"], observation["z_image"] = f[0], head[0]
         return observation
 
@@ -169,6 +176,7 @@ class CRLTACModule(SSLModule):
         log_policy = observation["log_policy"]
         self._backward(observation["loss"], 0)
         self._optimizers[0].step()
+        torch.clear_autocast_cache()  # or phase 2 would meet phase 1's weights, in Lightning before 2.5.6
         if self.policy is not None:
             loss = self._policy_loss(log_policy, batch)
             self._backward(loss, 1)
@@ -176,11 +184,14 @@ class CRLTACModule(SSLModule):
             self.trainer.strategy.optimizer_step(self._optimizers[1].optimizer, _nothing)
             observation["scores"]["policy_loss"] = loss.detach()
         self._step_schedulers("step")
+        if self.trainer.is_last_batch:  # as Lightning does, before a checkpoint may be written
+            self._step_schedulers("epoch")
         observation["log_policy"] = log_policy.detach()
         return observation
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Make an optimizer for the encoder and one for the policy, each with its schedule."""
+        _check_strategy(self.trainer.strategy)
         made = [self._optimization(self.optimizer, self.lr_scheduler, self.backbone, self.projector)]
         if self.policy is not None:
             made.append(self._optimization(self.policy_optimizer, self.policy_lr_scheduler, self.policy))
@@ -202,8 +213,7 @@ class CRLTACModule(SSLModule):
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
 
     def on_train_epoch_end(self) -> None:
-        """Step the schedulers of epochs, and warn of a collapsed policy."""
-        self._step_schedulers("epoch")
+        """Warn of a collapsed policy."""
         if self._highest_entropy is not None and self._highest_entropy < self.collapse_entropy:
             rank_zero_warn(
                 f"The policy has collapsed: the mean entropy of P(T | X) was at most {self._highest_entropy:.3g} nats "
@@ -224,14 +234,19 @@ class CRLTACModule(SSLModule):
         if logits.shape != (len(image), k):
             wanted = f"({len(image)}, {k}), one logit per member of the family"
             raise ValueError(f"Expected `policy` to return shape {wanted}, but got {tuple(logits.shape)}.")
-        log_policy: Tensor = logits.float().log_softmax(dim=1)
+        if not logits.is_cuda and not torch.isfinite(logits).all():
+            bad = int((~torch.isfinite(logits)).sum())
+            raise ValueError(
+                f"Expected `policy` to return finite logits, but got {bad} of {logits.numel()} that are not."
+            )
+        log_policy: Tensor = _widened(logits).log_softmax(dim=1)
         return log_policy
 
-    def _embed(self, image: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-        """Embed chosen views: images and members (N, m) to h (N, m, D) and z (N, m, P)."""
+    def _views(self, image: Tensor, member: Tensor) -> Tensor:
+        """Apply members (N, m) to images (N, C, H, W): (N m, C, h, w)."""
         sample = torch.arange(len(image), device=image.device).repeat_interleave(member.shape[1])
-        h, z = self.embed((self.family(image, sample, member.flatten()),))
-        return h[0].unflatten(0, member.shape), z[0].unflatten(0, member.shape)
+        views: Tensor = self.family(image, sample, member.flatten())
+        return views
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
         """Phase 2's loss: uniform draws, weighted by the policy, and minus its entropy."""
@@ -239,7 +254,7 @@ class CRLTACModule(SSLModule):
         uniform = self._uniform(batch, image, _POLICY_PHASE)
         member = (uniform * len(self.family)).long()
         with torch.no_grad():
-            _, z = self._embed(image, member)
+            z = _unmoved(self.projector, _unmoved(self.backbone, self._views(image, member))).unflatten(0, member.shape)
         entropy = distributed.gather(policy_entropy(log_policy)).mean()
         highest = entropy.detach() if self._highest_entropy is None else self._highest_entropy
         self._highest_entropy = torch.maximum(highest, entropy.detach())
@@ -256,7 +271,7 @@ class CRLTACModule(SSLModule):
         """Compute one optimizer's gradient, averaged over processes here: DDP's own would wait for all parameters."""
         optimizer, strategy = self._optimizers[place], self.trainer.strategy
         optimizer.zero_grad()
-        with strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext():
+        with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
             self.manual_backward(loss)
         distributed.average_gradients(p for group in optimizer.param_groups for p in group["params"])
 
@@ -284,12 +299,30 @@ def _adam(parameters: Any) -> Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3)
 
 
-def _check(draws: int, entropy_weight: float, collapse_entropy: float, *clips: float | None) -> None:
-    if draws < 2:
-        raise ValueError(f"Expected `draws` >= 2, so that an image has a pair, but got {draws}.")
-    for name, value in {"entropy_weight": entropy_weight, "collapse_entropy": collapse_entropy}.items():
-        if not value >= 0:
-            raise ValueError(f"Expected `{name}` >= 0, but got {value}.")
+def _widened(x: Tensor) -> Tensor:
+    """Half precision in float32."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _unmoved(module: nn.Module, x: Tensor) -> Tensor:
+    """Call a module in its mode, but leave its running statistics as they are."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    y: Tensor = functional_call(module, buffers, (x,))
+    return y
+
+
+def _check_strategy(strategy: Strategy) -> None:
+    if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
+        raise ValueError(
+            f"Expected the Trainer's strategy to be 'ddp' or one device, but got {type(strategy).__name__}."
+        )
+
+
+def _check(draws: int, entropy_weight: float, *clips: float | None) -> None:
+    if not isinstance(draws, int) or draws < 2:
+        raise ValueError(f"Expected `draws` to be an integer >= 2, so that an image has a pair, but got {draws}.")
+    if not 0 <= entropy_weight < math.inf:
+        raise ValueError(f"Expected `entropy_weight` >= 0 and finite, but got {entropy_weight}.")
     for name, clip in zip(("grad_clip_h", "grad_clip_pi"), clips, strict=True):
         if clip is not None and not clip > 0:
             raise ValueError(f"Expected `{name}` > 0 or None, but got {clip}.")

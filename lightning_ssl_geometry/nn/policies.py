@@ -9,10 +9,14 @@ from torch import Tensor, nn
 class ConvPolicy(nn.Module):
     """Scores every crop of a `CropFamily` by what is in it: a convolution over the image, wherever the crop lies.
 
-    Two 3x3 convolutions of stride `reduction` in all, and one as large as a crop that moves as the crops do. The logit
-    of a crop follows its content, so that P(T | X) moves along when the image is moved by a crop's stride. A policy
-    whose linear layers see the whole image can tell where in it something is by the crop that it prefers, and the
-    encoder learns to read that instead of the content.
+    Two 3x3 convolutions of stride `reduction` in all, and one as large as a crop that moves as the crops do, so that
+    P(T | X) moves along when the content of an image is moved by the crops' stride, but for what the zeros around the
+    image change at its border. A logit sees a few pixels more than its crop. A policy whose linear layers see the whole
+    image can instead tell where in it something is by the crop that it prefers, and the encoder learns to read that in
+    place of the content.
+
+    The image's side should fit the crops and the `reduction`, as 84 does 20, 4 and 4; else there may be more logits
+    than crops, which :class:`CRLTACModule` refuses.
 
     Args:
         in_channels: C.
