@@ -7,16 +7,18 @@ with other weights w in place of P(T | X) to tell what the encoder has learned f
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.evaluation import (
     Evaluation,
+    callbacks_of,
     clean_batches,
     flat_pixels,
     gather_split,
@@ -42,7 +44,8 @@ class ChannelEvaluation(Evaluation):
     one for "pixels", beside those of :class:`LinearEvaluation`. To `augmentation_channel.csv` go means over the judged
     split, for each weighting w:
 
-    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1];
+    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]: 0 for an image that is blank,
+      of which it warns;
     - `entropy`: of w, in nats, from 0 to log K;
     - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 where
       all of them are the same.
@@ -64,8 +67,9 @@ class ChannelEvaluation(Evaluation):
 
     Raises:
         ValueError: If an argument is out of range; before training, if the module has no such family, the family has
-            fewer than `top` members or cannot tell overlaps, or the DataModule has no `clean_dataloader`, or no `box`
-            in its batches; when it is judged, if all augmentations of an image are empty.
+            fewer than `top` members or cannot tell overlaps, or the DataModule has no `clean_dataloader`, no samples
+            in the judged split, or no `image`, `label`, `index` or, for "oracle", `box` in its batches; when it is
+            judged, if all images of a split are blank: all of their augmentations are empty.
     """
 
     def __init__(
@@ -111,13 +115,15 @@ class ChannelEvaluation(Evaluation):
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         train = self._features(trainer, pl_module, "train")
         test = self._features(trainer, pl_module, self.split)
+        _report_blank({"train": train.pop("blank"), self.split: test.pop("blank")})
         if trainer.is_global_zero:
             device = pl_module.device if self.judge.solver == "full-batch" else torch.device("cpu")
             names = [f"{level}, {weighting}" for level in self.levels for weighting in self.weightings]
             self.rows = [self._row(name, train, test, device) for name in [*names, *["pixels"] * self.pixels]]
             self.scalars = [row for weighting in self.weightings for row in self._scalars(weighting, test)]
         self.write(trainer)
-        write_rows(trainer, "augmentation_channel.csv", self.scalars)
+        scalars = [row for evaluation in callbacks_of(trainer, ChannelEvaluation) for row in evaluation.scalars]
+        write_rows(trainer, "augmentation_channel.csv", scalars)
         trainer.strategy.barrier("channel_evaluation")
 
     def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str) -> dict[str, Tensor]:
@@ -128,7 +134,7 @@ class ChannelEvaluation(Evaluation):
 
     def _observe(self, pl_module: Any, batch: Batch) -> dict[str, Tensor]:
         image = batch["image"]
-        empty = _empty(pl_module.family, image)
+        empty = pl_module.family.empty(image)
         probability = pl_module.probabilities(image).float()
         overlap = pl_module.family.overlap(batch["box"]) if "oracle" in self.weightings else None
         weights = [channel_weight(name, probability, overlap, self.top) for name in self.weightings]
@@ -141,7 +147,7 @@ class ChannelEvaluation(Evaluation):
             for quantity, values in seen.items()
             for name, value in zip(self.weightings, values, strict=True)
         }
-        return made | ({"pixels": image} if self.pixels else {})
+        return made | {"blank": empty.all(1)} | ({"pixels": image.float()} if self.pixels else {})
 
     def _row(
         self, name: str, train: dict[str, Tensor], test: dict[str, Tensor], device: torch.device
@@ -157,21 +163,26 @@ class ChannelEvaluation(Evaluation):
 
     def _check(self, trainer: L.Trainer, pl_module: Any) -> None:
         family = getattr(pl_module, "family", None)
-        able = all(callable(getattr(pl_module, name, None)) for name in ("probabilities", "represent"))
-        if not isinstance(family, AugmentationFamily) or not able:
+        if not isinstance(family, AugmentationFamily) or not isinstance(pl_module, _Channel):
             raise ValueError(
                 "Expected a module with an AugmentationFamily `family`, `probabilities` and `represent` for "
                 f"{type(self).__name__}, but got {type(pl_module).__name__}."
             )
         if "top" in self.weightings and self.top > len(family):
             raise ValueError(f"Expected `top` of at most {len(family)}, the size of the family, but got {self.top}.")
-        batch = next(iter(clean_batches(trainer, self.split, type(self).__name__)))
-        if "oracle" not in self.weightings:
-            return
-        if not callable(getattr(family, "overlap", None)):
+        if "oracle" in self.weightings and not isinstance(family, _Overlapping):
             raise ValueError(f"Expected a family with `overlap` for 'oracle', but got {type(family).__name__}.")
-        if "box" not in batch:
-            raise ValueError(f"Expected batches with `box` for 'oracle', but got only {', '.join(sorted(batch))}.")
+        self._check_data(next(iter(clean_batches(trainer, self.split, type(self).__name__)), None))
+
+    def _check_data(self, batch: Any) -> None:
+        if batch is None:
+            raise ValueError(f"Expected samples in the split {self.split!r} for {type(self).__name__}, but got none.")
+        found = set(batch) if isinstance(batch, Mapping) else set()
+        if missing := [f"`{key}`" for key in ("image", "label", "index") if key not in found]:
+            got = f"only {', '.join(sorted(found))}" if found else type(batch).__name__
+            raise ValueError(f"Expected batches with {', '.join(missing)} for {type(self).__name__}, but got {got}.")
+        if "oracle" in self.weightings and "box" not in found:
+            raise ValueError(f"Expected batches with `box` for 'oracle', but got only {', '.join(sorted(found))}.")
 
 
 def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
@@ -205,11 +216,30 @@ def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | 
     return chosen.to(probability.dtype) / chosen.sum(1, keepdim=True)
 
 
-def _empty(family: AugmentationFamily, image: Tensor) -> Tensor:
-    empty = family.empty(image)
-    if (hopeless := int(empty.all(1).sum())) > 0:
-        raise ValueError(
-            f"Expected images with at least one augmentation that is not empty, but got {hopeless} of {len(image)} "
-            "without."
-        )
-    return empty
+@runtime_checkable
+class _Channel(Protocol):
+    """A module that integrates representations, beside the `family` that it integrates over."""
+
+    def probabilities(self, image: Tensor) -> Tensor: ...
+
+    def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@runtime_checkable
+class _Overlapping(Protocol):
+    """A family that knows how much of an object each member shows."""
+
+    def overlap(self, box: Tensor) -> Tensor: ...
+
+
+def _report_blank(blank: dict[str, Tensor]) -> None:
+    """Refuse splits (N,) of nothing but blank images, and warn of single ones."""
+    for split, images in blank.items():
+        if images.all():
+            raise ValueError(
+                f"Expected images in the split {split!r} with an augmentation that is not empty, but got {len(images)} "
+                "images that are all empty."
+            )
+    if any(images.any() for images in blank.values()):
+        counts = ", ".join(f"{int(images.sum())} of {len(images)} in {split!r}" for split, images in blank.items())
+        rank_zero_warn(f"All augmentations of some images are empty, which have `nonempty_mass` 0: {counts}.")

@@ -1,12 +1,12 @@
 """What the offline evaluations share: a split's rows from all ranks in the order of the data set, and one table."""
 
-__all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
+__all__ = ["Evaluation", "callbacks_of", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
 import csv
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import lightning as L
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
 from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
+
+_Kind = TypeVar("_Kind", bound=L.Callback)
 
 
 class Evaluation(L.Callback, ABC):
@@ -56,8 +58,8 @@ class Evaluation(L.Callback, ABC):
 
     def write(self, trainer: L.Trainer) -> None:
         """Write the rows of all evaluations that this Trainer has; all ranks must call."""
-        evaluations = (callback for callback in _callbacks(trainer) if isinstance(callback, Evaluation))
-        write_rows(trainer, "linear_evaluation.csv", [row for found in evaluations for row in found.rows])
+        rows = [row for evaluation in callbacks_of(trainer, Evaluation) for row in evaluation.rows]
+        write_rows(trainer, "linear_evaluation.csv", rows)
 
 
 def gather_split(
@@ -99,9 +101,15 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
         ValueError: If the Trainer has no DataModule with `clean_dataloader(split)`.
     """
     datamodule = getattr(trainer, "datamodule", None)
-    if datamodule is None or not hasattr(datamodule, "clean_dataloader"):
+    if not isinstance(datamodule, _CleanData):
         raise ValueError(f"Expected a DataModule with `clean_dataloader(split)` for {asker}, but got none.")
     return map(trainer.strategy.batch_to_device, datamodule.clean_dataloader(split))
+
+
+def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
+    """List the callbacks of a kind that this Trainer has."""
+    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback for callback in found if isinstance(callback, kind)]
 
 
 def flat_pixels(image: Tensor) -> Tensor:
@@ -121,6 +129,8 @@ def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) ->
         writer.writerows(rows)
 
 
-def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
-    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return found
+@runtime_checkable
+class _CleanData(Protocol):
+    """A DataModule whose splits can be had without augmentation."""
+
+    def clean_dataloader(self, split: str) -> Iterable[Any]: ...

@@ -96,7 +96,7 @@ class LinearEvaluation(Evaluation):
         """Features and labels of a split from all ranks, in the order of the data set."""
 
         def observe(batch: Any) -> dict[str, Tensor]:
-            return {"features": batch["image"] if name == "pixels" else pl_module(batch["image"]).float()}
+            return {"features": (batch["image"] if name == "pixels" else pl_module(batch["image"])).float()}
 
         found = gather_split(trainer, pl_module, split, observe, asker="LinearEvaluation")
         features = flat_pixels(found["features"]) if name == "pixels" else found["features"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from torchmetrics import Metric
+from torchmetrics.utilities.prints import rank_zero_warn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
@@ -31,21 +32,22 @@ class NonEmptyProbability(Metric):
     Observes image, log_policy and family, whose `empty` says which views hold nothing but their image's darkest value.
     `learned` is that of the policy and `uniform` what drawing any member would give. From 0 (it draws blanks, which
     look alike for all samples) to 1. Streams: a sum of each, so it is equal in one batch or many, on one process or
-    several. O(N K).
+    several. An image all of whose views are empty counts as 0, and `compute` warns of such. O(N K).
 
     Raises:
-        ValueError: In `update`, if log_policy has not a row per image and a column per member, or all views of a
-            sample are empty; in `compute`, if nothing was observed.
+        ValueError: In `update`, if log_policy has not a row per image and a column per member; in `compute`, if
+            nothing was observed, or nothing but images that are all empty.
     """
 
     full_state_update = False
     learned: Tensor
     uniform: Tensor
     samples: Tensor
+    blank: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        for state in ("learned", "uniform", "samples"):
+        for state in ("learned", "uniform", "samples", "blank"):
             self.add_state(state, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
@@ -56,16 +58,20 @@ class NonEmptyProbability(Metric):
                 f"Expected `log_policy` of shape {tuple(filled.shape)}, a row per image and a column per member, but "
                 f"got {tuple(log_policy.shape)}."
             )
-        if blank := int((~filled.any(1)).sum()):
-            raise ValueError(f"Expected `image` with a view that is not empty, but got {blank} that are all empty.")
         self.learned += (_probability(log_policy) * filled).sum()
         self.uniform += filled.double().mean(1).sum()
         self.samples += len(filled)
+        self.blank += (~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `learned` and `uniform`, scalars."""
         if not self.samples:
             raise ValueError("Expected NonEmptyProbability to have observed images, but got none.")
+        blank, samples = int(self.blank), int(self.samples)
+        if blank == samples:
+            raise ValueError(f"Expected `image` with a view that is not empty, but got {blank} that are all empty.")
+        if blank:
+            rank_zero_warn(f"All views of {blank} of {samples} images are empty: they count as 0.")
         return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
 
 

@@ -125,7 +125,8 @@ class AugmentationFamily(nn.Module, ABC):
         .. math:: z_{s n} = \sum_{k=1}^K w_{s n k} \, h(T_k x_n)
 
         A view that no weighting weighs is not embedded. It takes some thousand views at a time, so without gradients
-        the memory does not grow with N or K; a blank view is embedded once in each of those parts.
+        the memory does not grow with N or K; a blank view is embedded once in each of those parts. Where the images
+        need a gradient, every view that is weighed is embedded.
 
         Args:
             network: h, from (U, C, h, w) to (U, D), each row a function of its view alone: no batch statistics.
@@ -154,7 +155,9 @@ class AugmentationFamily(nn.Module, ABC):
     def _integrate(self, network: Callable[[Tensor], Tensor], image: Tensor, weight: Tensor, chunk_size: int) -> Tensor:
         """As :meth:`integrate`, of all images at once."""
         weighed = (weight != 0).any(0)
-        sample, member, inverse = self._distinct(image, weighed)
+        # where the gradient reaches the images, each view sends its own to its own pixels
+        share = not (image.requires_grad and torch.is_grad_enabled())
+        sample, member, inverse = self._distinct(image, weighed, share)
         pairs = zip(sample.split(chunk_size), member.split(chunk_size), strict=True)
         h = torch.cat([network(self(image, *pair)) for pair in pairs])  # (U, D)
         if h.shape[:1] != sample.shape or h.ndim != 2:
@@ -171,13 +174,17 @@ class AugmentationFamily(nn.Module, ABC):
         return z.view(*weight.shape[:2], h.shape[1])
 
     @torch.no_grad()
-    def _distinct(self, image: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`distinct`, of the views where `wanted` (N, K); `inverse` (wanted.sum(),), one for each of them."""
+    def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`distinct`, of the views where `wanted` (N, K); `inverse` (wanted.sum(),), one for each of them.
+
+        Without `share`, views that are alike are listed once each too.
+        """
         lowest, highest = (value[wanted] for value in self.extremes(image))  # (M, C)
-        constant = (lowest == highest).all(1)
+        constant = (lowest == highest).all(1) & share
         kind, count = _kinds(lowest[constant])
         at = torch.arange(len(constant), device=image.device)
-        first = at.new_full((count,), len(at)).scatter_reduce_(0, kind, at[constant], "amin")
+        ordered, order = kind.sort(stable=True)
+        first = at[constant][order[torch.searchsorted(ordered, at[:count])]]  # of each kind
         inverse = torch.empty_like(at)
         inverse[constant] = kind
         inverse[~constant] = count + at[: len(at) - len(kind)]

@@ -162,6 +162,21 @@ def test_both_solvers_and_a_test_in_place_of_a_fit(tmp_path):
         assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=0.012)  # one of 90 images
 
 
+def test_half_precision(tmp_path):
+    callback = ChannelEvaluation(top=3)
+    fit(tmp_path, callback, precision="bf16-true")
+    assert len(callback.rows) == 9
+    assert callback.rows[-1]["accuracy"] > 0.3  # of pixels
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_of_them_share_the_tables(tmp_path, order):
+    callbacks = [ChannelEvaluation(["uniform"], ["f"], pixels=False, split=split) for split in ("val", "test")]
+    fit(tmp_path, *callbacks[::order])
+    for name, count in (("linear_evaluation.csv", 1), ("augmentation_channel.csv", 3)):
+        assert pd.read_csv(tmp_path / name)["split"].tolist() == [*["val"] * count, *["test"] * count][::order]
+
+
 def test_training_is_the_same_with_it(tmp_path):
     weights = []
     for callbacks in ([], [ChannelEvaluation(["uniform"], pixels=False)]):
@@ -264,17 +279,67 @@ def test_no_datamodule_is_named(tmp_path):
 
 
 class _Blank(ShiftedMNISTDataModule):
+    """Some images are of one colour."""
+
+    def __init__(self, blank):
+        super().__init__(source="digits", subset=200, test_fraction=0.05, batch_size=200)
+        self.blank = blank
+
     def on_after_batch_transfer(self, batch, dataloader_idx):
         made = super().on_after_batch_transfer(batch, dataloader_idx)
-        made["image"][2:5] = 1.0
+        made["image"][self.blank] = 1.0
         return made
 
 
-def test_images_without_content_are_refused(tmp_path):
-    datamodule = _Blank(source="digits", subset=200, test_fraction=0.05, batch_size=64)
+def test_blank_images_count_as_mass_0_with_one_warning(tmp_path):
+    callback = ChannelEvaluation(["uniform", "oracle"], ["f"], pixels=False)
+    trainer = quiet(tmp_path, callbacks=[callback])
+    message = "some images are empty, which have `nonempty_mass` 0: 3 of 180 in 'train', 3 of 90 in 'test'"
+    with pytest.warns(UserWarning, match=message) as caught:
+        trainer.test(ChannelHost(), datamodule=_Blank(slice(2, 5)), verbose=False)
+    assert sum("nonempty_mass" in str(warning.message) for warning in caught) == 1
+    mass = {row["weighting"]: row["value"] for row in callback.scalars if row["quantity"] == "nonempty_mass"}
+    assert mass["oracle"] == pytest.approx(87 / 90)
+    assert len(callback.rows) == 2
+
+
+def test_nothing_but_blank_images_is_refused(tmp_path):
     trainer = quiet(tmp_path, callbacks=[ChannelEvaluation(top=1)])
-    with pytest.raises(ValueError, match="at least one augmentation that is not empty, but got 3 of 60 without"):
-        trainer.test(ChannelHost(), datamodule=datamodule)
+    with pytest.raises(ValueError, match=r"the split 'train' with an augmentation .* but got 180 images"):
+        trainer.test(ChannelHost(), datamodule=_Blank(slice(None)), verbose=False)
+
+
+class _Foreign(L.LightningDataModule):
+    """Somebody else's, whose splits without augmentation hold these batches."""
+
+    def __init__(self, *batches):
+        super().__init__()
+        self.batches = batches
+
+    def train_dataloader(self):
+        return [torch.zeros(1)]
+
+    val_dataloader = test_dataloader = train_dataloader
+
+    def clean_dataloader(self, split):
+        return self.batches
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "samples in the split 'test' for ChannelEvaluation, but got none"),
+        ([{"image": torch.ones(2), "box": torch.ones(2)}],
+         "batches with `label`, `index` for ChannelEvaluation, but got only box, image"),
+        ([[torch.ones(2), torch.ones(2)]], "batches with `image`, `label`, `index` .*, but got list"),
+        ([{"image": 1, "label": 2, "index": 3}], "`box` for 'oracle', but got only image, index, label"),
+    ],
+)  # fmt: skip
+def test_what_batches_lack_is_named_before_the_training(tmp_path, batches, message):
+    for run in ("fit", "test"):
+        trainer = quiet(tmp_path, callbacks=[ChannelEvaluation()])
+        with pytest.raises(ValueError, match=message):
+            getattr(trainer, run)(ChannelHost(), datamodule=_Foreign(*batches))
 
 
 def test_channel_weight_names_an_overlap_that_does_not_fit():

@@ -2,6 +2,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, logistic_regression
 
@@ -35,6 +36,16 @@ def test_both_solvers_score_the_same(rows, standardize):
     ours, theirs = (Judge(name, standardize, max_iter=2000, tol=1e-5)(train, test) for name in solvers)
     assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.002)
     assert 0.3 < ours.accuracy < 1
+
+
+@pytest.mark.parametrize("signal", [0.05, 0.1, 0.2])
+def test_both_solvers_score_the_same_at_the_defaults_on_a_sphere(signal):
+    label = torch.arange(8000) % 10
+    x = signal * torch.randn(10, 50)[label] + torch.randn(8000, 50) / 3 + 0.3 * torch.randn(50)
+    train, test = halves(Rows(normalize(x, dim=1), label))
+    ours, theirs = (Judge(name, standardize=False)(train, test) for name in ("full-batch", "sklearn"))
+    assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.002)
+    assert 0.3 < ours.accuracy < 0.99
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

@@ -83,6 +83,13 @@ def test_the_full_batch_solver_scores_the_same(tmp_path):
         assert ours["train_size"] == theirs["train_size"]
 
 
+def test_half_precision(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[None])
+    fit(tmp_path, callback, precision="bf16-true")
+    assert [row["features"] for row in callback.rows] == ["pixels", "frozen", "trained"]
+    assert all(row["accuracy"] > 0.3 for row in callback.rows)
+
+
 def test_few_labels_per_class(tmp_path):
     callback = LinearEvaluation(labels_per_class=[5], repeats=3, split="val")
     fit(tmp_path, callback)

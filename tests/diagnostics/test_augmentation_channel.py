@@ -121,6 +121,20 @@ def test_non_empty_probability_of_a_uniform_policy_is_its_baseline_and_of_the_be
     assert metric.compute()["learned"].item() == pytest.approx(1)
 
 
+def test_blank_images_count_as_0_with_a_warning():
+    given, rest = data(), torch.arange(N) % 8 != 0
+    given["image"][~rest] = 0.7
+    metric, filled = NonEmptyProbability(), NonEmptyProbability()
+    for rows in torch.arange(N).split(1):
+        metric.update(given["image"][rows], given["log_policy"][rows], FAMILY)
+    with pytest.warns(UserWarning, match="All views of 5 of 40 images are empty: they count as 0") as caught:
+        found = metric.compute()
+    assert len(caught) == 1
+    filled.update(given["image"][rest], given["log_policy"][rest], FAMILY)
+    for name, value in filled.compute().items():
+        assert found[name].item() == pytest.approx(value.item() * 35 / 40)
+
+
 def test_entropy_is_that_of_the_policy():
     metric = PolicyEntropy()
     metric.update(torch.zeros(3, 9))
@@ -192,9 +206,10 @@ def test_bad_input():
         PairSimilarity(quantiles=1)
     with pytest.raises(ValueError, match=r"`log_policy` of shape \(40, 9\), a row per image .* but got \(40, 8\)"):
         NonEmptyProbability().update(image, log_policy[:, :8], FAMILY)
-    image[[3, 5]] = 0.7
-    with pytest.raises(ValueError, match="`image` with a view that is not empty, but got 2 that are all empty"):
-        NonEmptyProbability().update(image, log_policy, FAMILY)
+    blank = NonEmptyProbability()
+    blank.update(torch.full_like(image, 0.7), log_policy, FAMILY)
+    with pytest.raises(ValueError, match="`image` with a view that is not empty, but got 40 that are all empty"):
+        blank.compute()
     with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, 9\), but got \(40, 8\)"):
         PolicyMaps().update(image, log_policy[:, :8], FAMILY, index)
     shapeless = copy.deepcopy(FAMILY)

@@ -190,6 +190,15 @@ def everything(family, image):
     return family(image, *all_pairs(len(image), len(family)))
 
 
+def test_constants_are_represented_by_their_first_view(family):
+    image = images()
+    views = everything(family, image).flatten(2)
+    sample, member, inverse = family.distinct(image)
+    place = (sample * len(family) + member)[inverse.flatten()]
+    for i in (views == views[:, :, :1]).flatten(1).all(1).nonzero().flatten().tolist():
+        assert place[i] == (views == views[i]).flatten(1).all(1).nonzero().min()
+
+
 def test_constants_that_agree_in_one_channel_are_distinct():
     image = torch.tensor([[0.0, 1], [0, 2], [0, 1], [1, 0], [1, 2]])[:, :, None, None].expand(-1, -1, 13, 13)
     sample, member, inverse = CropFamily(13, 4, 3).distinct(image)
@@ -274,6 +283,37 @@ def test_integrate_has_the_gradients_of_the_double_loop(family):
         torch.testing.assert_close(mine, other)
 
 
+def test_integrate_has_the_images_gradient_of_the_double_loop(family):
+    image, h = images().requires_grad_(), network()  # blank in several places, each with a gradient of its own
+    weight = torch.rand(2, 6, len(family), dtype=torch.float64)
+    weight[:, 1, 1:] = 0
+    (ours,) = torch.autograd.grad(family.integrate(h, image, weight).square().sum(), image)
+    (theirs,) = torch.autograd.grad(double_loop(family, h, image, weight).square().sum(), image)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_integrate_shares_blank_views_of_images_that_need_a_gradient_where_there_is_none():
+    crops, image, count = CropFamily(13, 4, 3), images().requires_grad_(), []
+
+    def h(view):
+        count.append(len(view))
+        return view.flatten(1)
+
+    with torch.no_grad():
+        crops.integrate(h, image, torch.ones(1, 6, 16, dtype=torch.float64))
+    assert sum(count) == len(crops.distinct(image)[0])
+
+
+def test_integrate_stays_in_double_precision():
+    crops, image = CropFamily(13, 4, 3), images()
+    weight = torch.rand(2, 6, 16, dtype=torch.float64)
+    exact = torch.einsum("snk,nkd->snd", weight, everything(crops, image).flatten(1).unflatten(0, (6, 16)))
+    for w, tolerance in ((weight, 1e-14), (weight.float(), 1e-6)):
+        z = crops.integrate(lambda view: view.flatten(1), image, w)
+        assert z.dtype == torch.float64
+        torch.testing.assert_close(z, exact, atol=tolerance, rtol=tolerance)
+
+
 def test_integrate_keeps_the_wider_type_under_autocast():
     crops, h, image = CropFamily(13, 4, 3), network().float(), images(dtype=torch.float32)
     weight = torch.full((1, 6, 16), 1 / 16)
@@ -323,6 +363,18 @@ def test_views_are_the_same_on_a_gpu(family):
         views = other(on_gpu, sample.to(where), member.to(where))
         assert torch.equal(views.cpu(), family(image, sample, member))
     torch.testing.assert_close(other.integrate(h.cuda(), on_gpu, weight.cuda()).cpu(), z)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_distinct_views_are_found_by_deterministic_algorithms_on_a_gpu():
+    crops, image = CropFamily(13, 4, 3), images()
+    try:
+        torch.use_deterministic_algorithms(True)
+        found = crops.distinct(image.cuda())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for ours, theirs in zip(found, crops.distinct(image), strict=True):
+        assert torch.equal(ours.cpu(), theirs)
 
 
 def test_a_family_that_lacks_a_method_cannot_be_made():
