@@ -102,7 +102,7 @@ class CRLTACModule(SSLModule):
         exclude_norm_and_bias: bool = True,
         grad_clip_h: float | None = None,
         grad_clip_pi: float | None = None,
-        collapse_entropy: float = 0.1,
+        collapse_entropy: float = 0.3,
         seed: int = 0,
     ) -> None:
         _check(draws, entropy_weight, grad_clip_h, grad_clip_pi)
