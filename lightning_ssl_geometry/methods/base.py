@@ -3,7 +3,7 @@
 __all__ = ["SSLModule"]
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -16,6 +16,7 @@ from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.types import Batch, Observation
 
 _CLASS = "ssl_geometry_class"
+_SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image"], ...] = ("h", "z", "fibers", "h_image", "z_image")
 
 
 class SSLModule(L.LightningModule):
@@ -80,13 +81,9 @@ class SSLModule(L.LightningModule):
         In eval mode, where a batch has `image`, it is there too, with its representation `h_image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
-        observation["h"], observation["z"] = observation["h"].detach(), observation["z"].detach()
-        if "fibers" in observation:
-            observation["fibers"] = observation["fibers"].detach()
-        if "h_image" in observation:
-            observation["h_image"] = observation["h_image"].detach()
-        if "z_image" in observation:
-            observation["z_image"] = observation["z_image"].detach()
+        for space in _SPACES:
+            if space in observation:
+                observation[space] = observation[space].detach()
         for name in ("label", "coarse_label", "index", "box"):
             if name in batch:
                 observation[name] = batch[name]
