@@ -16,12 +16,14 @@ class Batch(TypedDict, total=False):
     """What a DataModule yields once a batch is on the training device.
 
     Attributes:
-        views: V tensors of shape (N, C, H, W): augmented, normalised versions of the same N samples.
-        image: (N, C, H, W): the samples without augmentation, normalised.
+        views: V tensors of shape (N, C, H, W): augmented, normalised versions of the same N samples; of a synthetic
+            process (N, D): the anchors' observations and the positives'.
+        image: (N, C, H, W): the samples without augmentation, normalised; of a synthetic process (N, D): the anchors.
         label: (N,) integer classes.
         coarse_label: (N,) integer superclasses, where the data set has them (CIFAR-100).
         index: (N,) integers, the position of each sample in its data set, whatever the order or the rank.
         latent: (V, N, d): the true latent variables of a synthetic process.
+        content: (d,) booleans: which of these are content, the same in all views of a sample; the others are style.
         g: the group element of each view, V tensors with N rows.
         box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
     """
@@ -32,6 +34,7 @@ class Batch(TypedDict, total=False):
     coarse_label: Tensor
     index: Tensor
     latent: Tensor
+    content: Tensor
     g: tuple[Tensor, ...]
     box: Tensor
 
@@ -43,7 +46,7 @@ class Observation(TypedDict, total=False):
         loss: a scalar, the one that is descended.
         h: (V, N, D): representations, the backbone's output for each view.
         z: (V, N, P): embeddings, the projector's output for each view.
-        image: (N, C, H, W): the samples without augmentation, normalised, in evaluation.
+        image: as in a batch, in evaluation.
         h_image: (N, D): their representations.
         z_image: (N, P): their embeddings, where the method has such.
         label: (N,) integer classes.
@@ -56,6 +59,9 @@ class Observation(TypedDict, total=False):
         log_policy: (N, K): log P(T | X), of a family's members for each sample.
         family: the module that applies these members to images, an `AugmentationFamily`.
         box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
+        latent: (V, N, d): the true latent variables of a synthetic process.
+        content: (d,) booleans: which of these are content; the others are style.
+        temperature: (P,): the temperature of each dimension of z, where the method has one per dimension.
         scores: further scalars, each a mean over the samples of this rank, to log by their names.
     """
 
@@ -69,6 +75,9 @@ class Observation(TypedDict, total=False):
     coarse_label: Tensor
     index: Tensor
     box: Tensor
+    latent: Tensor
+    content: Tensor
+    temperature: Tensor
     fibers: Tensor
     encoder: nn.Module
     projector: nn.Module

@@ -16,7 +16,22 @@ from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.types import Batch, Observation
 
 _CLASS = "ssl_geometry_class"
-_SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image"], ...] = ("h", "z", "fibers", "h_image", "z_image")
+_COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "content"], ...] = (
+    "label",
+    "coarse_label",
+    "index",
+    "box",
+    "latent",
+    "content",
+)
+_SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"], ...] = (
+    "h",
+    "z",
+    "fibers",
+    "h_image",
+    "z_image",
+    "temperature",
+)
 
 
 class SSLModule(L.LightningModule):
@@ -84,7 +99,7 @@ class SSLModule(L.LightningModule):
         for space in _SPACES:
             if space in observation:
                 observation[space] = observation[space].detach()
-        for name in ("label", "coarse_label", "index", "box"):
+        for name in _COLUMNS:
             if name in batch:
                 observation[name] = batch[name]
         if "image" in batch and not self.training:
