@@ -10,7 +10,16 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.methods import CRLTACModule, HSSLModule, SimCLRModule, SupervisedModule
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.losses import GradientSpectrumTemperature
+from lightning_ssl_geometry.methods import (
+    AdaptiveTemperatureModule,
+    CRLTACModule,
+    DirectCLRModule,
+    HSSLModule,
+    SimCLRModule,
+    SupervisedModule,
+)
 from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, ShallowCNN, SmallCNN
 from lightning_ssl_geometry.views import CropFamily, SimCLRViews
 
@@ -59,7 +68,31 @@ def crl_tac():
     )
 
 
-METHODS = {"crl_tac": crl_tac, "simclr": simclr, "hssl": hssl, "supervised": supervised}
+def adaptive_temperature():
+    torch.manual_seed(0)
+    return AdaptiveTemperatureModule(
+        SmallCNN(1, 8, "group"),
+        MLPProjector(64, 16, 8, norm="layer"),
+        temperature=GradientSpectrumTemperature(8, momentum=0.5, min_ratio=1.2),
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        warmup_epochs=1,
+    )
+
+
+def direct_clr():
+    torch.manual_seed(0)
+    optimizer = lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9)  # noqa: E731
+    return DirectCLRModule(SmallCNN(1, 8, "group"), subvector_dim=24, optimizer=optimizer, warmup_epochs=1)
+
+
+METHODS = {
+    "adaptive_temperature": adaptive_temperature,
+    "crl_tac": crl_tac,
+    "direct_clr": direct_clr,
+    "simclr": simclr,
+    "hssl": hssl,
+    "supervised": supervised,
+}
 
 
 def data(batch_size):
@@ -82,9 +115,12 @@ class Stop(L.Callback):
         trainer.save_checkpoint(self.path)
 
 
-def callbacks():
+def callbacks(model):
+    diagnostics = standard_diagnostics()
+    if not list(model.projector.parameters()):  # DirectCLR's, which has no matrix to take the rank of
+        del diagnostics["projector"]
     return [
-        GeometryMonitor(stages=["train", "val", "probe"], every_n_steps=2, probe_size=10),
+        GeometryMonitor(diagnostics, STANDARD_RENAME, ["train", "val", "probe"], every_n_steps=2, probe_size=10),
         LinearProbe(),
         KNNProbe(k=5),
         LinearEvaluation(repeats=1),
@@ -95,7 +131,8 @@ def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **argumen
     """Weights, logged scalars and the probe's state after a fit; on both ranks where a rank is given."""
     torch.use_deterministic_algorithms(True)
     devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
-    model, watch = METHODS[method](), callbacks()
+    model = METHODS[method]()
+    watch = callbacks(model)
     trainer = quiet(folder, max_epochs=2, callbacks=[*watch, *further], **(devices | arguments))
     trainer.fit(model, datamodule=data(batch_size), ckpt_path=ckpt_path)
     scalars = {name: value.item() for name, value in trainer.callback_metrics.items()}

@@ -34,7 +34,7 @@ SCALARS = {  # a value at the start of training and one at its end
 }
 ABSENT = (
     "Nothing recorded in this run for: Augmentations and the projector, Augmentation channel, Neighbours, "
-    "Equivariance and invariance."
+    "Equivariance and invariance, Content and style."
 )
 PROBES = {"linear_probe_accuracy": (0.55, 0.949), "knn_probe_accuracy": (0.62, 0.953), "label_agreement": (0.3, 0.8)}
 

@@ -2,7 +2,9 @@
 
 __all__ = ["LinearEvaluation"]
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import lightning as L
@@ -13,8 +15,10 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
 
 Features = Literal["pixels", "frozen", "trained"]
+_PROJECTOR = "projector"
 
 
 class LinearEvaluation(Evaluation):
@@ -26,6 +30,10 @@ class LinearEvaluation(Evaluation):
     and scored on another split, which it never sees otherwise. Needs a DataModule with `clean_dataloader(split)`.
     The table goes to `linear_evaluation.csv` in the run's folder, and into the checkpoint. Rank 0 does the work.
 
+    With `layers`, inner layers of the trained network are judged too: before and after the projector, as in Table 2 of
+    Rusak et al., Content suppresses style (2022), or before its last block, as in their Appendix E. Images pass through
+    the module's `forward`, and its output h, where `layers` name the projector or a part of it, through that.
+
     Args:
         labels_per_class: None stands for all labels; a number for as many per class, drawn `repeats` times.
         split: Where accuracy is measured.
@@ -35,9 +43,13 @@ class LinearEvaluation(Evaluation):
         seed: Of the draws.
         features: Which of the three are judged; the pixels of large images take the longest.
         solver: "sklearn", on the CPU, or "full-batch", the same on the module's device: see :class:`Judge`.
+        layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector",
+            each of which returns (N, D), or (N, C, H, W), which is averaged over H and W. Judged when the fit ends,
+            from one more pass over the splits; `features` may be empty beside them.
 
     Raises:
-        ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`.
+        ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`; when the fit begins, if
+            `layers` name no submodule; when it ends, if one is not called once in a pass, or returns another shape.
     """
 
     def __init__(
@@ -50,15 +62,19 @@ class LinearEvaluation(Evaluation):
         seed: int = 0,
         features: Sequence[Features] = ("pixels", "frozen", "trained"),
         solver: Solver = "sklearn",
+        layers: Sequence[str] = (),
     ) -> None:
         super().__init__(Judge(solver, True, regularization, max_iter, tol=1e-3), split)
-        if not features or not set(features) <= set(get_args(Features)):
+        if not (features or layers) or not set(features) <= set(get_args(Features)):
             raise ValueError(f"Expected `features` to be of {get_args(Features)}, but got {features}.")
+        if isinstance(layers, str) or len(set(layers)) < len(layers) or set(layers) & {"", *get_args(Features)}:
+            raise ValueError(f"Expected `layers` to be distinct names of submodules, but got {layers!r}.")
         if any(few is not None and few < 1 for few in labels_per_class):
             raise ValueError(f"Expected `labels_per_class` of None or numbers >= 1, but got {labels_per_class}.")
         if repeats < 1:
             raise ValueError(f"Expected `repeats` >= 1, but got {repeats}.")
         self.features = tuple(features)
+        self.layers = tuple(layers)
         self.labels_per_class = tuple(labels_per_class)
         self.repeats = repeats
         self.seed = seed
@@ -73,35 +89,59 @@ class LinearEvaluation(Evaluation):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate pixels and the untrained network, unless a checkpoint brought their rows."""
+        known = dict(pl_module.named_modules(remove_duplicate=False))
+        if unknown := [name for name in self.layers if name not in known]:
+            near = ", ".join(map(repr, difflib.get_close_matches(unknown[0], known))) or "none"
+            raise ValueError(
+                f"Expected `layers` to name submodules of {type(pl_module).__name__}, but got {unknown[0]!r}. "
+                f"Near: {near}."
+            )
         if not self.rows:
             self._evaluate(trainer, pl_module, ("pixels", "frozen"))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the trained network, and write the table."""
-        self.rows = [row for row in self.rows if row["features"] != "trained"]
+        """Evaluate the trained network and its layers, and write the table."""
+        self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
         self._evaluate(trainer, pl_module, ("trained",))
+        if self.layers:
+            self._judge(trainer, pl_module, self.layers, partial(_layers, pl_module, self.layers))
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, features: Sequence[str]) -> None:
-        if not (chosen := [name for name in features if name in self.features]):
-            return
-        for name in chosen:
-            train = self._features(trainer, pl_module, "train", name)
-            test = self._features(trainer, pl_module, self.split, name)
-            if trainer.is_global_zero:
-                self.rows += [self._score(name, train, test, few) for few in self.labels_per_class]
+        for name in features:
+            if name in self.features:
+                self._judge(trainer, pl_module, (name,), partial(_whole, pl_module, name))
+
+    def _judge(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        names: Sequence[str],
+        observe: Callable[[Tensor], dict[str, Tensor]],
+    ) -> None:
+        """Score what is observed of images, by its names, from one pass over both splits."""
+        train, test = (self._observed(trainer, pl_module, split, observe) for split in ("train", self.split))
+        if trainer.is_global_zero:
+            device = pl_module.device if self.judge.solver == "full-batch" else torch.device("cpu")
+            for name in names:
+                fitted, scored = (Rows(found[name].to(device), found["label"].to(device)) for found in (train, test))
+                self.rows += [self._score(name, fitted, scored, few) for few in self.labels_per_class]
         self.write(trainer)
         trainer.strategy.barrier("linear_evaluation")
 
-    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str, name: str) -> Rows:
-        """Features and labels of a split from all ranks, in the order of the data set."""
+    def _observed(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        split: str,
+        observe: Callable[[Tensor], dict[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """Features by name, and labels, of a split from all ranks, in the order of the data set."""
 
-        def observe(batch: Any) -> dict[str, Tensor]:
-            return {"features": (batch["image"] if name == "pixels" else pl_module(batch["image"])).float()}
+        def float_features(batch: Any) -> dict[str, Tensor]:
+            return {name: value.float() for name, value in observe(batch["image"]).items()}
 
-        found = gather_split(trainer, pl_module, split, observe, asker="LinearEvaluation")
-        features = flat_pixels(found["features"]) if name == "pixels" else found["features"]
-        device = pl_module.device if self.judge.solver == "full-batch" else "cpu"
-        return Rows(features.to(device), found["label"].to(device))
+        found = gather_split(trainer, pl_module, split, float_features, asker="LinearEvaluation")
+        return found | ({"pixels": flat_pixels(found["pixels"])} if "pixels" in found else {})
 
     def _score(self, name: str, train: Rows, test: Rows, few: int | None) -> dict[str, Any]:
         generator, label = np.random.default_rng(self.seed), train.label.numpy(force=True)
@@ -120,3 +160,27 @@ def _draw(label: NDArray[Any], few: int | None, generator: np.random.Generator) 
             f"Expected `labels_per_class` of at most {counts.min()} (class {smallest} has no more), but got {few}."
         )
     return np.concatenate([generator.choice(np.flatnonzero(label == c), few, replace=False) for c in classes])
+
+
+def _whole(pl_module: L.LightningModule, name: str, image: Tensor) -> dict[str, Tensor]:
+    return {name: image if name == "pixels" else pl_module(image)}
+
+
+def _layers(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) -> dict[str, Tensor]:
+    """Outputs of layers by name: of the projector's on h, of the others on the image."""
+    within = [name for name in layers if name.split(".")[0] == _PROJECTOR]
+    found: dict[str, Tensor] = {}
+    if before := [name for name in layers if name not in within]:
+        with layer_outputs(pl_module, before) as run:
+            found |= run(image)
+    if within:
+        inner = [name.removeprefix(_PROJECTOR).removeprefix(".") for name in within]
+        with layer_outputs(pl_module.get_submodule(_PROJECTOR), inner) as run:
+            found |= dict(zip(within, run(pl_module(image)).values(), strict=True))
+    return {name: _pooled(name, found[name]) for name in layers}
+
+
+def _pooled(name: str, output: Tensor) -> Tensor:
+    if output.ndim not in (2, 4):
+        raise ValueError(f"Expected `{name}` to return (N, D) or (N, C, H, W), but got shape {tuple(output.shape)}.")
+    return output.mean(dim=(2, 3)) if output.ndim == 4 else output

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import lightning as L
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 from torchmetrics import Metric
 
@@ -32,7 +32,8 @@ class GeometryMonitor(L.Callback):
     bit for bit, with and without the monitor.
 
     Args:
-        diagnostics: Name -> Metric; None for the standard set.
+        diagnostics: Name -> Metric; None for the standard set, without the projector's rank where that has no
+            `torch.nn.Linear`.
         rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
             {"effective_rank_z": {"h": "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
@@ -66,6 +67,7 @@ class GeometryMonitor(L.Callback):
         probe_every_n_epochs: int = 1,
     ) -> None:
         super().__init__()
+        self._standard = diagnostics is None
         if diagnostics is None:
             diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
         for stage in stages:
@@ -90,6 +92,9 @@ class GeometryMonitor(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
         self.observer.attach(pl_module)
+        if self._standard and not _has_linear(pl_module):
+            for metrics in self._metrics.values():
+                metrics.pop("projector", None)
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -298,6 +303,12 @@ class GeometryMonitor(L.Callback):
         return None
 
 
+def _has_linear(host: nn.Module) -> bool:
+    """Whether the host's own projector has weights; a tapped one is asked when it is observed."""
+    projector = getattr(host, "projector", None)
+    return not isinstance(projector, nn.Module) or any(isinstance(m, nn.Linear) for m in projector.modules())
+
+
 def _spread(loader: Any, count: int) -> Sequence[int]:
     """Places of `count` batches at equal spaces, the first included: data sets may be sorted, by class for example."""
     try:
@@ -308,6 +319,6 @@ def _spread(loader: Any, count: int) -> Sequence[int]:
 
 
 def _cut(name: str, value: Any, rows: int) -> Any:
-    if not isinstance(value, Tensor) or value.ndim == 0:
+    if not isinstance(value, Tensor) or value.ndim == 0 or name in ("content", "temperature"):
         return value
-    return value[:, :rows] if name in ("h", "z") else value[:rows]
+    return value[:, :rows] if name in ("h", "z", "fibers", "latent") else value[:rows]

@@ -7,6 +7,8 @@ __all__ = [
     "ImageDataModule",
     "ImageFolderDataModule",
     "Images",
+    "InvertibleMLP",
+    "LatentDGPDataModule",
     "MNISTDataModule",
     "PublishedDataModule",
     "ShiftedMNISTDataModule",
@@ -18,6 +20,8 @@ from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
 from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataModule
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
+from lightning_ssl_geometry.data.latent_dgp import LatentDGPDataModule
+from lightning_ssl_geometry.data.mixing import InvertibleMLP
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
 from lightning_ssl_geometry.data.published import PublishedDataModule
 from lightning_ssl_geometry.data.shifted_mnist import ShiftedMNISTDataModule

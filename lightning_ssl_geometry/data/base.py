@@ -2,15 +2,15 @@
 
 __all__ = ["ImageDataModule", "Images", "Source", "Split", "random_split"]
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Literal, NamedTuple, get_args
 
-import lightning as L
 import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.canvas import check_box, fit, place
-from lightning_ssl_geometry.data.loader import BatchLoader, GlobalBatchSampler
+from lightning_ssl_geometry.data.loader import BatchLoader
+from lightning_ssl_geometry.data.resumable import ResumableDataModule
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import GroupViews, SimCLRViews
 
@@ -45,7 +45,7 @@ class Source(NamedTuple):
     class_names: list[str]
 
 
-class ImageDataModule(L.LightningDataModule, ABC):
+class ImageDataModule(ResumableDataModule):
     """Base of the image data sets: a subclass says in :meth:`load` where the images come from.
 
     Training batches have `views`, validation and test batches `views` (the same in every epoch) and `image`
@@ -95,9 +95,7 @@ class ImageDataModule(L.LightningDataModule, ABC):
         drop_last: bool = True,
         image_size: int | None = None,
     ) -> None:
-        super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"Expected `batch_size` >= 1, but got {batch_size}.")
+        super().__init__(batch_size, seed)
         if not 0 <= val_fraction < 1:
             raise ValueError(f"Expected `val_fraction` in [0, 1), but got {val_fraction}.")
         if subset is not None and subset < 2:
@@ -106,18 +104,14 @@ class ImageDataModule(L.LightningDataModule, ABC):
             raise ValueError(f"Expected `channels` to be one of None, 1, 3, but got {channels}.")
         if image_size is not None and image_size < 1:
             raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
-        self.batch_size = batch_size
         self.views = SimCLRViews() if views is None else views
         self.val_fraction = val_fraction
         self.subset = subset
         self.channels = channels
-        self.seed = seed
         self.drop_last = drop_last
         self.image_size = image_size
         self._images: dict[Split, Images] = {}
         self._positions: dict[Split, Tensor] = {}
-        self._training: BatchLoader | None = None
-        self._resumed: dict[str, int] | None = None
 
     @abstractmethod
     def load(self) -> Source:
@@ -142,23 +136,9 @@ class ImageDataModule(L.LightningDataModule, ABC):
         self._positions = {"train": train, "val": val, "test": _all_rows(source.test)}
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
-    def train_dataloader(self) -> BatchLoader:
+    def training_loader(self) -> BatchLoader:
         """Batches in an order of their own for each epoch; the same in every epoch under `overfit_batches`."""
-        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
-        self._training = self._loader("train", augmented=True, shuffle=not overfit, drop_last=self.drop_last)
-        if self._resumed is not None:
-            self._training.load_state_dict(self._resumed)
-            self._resumed = None
-        return self._training
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place in training. Lightning saves the loader's too, but loses it where it asks early for its length."""
-        return {} if self._training is None else {"training": self._training.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next training loader begin there; not where the checkpoint is only evaluated."""
-        if self.trainer is not None and self.trainer.state.fn == "fit":
-            self._resumed = state_dict.get("training")
+        return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         """Batches of the validation set, in order, each sample once; nothing with `val_fraction=0`."""
@@ -225,13 +205,7 @@ class ImageDataModule(L.LightningDataModule, ABC):
     def _loader(self, split: Split, augmented: bool, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
         self.setup()
         slices = _Slices(self._images[split], self._positions[split], self.channels, split, augmented)
-        size = len(self._positions[split])
-        if (trainer := self.trainer) is None:
-            return BatchLoader(slices, GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed))
-        world_size, rank = trainer.world_size, trainer.global_rank
-        sampler = GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed, world_size, rank)
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        return BatchLoader(slices, sampler, lambda: progress.current.processed)  # type: ignore[attr-defined]
+        return self._batches(slices, len(self._positions[split]), shuffle, drop_last)
 
 
 class _Slices:

@@ -3,22 +3,29 @@
 __all__ = [
     "Alignment",
     "AugmentationRank",
+    "DimensionTemperature",
     "EffectiveRank",
     "EmbeddingSample",
     "EquivarianceError",
     "GaussianPotential",
+    "GradientSpectrum",
     "HardestNegativeDistance",
     "InvarianceError",
     "JacobianRank",
     "LabelAgreement",
+    "LatentR2",
     "LieGenerator",
     "LinearRegions",
     "LocalUnexplainedVariance",
     "LogSpectrum",
     "LossGap",
+    "LossTerms",
+    "MeanCorrelation",
     "Moments",
+    "NeuralCollapse",
     "NonEmptyProbability",
     "NullSpaceFraction",
+    "OutputWeights",
     "PairSimilarity",
     "PolicyEntropy",
     "PolicyMaps",
@@ -26,6 +33,7 @@ __all__ = [
     "RotationRank",
     "SampledEmbeddings",
     "SampledRows",
+    "TemperatureOrder",
     "UnexplainedVariance",
     "Uniformity",
     "UpperBound",
@@ -39,12 +47,21 @@ from lightning_ssl_geometry.diagnostics.augmentation_channel import (
     PolicyEntropy,
     PolicyMaps,
 )
+from lightning_ssl_geometry.diagnostics.content_style import (
+    DimensionTemperature,
+    GradientSpectrum,
+    LossTerms,
+    OutputWeights,
+)
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.homomorphism import LossGap
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
+from lightning_ssl_geometry.diagnostics.latents import LatentR2
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
+from lightning_ssl_geometry.diagnostics.matching import MeanCorrelation, TemperatureOrder
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
+from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance

@@ -5,23 +5,30 @@ __all__ = [
     "activation_pattern",
     "affine_map",
     "alignment",
+    "alignment_uniformity_terms",
     "augmentation_channel_loss",
     "base_spaces",
     "chance_agreement",
+    "content_dimension",
+    "content_style_temperature",
     "counter_hash",
     "counter_uniform",
     "draw_members",
     "effective_rank",
+    "equalizing_temperature",
     "equivariance_error",
     "feature_map",
     "fiber_bundle",
     "gaussian_potential",
+    "generalized_normal",
+    "gradient_spectrum",
     "hardest_negative",
     "info_nce",
     "info_nce_entropy",
     "info_nce_upper_bound",
     "invariance_error",
     "label_agreement",
+    "latent_r2",
     "lie_action",
     "lie_generator",
     "lie_strength",
@@ -29,7 +36,9 @@ __all__ = [
     "local_unexplained_variance",
     "log_bilinear_info_nce",
     "log_singular_values",
+    "mean_correlation",
     "nearby_bases",
+    "neural_collapse",
     "normalized_distance",
     "null_space_fraction",
     "numerical_rank",
@@ -41,11 +50,19 @@ __all__ = [
     "topographic_distance",
     "translate",
     "unexplained_variance",
+    "uniform_sphere",
     "uniformity",
     "vicreg",
     "vicreg_terms",
+    "von_mises_fisher",
 ]
 
+from lightning_ssl_geometry.functional.adaptive_temperature import (
+    content_dimension,
+    content_style_temperature,
+    equalizing_temperature,
+    gradient_spectrum,
+)
 from lightning_ssl_geometry.functional.augmentation_channel import (
     augmentation_channel_loss,
     draw_members,
@@ -53,6 +70,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
 )
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
+from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
 from lightning_ssl_geometry.functional.equivariance import equivariance_error, invariance_error
 from lightning_ssl_geometry.functional.fibers import (
     FiberGroup,
@@ -64,9 +82,13 @@ from lightning_ssl_geometry.functional.fibers import (
 )
 from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.log_bilinear import log_bilinear_info_nce
+from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.matching import mean_correlation
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
+from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
 from lightning_ssl_geometry.functional.piecewise_affine import (
     activation_pattern,
     affine_map,

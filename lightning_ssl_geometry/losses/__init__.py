@@ -1,8 +1,25 @@
 """Losses as modules: thin over `functional`, on the batch of all ranks."""
 
-__all__ = ["AugmentationChannelLoss", "InfoNCELoss", "LogBilinearInfoNCELoss", "VICRegLoss"]
+__all__ = [
+    "AdaptiveTemperatureLoss",
+    "AugmentationChannelLoss",
+    "ContentStyleTemperature",
+    "EqualizingTemperature",
+    "GradientSpectrumTemperature",
+    "InfoNCELoss",
+    "LearnedTemperature",
+    "LogBilinearInfoNCELoss",
+    "VICRegLoss",
+]
 
+from lightning_ssl_geometry.losses.adaptive_temperature import AdaptiveTemperatureLoss
 from lightning_ssl_geometry.losses.augmentation_channel import AugmentationChannelLoss
 from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.losses.log_bilinear import LogBilinearInfoNCELoss
+from lightning_ssl_geometry.losses.temperature import (
+    ContentStyleTemperature,
+    EqualizingTemperature,
+    GradientSpectrumTemperature,
+    LearnedTemperature,
+)
 from lightning_ssl_geometry.losses.vicreg import VICRegLoss

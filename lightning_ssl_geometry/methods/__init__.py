@@ -1,9 +1,19 @@
 """Methods, one paper per file, on the SSLModule that they share."""
 
-__all__ = ["CRLTACModule", "HSSLModule", "SSLModule", "SimCLRModule", "SupervisedModule"]
+__all__ = [
+    "AdaptiveTemperatureModule",
+    "CRLTACModule",
+    "DirectCLRModule",
+    "HSSLModule",
+    "SSLModule",
+    "SimCLRModule",
+    "SupervisedModule",
+]
 
+from lightning_ssl_geometry.methods.adaptive_temperature import AdaptiveTemperatureModule
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.crl_tac import CRLTACModule
+from lightning_ssl_geometry.methods.direct_clr import DirectCLRModule
 from lightning_ssl_geometry.methods.hssl import HSSLModule
 from lightning_ssl_geometry.methods.simclr import SimCLRModule
 from lightning_ssl_geometry.methods.supervised import SupervisedModule

@@ -9,17 +9,19 @@ __all__ = [
     "GroupClassifier",
     "GroupConvClassifier",
     "GroupPool",
+    "MLPBackbone",
     "MLPProjector",
     "ResNet",
     "ShallowCNN",
     "SmallCNN",
+    "SubVector",
     "TimmBackbone",
     "UnstructuredCNN",
     "UnstructuredMLP",
     "UnstructuredResNet",
 ]
 
-from lightning_ssl_geometry.nn.backbones import ResNet, ShallowCNN, SmallCNN, TimmBackbone
+from lightning_ssl_geometry.nn.backbones import ShallowCNN, SmallCNN, TimmBackbone
 from lightning_ssl_geometry.nn.equivariant import (
     EquivariantCNN,
     EquivariantResNet,
@@ -32,5 +34,7 @@ from lightning_ssl_geometry.nn.equivariant import (
     UnstructuredMLP,
     UnstructuredResNet,
 )
+from lightning_ssl_geometry.nn.mlp import MLPBackbone
 from lightning_ssl_geometry.nn.policies import ConvPolicy
-from lightning_ssl_geometry.nn.projectors import MLPProjector
+from lightning_ssl_geometry.nn.projectors import MLPProjector, SubVector
+from lightning_ssl_geometry.nn.resnet import ResNet

@@ -1,9 +1,6 @@
 """Backbones: image x (N, C, H, W) -> representation h (N, D)."""
 
-__all__ = ["ResNet", "ShallowCNN", "SmallCNN", "TimmBackbone"]
-
-from functools import partial
-from typing import Literal
+__all__ = ["ShallowCNN", "SmallCNN", "TimmBackbone"]
 
 import torch
 from torch import Tensor, nn
@@ -96,52 +93,6 @@ class ShallowCNN(nn.Sequential):
         self.append(nn.Linear(features, out_dim))
         self.to(memory_format=torch.channels_last)
         self.out_dim = out_dim
-
-
-class ResNet(nn.Module):
-    """torchvision's ResNet without its classifier, with a stem for small images by choice.
-
-    Args:
-        depth: 18, 34 or 50.
-        in_channels: C.
-        stem: "cifar": 3x3 convolution of stride 1 and no pooling, as SimCLR has it for 32 x 32 images; "imagenet":
-            7x7 of stride 2 and a max pooling.
-        norm: "batch", or "group" (8 groups; no batch statistics).
-
-    Attributes:
-        out_dim: D, 512 (depth 18 and 34) or 2048 (depth 50).
-
-    Raises:
-        ValueError: If `depth`, `stem` or `norm` is none of the choices.
-    """
-
-    def __init__(
-        self,
-        depth: Literal[18, 34, 50] = 18,
-        in_channels: int = 3,
-        stem: Literal["cifar", "imagenet"] = "cifar",
-        norm: Norm2d = "batch",
-    ) -> None:
-        super().__init__()
-        if depth not in (18, 34, 50):
-            raise ValueError(f"Expected `depth` to be one of 18, 34, 50, but got {depth}.")
-        if stem not in ("cifar", "imagenet"):
-            raise ValueError(f"Expected `stem` to be one of 'cifar', 'imagenet', but got {stem!r}.")
-        from torchvision.models import resnet
-
-        network = getattr(resnet, f"resnet{depth}")(norm_layer=partial(norm_2d, norm))
-        self.out_dim: int = network.fc.in_features
-        network.fc = nn.Identity()
-        if stem == "cifar":
-            network.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
-            network.maxpool = nn.Identity()
-        elif in_channels != 3:
-            network.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C, H, W) to (N, D)."""
-        return self.network(x)
 
 
 class TimmBackbone(nn.Module):

@@ -1,8 +1,8 @@
 """Projectors: representation h (N, D) -> embedding z (N, P). A linear one is `torch.nn.Linear` itself."""
 
-__all__ = ["MLPProjector"]
+__all__ = ["MLPProjector", "SubVector"]
 
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 
@@ -51,3 +51,32 @@ class MLPProjector(nn.Sequential):
         self.append(nn.Linear(in_dim, out_dim, bias=False))
         if last_norm:
             self.append(norm_1d(norm, out_dim))
+
+
+class SubVector(nn.Module):
+    """The first dimensions of the representation: DirectCLR's projector, which has no weights.
+
+    Jing et al., Understanding Dimensional Collapse in Contrastive Self-supervised Learning (2022).
+
+    Args:
+        dim: P, how many dimensions, >= 1.
+
+    Raises:
+        ValueError: If `dim` is not positive; in a call, if it is above D.
+    """
+
+    def __init__(self, dim: int) -> None:
+        if dim < 1:
+            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Map (N, D) to (N, P)."""
+        if h.shape[-1] < self.dim:
+            raise ValueError(f"Expected `dim` <= D = {h.shape[-1]}, but got {self.dim}.")
+        return h[..., : self.dim]
+
+    def extra_repr(self) -> str:
+        """Show the setting in the module's repr."""
+        return f"dim={self.dim}"

@@ -5,7 +5,7 @@ __all__ = ["all_numbers", "how_it_was_made", "papers"]
 import json
 from collections.abc import Iterable, Mapping
 
-from lightning_ssl_geometry.report.glossary import PAPERS, Entry
+from lightning_ssl_geometry.report.glossary import PAPERS, Entry, Paper
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import moment, number
@@ -42,11 +42,12 @@ def how_it_was_made(run: Run) -> Html:
 def papers(entries: Iterable[Entry]) -> Html | None:
     """List the papers that entries are from, each once."""
     cited = [PAPERS[key] for key in dict.fromkeys(entry.paper for entry in entries if entry.paper)]
-    items = [
-        element("li", element("b", f"{paper.short}. "), element("a", paper.title, href=paper.address))
-        for paper in cited
-    ]
+    items = [element("li", element("b", f"{paper.short}. "), _title(paper)) for paper in cited]
     return element("section", element("h2", "Papers"), element("ul", *items, class_="papers")) if items else None
+
+
+def _title(paper: Paper) -> Html | str:
+    return element("a", paper.title, href=paper.address) if paper.address else paper.title
 
 
 def _row(series: Series) -> Html:

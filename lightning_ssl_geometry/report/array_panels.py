@@ -1,6 +1,6 @@
 """Figures of arrays over training: spectra, and arrays that the glossary does not know."""
 
-__all__ = ["known_arrays", "moments", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
+__all__ = ["known_arrays", "moment_curves", "moments", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -21,6 +21,7 @@ _COLORS = {
     "projector_spectrum": LAYER_COLORS,
     "augmentation_spectrum": ("violet",),
     "jacobian_spectrum": ("green",),
+    "gradient_spectrum": ("violet",),
 }
 
 
@@ -51,7 +52,7 @@ def unknown_arrays(run: Run) -> list[Readouts]:
 
 def unknown_array_panel(run: Run, array: Readouts) -> Panel | None:
     """Draw an array that the glossary does not know; None if it holds no finite number."""
-    lines = _moments(run, array, array.values, "blue")
+    lines = moment_curves(run, array, array.values, "blue")
     if not any(np.isfinite(line.y).any() for line in lines):
         return None
     figure = curves(lines, xlabel="index", ylabel="value", xlim=_index_limits(array))
@@ -67,7 +68,7 @@ def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | No
     stage, base = split(array.name)
     sigma = np.exp(array.values) if base.startswith("log_") else array.values
     sigma = np.where(np.isfinite(sigma), sigma, np.nan)
-    lines = _moments(run, array, sigma, color)
+    lines = moment_curves(run, array, sigma, color)
     if not any((line.y > 0).any() for line in lines):
         return None
     figure = curves(lines, xlabel="index", ylabel="singular value", xlim=_index_limits(array), log=True)
@@ -99,7 +100,8 @@ def moments(time: Floats) -> dict[int, tuple[str, Dash]]:
     return dict(sorted(looks.items()))
 
 
-def _moments(run: Run, array: Readouts, values: Floats, color: str) -> list[Curve]:
+def moment_curves(run: Run, array: Readouts, values: Floats, color: str) -> list[Curve]:
+    """Draw the rows of an array at these moments over their index, from 1 on: grey but the last."""
     time = run.time(array)
     index = np.arange(1.0, values.shape[1] + 1)
     lines = []

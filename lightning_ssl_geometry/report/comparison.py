@@ -18,6 +18,7 @@ from lightning_ssl_geometry.report.comparison_arrays import (
 )
 from lightning_ssl_geometry.report.comparison_evaluation import evaluation_comparison
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
+from lightning_ssl_geometry.report.content_style_panels import content_style_comparisons, layer_comparison
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -67,6 +68,8 @@ def comparison_panels(groups: Sequence[Group], titled: bool = False) -> dict[str
     drawn["augmentations"] += [spectrum_comparison(groups, key, titled) for key in directions]
     drawn["augmentations"].append(rotation_comparison(groups, titled))
     drawn["channel"] += channel_comparisons(groups, titled)
+    drawn["content_style"].insert(0, layer_comparison(groups, titled))
+    drawn["content_style"] += content_style_comparisons(groups, titled)
     drawn["neighbors"] += histogram_comparisons(groups, titled)
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 

@@ -8,16 +8,16 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Paper:
-    """A source: its short form and where it can be read."""
+    """A source: its short form and where it can be read; some are not on arXiv."""
 
     short: str
     title: str
-    arxiv: str
+    arxiv: str = ""
 
     @property
-    def address(self) -> str:
+    def address(self) -> str | None:
         """Where it can be read."""
-        return f"https://arxiv.org/abs/{self.arxiv}"
+        return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else None
 
 
 PAPERS = {
@@ -56,6 +56,21 @@ PAPERS = {
         "Wu et al. 2018",
         "Unsupervised Feature Learning via Non-Parametric Instance-level Discrimination",
         "1805.01978",
+    ),
+    "rusak": Paper(
+        "Rusak et al. 2022",
+        "Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (NeurIPS 2022 workshop on "
+        "self-supervised learning)",
+    ),
+    "zimmermann": Paper(
+        "Zimmermann et al. 2021",
+        "Contrastive Learning Inverts the Data Generating Process",
+        "2102.08850",
+    ),
+    "papyan": Paper(
+        "Papyan et al. 2020",
+        "Prevalence of Neural Collapse during the terminal phase of deep learning training",
+        "2008.08186",
     ),
 }
 

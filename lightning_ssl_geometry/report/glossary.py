@@ -7,6 +7,7 @@ __all__ = ["ENTRIES", "PAPERS", "STAGES", "Entry", "Paper", "lookup", "split"]
 from functools import lru_cache
 
 from lightning_ssl_geometry.report.channel_entries import CHANNEL_ENTRIES
+from lightning_ssl_geometry.report.content_style_entries import CONTENT_STYLE_ENTRIES
 from lightning_ssl_geometry.report.entry import PAPERS, Entry, Paper
 from lightning_ssl_geometry.report.equivariance_entries import EQUIVARIANCE_ENTRIES
 from lightning_ssl_geometry.report.projector_entries import PROJECTOR_ENTRIES
@@ -219,7 +220,7 @@ ENTRIES = {
         "chen",
     ),
 }
-ENTRIES |= PROJECTOR_ENTRIES | EQUIVARIANCE_ENTRIES | CHANNEL_ENTRIES
+ENTRIES |= PROJECTOR_ENTRIES | EQUIVARIANCE_ENTRIES | CHANNEL_ENTRIES | CONTENT_STYLE_ENTRIES
 
 
 def split(name: str) -> tuple[str, str]:

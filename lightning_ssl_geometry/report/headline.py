@@ -24,6 +24,7 @@ _BASELINES = {
     "unexplained_variance": ("unexplained_variance_isotropic", "isotropic"),
     "label_agreement": ("label_agreement_chance", "chance"),
     "non_empty": ("non_empty_uniform", "uniform"),
+    "latent_r2_style_z": ("latent_r2_content_z", "content"),
 }
 
 
@@ -54,7 +55,7 @@ def headline(run: Run) -> list[Tile]:
         "projector_rank",
         "loss",
     )
-    keys += ("unexplained_variance", "label_agreement", "non_empty", "gaussian_potential_image")
+    keys += ("unexplained_variance", "label_agreement", "non_empty", "gaussian_potential_image", "latent_r2_style_z")
     return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
 
 

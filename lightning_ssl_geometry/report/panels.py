@@ -16,6 +16,7 @@ from lightning_ssl_geometry.report.array_panels import (
     unknown_arrays,
 )
 from lightning_ssl_geometry.report.channel_panels import channel_panels
+from lightning_ssl_geometry.report.content_style_panels import content_style_panels, layer_panels
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
@@ -66,6 +67,7 @@ def panels(run: Run) -> dict[str, list[Panel]]:
         drawn["augmentations"] += [*spectra, *rotation_panels(run)]
         drawn["channel"] += channel_panels(run)
         drawn["neighbors"] += histogram_panels(run)
+        drawn["content_style"] = [*layer_panels(run), *drawn["content_style"], *content_style_panels(run)]
         drawn["hypersphere"] = [*hypersphere_panels(run), *drawn["hypersphere"]]
         drawn["other"] = _unknown(run)
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}

@@ -59,6 +59,7 @@ SECTIONS = {  # the order of both pages
     "channel": "Augmentation channel",
     "neighbors": "Neighbours",
     "equivariance": "Equivariance and invariance",
+    "content_style": "Content and style",
     "hypersphere": "Alignment and uniformity",
     "other": "Other diagnostics",
 }
@@ -164,6 +165,36 @@ _HYPERSPHERE = (
     Sheet("gaussian_potential_image", "Gaussian potential, clean images", "mean kernel",
           (Wanted("gaussian_potential_image"),), 0.0),
 )  # fmt: skip
+_CONTENT_STYLE = (
+    Sheet("latent_r2_z", "R² of content and style in z", "adjusted R²",
+          (Wanted("latent_r2_content_z", "content", "blue"),
+           Wanted("latent_r2_style_z", "style", "orange", "dashed")), 0.0),
+    Sheet("latent_r2_h", "R² of content and style in h", "adjusted R²",
+          (Wanted("latent_r2_content_h", "content", "blue"),
+           Wanted("latent_r2_style_h", "style", "orange", "dashed")), 0.0),
+    Sheet("mcc", "Outputs as latents (MCC)", "mean correlation",
+          (Wanted("mcc", "all"), Wanted("mcc_content", "content", "blue", "dashed"),
+           Wanted("mcc_style", "style", "orange", "dotted")), 0.0),
+    Sheet("loss_terms", "Alignment and uniformity terms of the loss", "nats",
+          (Wanted("loss_total", "both"), Wanted("loss_align", "alignment", "blue", "dashed"),
+           Wanted("loss_uniform", "uniformity", "orange", "dotted"))),
+    Sheet("content_dimension", "Content dimensions in the gradient", "directions",
+          (Wanted("content_dimension", color="violet"),), 0.0),
+    Sheet("temperature_order", "Order of the temperatures", "share of pairs",
+          (Wanted("temperature_auc", color="green"),), 0.0),
+    Sheet("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²",
+          (Wanted("temperature_content_share", "content", "blue"),
+           Wanted("temperature_style_share", "style", "orange", "dashed")), 0.0),
+    Sheet("content_outputs", "Outputs that hold content", "outputs",
+          (Wanted("temperature_content_outputs", color="blue"),), 0.0),
+    Sheet("output_weights_split", "Weights in and outside of the subvector", "mean absolute weight",
+          (Wanted("output_weights_used", "inside", "blue"),
+           Wanted("output_weights_unused", "outside", "orange", "dashed")), 0.0),
+    Sheet("within_class", "Spread within classes", "of that between classes", (Wanted("within_class"),)),
+    Sheet("neural_collapse", "Class means and the simplex", "deviation",
+          (Wanted("simplex", "simplex"), Wanted("equiangularity", "angles", "green", "dashed"),
+           Wanted("equinorm", "lengths", "orange", "dotted")), 0.0),
+)  # fmt: skip
 
 SHEETS = {
     "learning": _LEARNING,
@@ -173,5 +204,6 @@ SHEETS = {
     "channel": _CHANNEL,
     "neighbors": _NEIGHBORS,
     "equivariance": _EQUIVARIANCE,
+    "content_style": _CONTENT_STYLE,
     "hypersphere": _HYPERSPHERE,
 }

@@ -27,28 +27,28 @@ def fit(folder, callback, **arguments):
     return trainer
 
 
+def accuracy(trainer, features):
+    """scikit-learn's, fitted on the training split's features and scored on the test split's."""
+    x, y = {}, {}
+    for split in ("train", "test"):
+        batches = [
+            trainer.datamodule.on_after_batch_transfer(batch, 0) for batch in trainer.datamodule.clean_dataloader(split)
+        ]
+        with torch.no_grad():
+            x[split] = torch.cat([features(batch["image"]) for batch in batches]).numpy()
+        y[split] = torch.cat([batch["label"] for batch in batches]).numpy()
+    scaler = StandardScaler().fit(x["train"])
+    judge = LogisticRegression(max_iter=100, tol=1e-3).fit(scaler.transform(x["train"]), y["train"])
+    return judge.score(scaler.transform(x["test"]), y["test"])
+
+
 def test_it_is_scikit_learns_accuracy_on_each_kind_of_features(tmp_path):
     callback = LinearEvaluation(labels_per_class=[None])
     trainer = fit(tmp_path, callback, max_epochs=2)
-    images = {
-        split: list(
-            map(trainer.datamodule.on_after_batch_transfer, trainer.datamodule.clean_dataloader(split), [0] * 9)
-        )
-        for split in ("train", "test")
-    }
-
-    def accuracy(features):
-        with torch.no_grad():
-            x = {s: torch.cat([features(b["image"]) for b in batches]).numpy() for s, batches in images.items()}
-        y = {s: torch.cat([b["label"] for b in batches]).numpy() for s, batches in images.items()}
-        scaler = StandardScaler().fit(x["train"])
-        judge = LogisticRegression(max_iter=100, tol=1e-3).fit(scaler.transform(x["train"]), y["train"])
-        return judge.score(scaler.transform(x["test"]), y["test"])
-
     found = {row["features"]: row["accuracy"] for row in callback.rows}
-    assert found["pixels"] == pytest.approx(accuracy(lambda image: image.flatten(1)))
-    assert found["frozen"] == pytest.approx(accuracy(simclr()))
-    assert found["trained"] == pytest.approx(accuracy(trainer.lightning_module))
+    assert found["pixels"] == pytest.approx(accuracy(trainer, lambda image: image.flatten(1)))
+    assert found["frozen"] == pytest.approx(accuracy(trainer, simclr()))
+    assert found["trained"] == pytest.approx(accuracy(trainer, trainer.lightning_module))
     frame = pd.read_csv(tmp_path / "linear_evaluation.csv")
     assert frame["features"].tolist() == ["pixels", "frozen", "trained"]
     assert frame["train_size"].tolist() == [360] * 3
@@ -63,6 +63,54 @@ def test_repeated_channels_are_one_pixel(tmp_path):
     trainer = quiet(tmp_path, callbacks=[callback])
     trainer.fit(SimCLRModule(SmallCNN(3, 8), nn.Linear(64, 8)), datamodule=DigitsDataModule(100, channels=3))
     assert [row["feature_dim"] for row in callback.rows] == [64, 64, 64]
+
+
+def test_layers_of_the_backbone_and_the_projector_are_judged_when_the_fit_ends(tmp_path):
+    layers = ["backbone", "projector", "backbone.5", "projector.0"]
+    callback = LinearEvaluation(labels_per_class=[None, 10], repeats=2, features=["trained"], layers=layers)
+    torch.manual_seed(0)
+    projector = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 8))
+    trainer = quiet(tmp_path, callbacks=[callback], max_epochs=2)
+    trainer.fit(SimCLRModule(SmallCNN(1, 8, "group"), projector), datamodule=data())
+    module = trainer.lightning_module
+    whole = {row["features"]: row for row in callback.rows if row["labels_per_class"] == "all"}
+    assert list(whole) == ["trained", *layers]
+    assert [row["feature_dim"] for row in whole.values()] == [64, 64, 8, 16, 16]
+    assert whole["backbone"]["accuracy"] == whole["trained"]["accuracy"]
+    block = nn.Sequential(*list(module.backbone)[:6])
+    for name, features in {
+        "projector": lambda x: projector(module(x)),
+        "projector.0": lambda x: projector[0](module(x)),
+        "backbone.5": lambda x: block(x).mean((2, 3)),
+    }.items():
+        assert whole[name]["accuracy"] == pytest.approx(accuracy(trainer, features)), name
+    frame = pd.read_csv(tmp_path / "linear_evaluation.csv")
+    assert frame["features"].tolist() == [name for name in ["trained", *layers] for _ in range(2)]
+
+
+def test_layers_alone_and_again(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["projector"])
+    fit(tmp_path, callback)
+    fit(tmp_path, callback)
+    assert [row["features"] for row in callback.rows] == ["projector"]
+
+
+def test_a_foreign_module_has_layers_in_its_forward(tmp_path):
+    class Host(PlainHost):
+        def __init__(self):
+            super().__init__()
+            self.trunk = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU())
+
+        def training_step(self, batch, batch_idx):
+            return self(batch["views"][0]).square().mean()
+
+        def validation_step(self, batch, batch_idx):
+            pass
+
+    callback = LinearEvaluation(labels_per_class=[None], features=["trained"], layers=["trunk.1", "head"])
+    quiet(tmp_path, callbacks=[callback]).fit(Host(), datamodule=data())
+    assert [row["feature_dim"] for row in callback.rows] == [4, 10, 4]
+    assert callback.rows[0]["accuracy"] == callback.rows[2]["accuracy"]
 
 
 @pytest.mark.parametrize("features", [["trained"], ["trained", "frozen"]])
@@ -108,6 +156,10 @@ def test_few_labels_per_class(tmp_path):
         ({"labels_per_class": [0]}, r"`labels_per_class` of None or numbers >= 1, but got \[0\]"),
         ({"features": ["voxels"]}, r"`features` to be of \('pixels', 'frozen', 'trained'\), but got \['voxels'\]"),
         ({"features": []}, r"`features` to be of .*, but got \[\]"),
+        ({"layers": "backbone"}, "`layers` to be distinct names of submodules, but got 'backbone'"),
+        ({"layers": ["a", "b", "a"]}, r"`layers` to be distinct names of submodules, but got \['a', 'b', 'a'\]"),
+        ({"layers": ["trained"]}, r"`layers` to be distinct names of submodules, but got \['trained'\]"),
+        ({"layers": [""]}, r"`layers` to be distinct names of submodules, but got \[''\]"),
         ({"solver": "svm"}, r"`solver` to be one of \('sklearn', 'full-batch'\), but got 'svm'"),
         ({"repeats": 0}, "`repeats` >= 1, but got 0"),
         ({"max_iter": 0}, "`max_iter` >= 1, but got 0"),
@@ -117,6 +169,24 @@ def test_few_labels_per_class(tmp_path):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         LinearEvaluation(**arguments)
+
+
+def test_a_layer_that_is_none_is_named_when_the_fit_begins_and_one_with_other_outputs_when_it_ends(tmp_path):
+    callback = LinearEvaluation(labels_per_class=[None], features=["pixels"], layers=["backbone.bone", "projecter"])
+    with pytest.raises(
+        ValueError, match=r"`layers` to name submodules of SimCLRModule, but got 'backbone\.bone'\. Near: 'b"
+    ):
+        fit(tmp_path, callback)
+    assert not callback.rows
+    callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["loss"])
+    with pytest.raises(ValueError, match="`loss` to be called once in a pass, but it was called 0 times"):
+        fit(tmp_path, callback)
+    projector = nn.Sequential(nn.Unflatten(1, (8, 8)), nn.Flatten(), nn.Linear(64, 8))
+    callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["projector.0"])
+    with pytest.raises(
+        ValueError, match=r"`projector\.0` to return \(N, D\) or \(N, C, H, W\), but got shape \(\d+, 8, 8\)"
+    ):
+        quiet(tmp_path, callbacks=[callback]).fit(SimCLRModule(SmallCNN(1, 8, "group"), projector), datamodule=data())
 
 
 def test_too_few_labels_and_no_datamodule_are_named(tmp_path):

@@ -84,7 +84,7 @@ def test_bad_input():
             SmallCNN(**kwargs)
     with pytest.raises(ValueError, match="`depth` to be one of 18, 34, 50, but got 20"):
         ResNet(20)
-    with pytest.raises(ValueError, match="`stem` to be one of 'cifar', 'imagenet', but got 'x'"):
+    with pytest.raises(ValueError, match="`stem` to be one of 'cifar', 'stride', 'imagenet', but got 'x'"):
         ResNet(18, stem="x")
     with pytest.raises(ValueError, match="`depth` >= 1, but got 0"):
         MLPProjector(4, depth=0)

@@ -1,0 +1,174 @@
+"""Pairs of latents (z, z~) of a known law: some dimensions are content, kept from anchor to positive, the rest style.
+
+Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the spaces
+of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021): anchors follow a marginal p(z),
+positives a conditional p(z~ | z) that is a delta distribution for the content z_c and a wider one for the style z_s.
+"""
+
+__all__ = ["Conditional", "LatentProcess", "Marginal", "Space"]
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
+from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
+
+Space = Literal["box", "sphere", "unbounded"]
+Marginal = Literal["uniform", "normal", "laplace"]
+Conditional = Literal["normal", "laplace", "generalized_normal", "von_mises_fisher"]
+_ANCHOR, _POSITIVE = 0, 1
+_BOUNDS = {"box": (0.0, 1.0), "sphere": (-math.inf, math.inf), "unbounded": (-math.inf, math.inf)}
+
+
+@dataclass(frozen=True)
+class LatentProcess:
+    r"""The law of anchors and positives, of which the first `content_dim` dimensions are content.
+
+    - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5; it and the conditional are
+      truncated to the box, per coordinate.
+    - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
+    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content
+      stays as it is, so style moves on its own sphere, of radius :math:`|z_s|`: von Mises-Fisher, that is
+      :math:`\exp(\kappa \langle z, \tilde z \rangle)` on all of the sphere, given the content, so with concentration
+      :math:`\kappa |z_s|^2` there; or with noise of the other conditionals, scaled back to the radius.
+
+    A scale is the standard deviation of "normal" before truncation, b of "laplace" (density
+    :math:`\exp(-|x| / b)`) and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
+
+    Args:
+        dim: d.
+        content_dim: d_c, in [0, d]. With d, positives equal anchors.
+        space: "box", "sphere" or "unbounded".
+        marginal: "uniform", "normal" or "laplace".
+        marginal_scale: Scale of the marginal: a number > 0, or d of them; without effect on "uniform".
+        conditional: "normal", "laplace", "generalized_normal" or, on the sphere alone, "von_mises_fisher".
+        style_scale: Scale of the conditional of the style: a number >= 0, or d_s = d - d_c of them; without effect on
+            "von_mises_fisher".
+        content_scale: The same for the content, a number or d_c of them; 0: content stays exactly as it is. It must be
+            0 on the sphere.
+        p: Shape of "generalized_normal", >= 1; without effect on the others.
+        concentration: kappa >= 0 of "von_mises_fisher"; without effect on the others.
+
+    Raises:
+        ValueError: If an argument is out of range or of the wrong length, or the space has no such law: a uniform one
+            without bounds, von Mises-Fisher away from the sphere, one style dimension on it.
+    """
+
+    dim: int
+    content_dim: int
+    space: Space = "box"
+    marginal: Marginal = "uniform"
+    marginal_scale: float | Sequence[float] = 1.0
+    conditional: Conditional = "normal"
+    style_scale: float | Sequence[float] = 0.05
+    content_scale: float | Sequence[float] = 0.0
+    p: float = 3.0
+    concentration: float = 400.0
+
+    def __post_init__(self) -> None:
+        for name, choices in {"space": Space, "marginal": Marginal, "conditional": Conditional}.items():
+            if (chosen := getattr(self, name)) not in get_args(choices):
+                raise ValueError(f"Expected `{name}` to be one of {get_args(choices)}, but got {chosen!r}.")
+        if self.dim < 1:
+            raise ValueError(f"Expected `dim` >= 1, but got {self.dim}.")
+        if not 0 <= self.content_dim <= self.dim:
+            raise ValueError(f"Expected `content_dim` in [0, {self.dim}], but got {self.content_dim}.")
+        self._check_scales()
+        self._check_combination()
+
+    @property
+    def content(self) -> Tensor:
+        """Booleans (d,): which dimensions are content."""
+        return torch.arange(self.dim) < self.content_dim
+
+    def sample(self, key: Tensor) -> Tensor:
+        """Draw anchors and positives.
+
+        Args:
+            key: (N,) int64, one per pair.
+
+        Returns:
+            float32 (2, N, d) on the device of the keys.
+        """
+        anchor = self._anchors(counter_hash(key, _ANCHOR))
+        return torch.stack([anchor, self._positives(anchor, counter_hash(key, _POSITIVE))])
+
+    def _anchors(self, key: Tensor) -> Tensor:
+        if self.marginal == "uniform":
+            return uniform_sphere(key, self.dim) if self.space == "sphere" else counter_uniform(key, size=self.dim)
+        shape, factor = _shape(self.marginal, self.p)
+        mean = torch.full((len(key), self.dim), 0.5 if self.space == "box" else 0.0, device=key.device)
+        scale = factor * _values(self.marginal_scale, self.dim, key.device)
+        z = generalized_normal(mean, scale, shape, _per_dimension(key, self.dim), *_BOUNDS[self.space])
+        return normalize(z.double(), dim=1).float() if self.space == "sphere" else z
+
+    def _positives(self, anchor: Tensor, key: Tensor) -> Tensor:
+        if self.space != "sphere":
+            style = self.dim - self.content_dim
+            parts = [(self.content_scale, self.content_dim), (self.style_scale, style)]
+            scale = torch.cat([_values(scale, size, key.device) for scale, size in parts])
+            return self._noisy(anchor, scale, key)
+        content, style = anchor.split([self.content_dim, self.dim - self.content_dim], dim=1)
+        return torch.cat([content, self._turned(style, key)], dim=1) if self.content_dim < self.dim else anchor
+
+    def _noisy(self, mean: Tensor, scale: Tensor, key: Tensor) -> Tensor:
+        shape, factor = _shape(self.conditional, self.p)
+        return generalized_normal(mean, factor * scale, shape, _per_dimension(key, mean.shape[1]), *_BOUNDS[self.space])
+
+    def _turned(self, style: Tensor, key: Tensor) -> Tensor:
+        """Draw styles (N, d_s) of the same lengths."""
+        style = style.double()
+        radius = torch.linalg.vector_norm(style, dim=1, keepdim=True)
+        if self.conditional == "von_mises_fisher":
+            concentration = self.concentration * radius.square().squeeze(1)
+            return (radius * von_mises_fisher(style / radius, concentration, key)).float()
+        noisy = self._noisy(style, _values(self.style_scale, style.shape[1], key.device), key)
+        return (noisy * (radius / torch.linalg.vector_norm(noisy, dim=1, keepdim=True))).float()
+
+    def _check_scales(self) -> None:
+        style_dim = self.dim - self.content_dim
+        sizes = {"marginal_scale": self.dim, "style_scale": style_dim, "content_scale": self.content_dim}
+        for name, size in sizes.items():
+            value = torch.as_tensor(getattr(self, name), dtype=torch.float64)
+            if value.shape not in {(), (size,)}:
+                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {getattr(self, name)}.")
+            least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
+            if not (positive & value.isfinite()).all():
+                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {getattr(self, name)}.")
+        if not 1 <= self.p < math.inf:
+            raise ValueError(f"Expected `p` >= 1 and finite, but got {self.p}.")
+        if not 0 <= self.concentration < math.inf:
+            raise ValueError(f"Expected `concentration` >= 0 and finite, but got {self.concentration}.")
+
+    def _check_combination(self) -> None:
+        if self.space == "unbounded" and self.marginal == "uniform":
+            raise ValueError("Expected `marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'.")
+        if self.space != "sphere":
+            if self.conditional == "von_mises_fisher":
+                raise ValueError(f"Expected `space` 'sphere' for von Mises-Fisher positives, but got {self.space!r}.")
+            return
+        if self.dim < 2:
+            raise ValueError(f"Expected `dim` >= 2 on the sphere, but got {self.dim}.")
+        if self.dim - self.content_dim == 1:
+            raise ValueError("Expected no or several style dimensions on the sphere, but got 1.")
+        if torch.as_tensor(self.content_scale).any():
+            raise ValueError(f"Expected `content_scale` 0 on the sphere, but got {self.content_scale}.")
+
+
+def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
+    """The shape p of a generalised normal distribution, and its scale s for each unit of the law's own scale."""
+    return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
+
+
+def _values(scale: float | Sequence[float], size: int, device: torch.device) -> Tensor:
+    return torch.as_tensor(scale, dtype=torch.float64, device=device).expand(size)
+
+
+def _per_dimension(key: Tensor, dim: int) -> Tensor:
+    return counter_hash(key[:, None], torch.arange(dim, device=key.device))

@@ -1,0 +1,230 @@
+"""Content and style: gradients, terms of the loss, temperatures and weights (Rusak et al. 2022)."""
+
+__all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
+
+import difflib
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
+from lightning_ssl_geometry.functional.adaptive_temperature import (
+    content_count,
+    covariances_gradient_spectrum,
+    variance_ratios,
+)
+from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
+
+
+class GradientSpectrum(Moments):
+    """Singular values of a linear InfoNCE gradient on the representations, and the content dimensions (Eq. 5, Prop. 2).
+
+    Observes h, its first two views: of the embeddings, `GeometryMonitor(rename={"gradient_spectrum": {"h": "z"}})`.
+    `singular_values` (D,) descending are those of Sigma_x - Sigma_x~, the covariance of the first view less that of
+    the differences: directions that differ little between the views (content) have the larger ones, up to their
+    variance. `ratio` (D,) ascending is Sigma_x~ relative to Sigma_x: 0 for exact content, 2 where the views are
+    independent, NaN for directions without variance, which stand last. `content_dimension` is where it grows most, 0
+    for no such place. Streams: O(D^2) memory, O(N D^2) per update, O(D^3) to compute.
+    Equations: :func:`lightning_ssl_geometry.functional.gradient_spectrum` and
+    :func:`lightning_ssl_geometry.functional.content_dimension`.
+
+    Args:
+        min_ratio: As in :func:`lightning_ssl_geometry.functional.content_dimension`.
+        eps: As in :func:`lightning_ssl_geometry.functional.content_dimension`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if h has fewer than two views; in `compute`, if fewer
+            than two samples were seen or h is not finite.
+    """
+
+    change: Tensor
+
+    def __init__(self, min_ratio: float = 10.0, eps: float = 1e-6) -> None:
+        super().__init__(center=True)
+        content_count(torch.ones(1), min_ratio=min_ratio, eps=eps)  # checks both
+        self.min_ratio = min_ratio
+        self.eps = eps
+        self.add_state("change", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, h: Tensor) -> None:
+        """Add pairs: h (V, N, D) with V >= 2."""
+        views = by_sample("h", h, views=2).double()
+        super().update(views[:, 0])
+        difference = views[:, 0] - views[:, 1]
+        change = difference.T @ difference
+        self.change = change if not self.change.numel() else self.change + change
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `singular_values`, `ratio` and `content_dimension`."""
+        if self.rows < 2:
+            seen = int(self.rows) or "none"
+            raise ValueError(f"Expected GradientSpectrum to have observed at least 2 samples, but got {seen}.")
+        mean = self.total / self.rows
+        marginal, conditional = self.outer / self.rows - torch.outer(mean, mean), self.change / self.rows
+        spectrum = covariances_gradient_spectrum(marginal, conditional)
+        ratio = variance_ratios(marginal, conditional)
+        return {
+            "singular_values": spectrum,
+            "ratio": pad(ratio, (0, len(mean) - len(ratio)), value=torch.nan),
+            "content_dimension": content_count(ratio, min_ratio=self.min_ratio, eps=self.eps),
+        }
+
+
+class LossTerms(SampledEmbeddings):
+    """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Table 1).
+
+    Observes z, its first two views, and index. `align` is minus the mean similarity of the pairs, lower where the views
+    agree; `uniform` the mean log-sum-exp of the similarities to the other first views, lower where samples are spread,
+    log(n - 1) where all coincide at squared distance 0; `total` is their sum. They are the loss that trains the model
+    only with its arguments. O(contrast_size P) memory, O(contrast_size^2 P) to compute, in tiles.
+    Equation: :func:`lightning_ssl_geometry.functional.alignment_uniformity_terms`.
+
+    Args:
+        temperature: tau > 0, a number or one per dimension.
+        normalize: Scale the rows to unit length.
+        similarity: "dot", or "distance": the negative squared distance.
+        positive_in_denominator: As in the function; without, `total` can fall below any number.
+        include_self: The anchor itself counts among its negatives.
+        contrast_size: As in :class:`SampledRows`; it is the N of the loss, and part of its value.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `compute`, if there are fewer than two views or `temperature` has
+            another length than P.
+    """
+
+    def __init__(
+        self,
+        temperature: float | Sequence[float] = 1.0,
+        normalize: bool = True,
+        similarity: Literal["dot", "distance"] = "dot",
+        positive_in_denominator: bool = False,
+        include_self: bool = False,
+        contrast_size: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(contrast_size, seed)
+        self.temperature = temperature
+        self.normalize = normalize
+        self.similarity: Literal["dot", "distance"] = similarity
+        self.positive_in_denominator = positive_in_denominator
+        self.include_self = include_self
+        dimensions = torch.as_tensor(temperature).numel()
+        self._terms(torch.ones(2, 2, dimensions))  # checks all five
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `align`, `uniform` and `total`."""
+        z = self.sample().double()
+        if len(z) < 2:
+            raise ValueError(f"Expected `z` of at least 2 views for LossTerms, but got {len(z)}.")
+        return self._terms(z)
+
+    def _terms(self, z: Tensor) -> dict[str, Tensor]:
+        terms = alignment_uniformity_terms(
+            z[0],
+            z[1],
+            self.temperature,
+            normalize=self.normalize,
+            positive_in_denominator=self.positive_in_denominator,
+            include_self=self.include_self,
+            similarity=self.similarity,
+        )
+        return {name: term.mean() for name, term in terms._asdict().items()}
+
+
+class DimensionTemperature(Metric):
+    """The temperature of each dimension of the embeddings, of the last update.
+
+    Observes temperature (P,), of a method that has one per dimension. Lower ones weigh the differences of their
+    dimensions more: those of content are below those of style. O(P).
+    """
+
+    full_state_update = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature: Tensor | None = None
+
+    def update(self, temperature: Tensor) -> None:
+        """Take a copy of the temperatures, (P,)."""
+        if temperature.ndim != 1:
+            raise ValueError(f"Expected `temperature` of shape (P,), but got {tuple(temperature.shape)}.")
+        self.temperature = temperature.detach().clone()
+
+    def compute(self) -> Tensor:
+        """Give them back, (P,)."""
+        if self.temperature is None:
+            raise ValueError("Expected DimensionTemperature to have observed temperatures, but got none.")
+        return self.temperature
+
+    def reset(self) -> None:
+        """Forget them."""
+        super().reset()
+        self.temperature = None
+
+
+class OutputWeights(Metric):
+    """Mean absolute weight of each output of a layer, of the last update (Appendix E, Fig. 4).
+
+    Observes encoder. Outputs that no loss looks at are driven to 0 by weight decay: with DirectCLR, those of the last
+    convolution past the subvector that is contrasted. The paper's figure has the sum over the inputs, which is the
+    mean times their number. `weight` (out,), and with `split` the scalars `used`, the mean over the first `split`
+    outputs, and `unused`, over the others. Independent of N.
+
+    Args:
+        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3".
+        split: Dimension of the subvector; None: there is none.
+
+    Raises:
+        ValueError: If `split` < 1; in `update`, if the encoder has no such layer, it has no weight of two or more axes,
+            or `split` leaves no outputs.
+    """
+
+    full_state_update = False
+
+    def __init__(self, layer: str, split: int | None = None) -> None:
+        super().__init__()
+        if split is not None and split < 1:
+            raise ValueError(f"Expected `split` >= 1 or None, but got {split}.")
+        self.layer = layer
+        self.split = split
+        self.weight: Tensor | None = None
+
+    def update(self, encoder: nn.Module) -> None:
+        """Take the layer's weights, (out, in, ...)."""
+        weight = _named(encoder, self.layer)
+        if self.split is not None and self.split >= len(weight):
+            raise ValueError(f"Expected `split` < {len(weight)}, the outputs of {self.layer!r}, but got {self.split}.")
+        self.weight = weight.detach().double().abs().flatten(1).mean(dim=1)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `weight` and, with `split`, `used` and `unused`."""
+        if self.weight is None:
+            raise ValueError("Expected OutputWeights to have observed an encoder, but got none.")
+        if self.split is None:
+            return {"weight": self.weight}
+        used, unused = self.weight[: self.split].mean(), self.weight[self.split :].mean()
+        return {"weight": self.weight, "used": used, "unused": unused}
+
+    def reset(self) -> None:
+        """Forget the weights."""
+        super().reset()
+        self.weight = None
+
+
+def _named(encoder: nn.Module, layer: str) -> Tensor:
+    """The weight of a submodule."""
+    modules = dict(encoder.named_modules(remove_duplicate=False))
+    if layer not in modules:
+        near = ", ".join(map(repr, difflib.get_close_matches(layer, modules))) or "none"
+        raise ValueError(
+            f"Expected `layer` to name a submodule of {type(encoder).__name__}, but got {layer!r}. Near: {near}."
+        )
+    weight = dict(modules[layer].named_parameters(recurse=False)).get("weight")
+    if weight is None or weight.ndim < 2:
+        raise ValueError(f"Expected `layer` to have a weight (out, in, ...), but got {type(modules[layer]).__name__}.")
+    return weight

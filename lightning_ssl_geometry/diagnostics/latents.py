@@ -1,0 +1,204 @@
+"""How much of the true latents of a synthetic process every layer holds (Rusak et al. 2022, Figure 1)."""
+
+__all__ = ["LatentR2", "fitted_half"]
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as unit_rows
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.functional.counter import counter_hash
+from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
+from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
+
+_STREAM = 0x1A7E27  # apart from other draws by (seed, index)
+_ENCODER, _PROJECTOR = "encoder", "projector"
+
+
+class LatentR2(Metric):
+    r"""Adjusted R^2 of content and of style at every layer of encoder and projector, by a linear map, held out.
+
+    Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
+    encoder, which maps the image to h, and projector, which maps h to z (without one, there is no z). 1: a linear map
+    of the layer finds these latents; 0: none does, and slightly below 0 by chance. Contrastive learning keeps content;
+    where it suppresses style, that falls from layer to layer, most in the last.
+
+    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. Streams: it keeps the second
+    moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D, so it is equal in one batch or many,
+    on one process or several. Cost per update: a forward pass and O(N D^2) per layer; to compute, O(D^3) per layer.
+    Wide layers take many samples: with less than ten for each of a layer's directions, R^2 falls for want of them.
+
+    For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode and get their modes
+    back. They are looked at when they are observed, so that their weights need not stand still; the value is then that
+    of a mixture. Equation: :func:`lightning_ssl_geometry.functional.latent_r2`.
+
+    Args:
+        layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
+            called once in a pass. None: every module without children that is called once and returns (N, D') or
+            (N, C, H, W). The image itself comes first, in any case, and h and z are there. Maps are averaged over
+            their pixels.
+        normalize: Add z / \|z\|_2 as the last layer, for a loss that sees this.
+        seed: Another seed fits another half.
+
+    Attributes:
+        layer_names: Of the layers observed, in the order of the results: "image", ..., "h", ..., "z".
+
+    Raises:
+        ValueError: In `update`, if shapes do not fit or a layer is not there; to compute, if nothing was observed, or
+            as the function.
+    """
+
+    full_state_update = False
+    moments: Tensor
+
+    def __init__(self, layers: Sequence[str] | None = None, normalize: bool = False, seed: int = 0) -> None:
+        super().__init__()
+        self.layers = None if layers is None else list(layers)
+        self.normalize = normalize
+        self.seed = seed
+        self.layer_names: tuple[str, ...] = ()
+        self._places: dict[str, str] = {}
+        self._widths: tuple[int, ...] = ()
+        self._content = torch.zeros(0, dtype=torch.bool)
+        self.add_state("moments", torch.zeros(2, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        image: Tensor,
+        latent: Tensor,
+        content: Tensor,
+        index: Tensor,
+        encoder: nn.Module,
+        projector: nn.Module | None = None,
+    ) -> None:
+        """Pass the images through the networks, as they stand, and add the moments of what every layer returns."""
+        _check(image, latent, content, index)
+        if self.moments.numel() and not torch.equal(content.cpu(), self._content):
+            raise ValueError("Expected `content` to be the same in every update, but got another.")
+        parts = {_ENCODER: encoder} | ({_PROJECTOR: projector} if projector is not None else {})
+        network = nn.Sequential(OrderedDict(parts))
+        with evaluating(network), torch.no_grad():
+            features = self._features(network, image)
+        fit, z = fitted_half(self.seed, index), latent[0]
+        sums = [torch.cat([row_moments(h[half], z[half]).flatten() for h in features.values()]) for half in (fit, ~fit)]
+        if not self.moments.numel():
+            self.layer_names, self._content = tuple(features), content.cpu()
+            self._widths = tuple(h.shape[1] for h in features.values())
+        self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `content` and `style` (L,), means over these latents by layer, and of h and z as `content_h`, ...
+
+        Content or style are left out where the process has no such latents.
+        """
+        if not self.moments.numel() or not self._halves()[0][:, 0, 0].sum():
+            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        layers = zip(self._halves(), self._widths, strict=True)
+        r2 = torch.stack([moments_r2(halves[0], halves[1], width) for halves, width in layers])  # (L, d)
+        found: dict[str, Tensor] = {}
+        for kind, chosen in (("content", self._content), ("style", ~self._content)):
+            if chosen.any():
+                found[kind] = r2[:, chosen.to(r2.device)].mean(1)
+                places = {name: self.layer_names.index(name) for name in ("h", "z") if name in self.layer_names}
+                found |= {f"{kind}_{name}": found[kind][place] for name, place in places.items()}
+        return found
+
+    def _halves(self) -> list[Tensor]:
+        """Moments of each layer, (2, 1 + D + d, 1 + D + d)."""
+        sides = [1 + width + len(self._content) for width in self._widths]
+        return [
+            moments.unflatten(1, (side, side))
+            for moments, side in zip(self.moments.split([side**2 for side in sides], dim=1), sides, strict=True)
+        ]
+
+    def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
+        """What the layers return, (N, D'), by their names in the order of the pass."""
+        if not self.moments.numel():
+            self._places = _places(network, self.layers, image[:1])
+        with layer_outputs(network, list(self._places.values())) as run:
+            outputs = run(image)
+        found = {"image": image} | {name: outputs[place] for name, place in self._places.items()}
+        if self.normalize and "z" in found:
+            found["z_normalized"] = unit_rows(found["z"], dim=1)
+        return {name: _pooled(name, output, len(image)) for name, output in found.items()}
+
+
+def fitted_half(seed: int, index: Tensor) -> Tensor:
+    """Whether each sample, of these positions in its data set (N,), is in the half that is fitted: (N,) booleans."""
+    return counter_hash(seed, _STREAM, index) >= 0
+
+
+def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
+    """Names of the layers, in the order of the pass, and where each is in the network of encoder and projector."""
+    inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
+    parts = {_ENCODER: "h", _PROJECTOR: "z"}
+    calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)
+    if layers is None:
+        counts = Counter(place for place, _ in calls)
+        calls = [(place, h) for place, h in calls if place in parts or (counts[place] == 1 and _is_layer(h, len(x)))]
+    found: dict[str, str] = {}
+    for i, (place, output) in enumerate(calls):
+        if place in parts and i and calls[i - 1][0] not in parts and output is calls[i - 1][1]:
+            found.popitem()  # the last layer's output is h or z itself
+        found[parts.get(place, place.removeprefix(f"{_ENCODER}."))] = place
+    return found
+
+
+def _leaves(network: nn.Module) -> list[str]:
+    idle = (nn.Identity, nn.Dropout)
+    return [name for name, m in network.named_modules() if not any(m.children()) and not isinstance(m, idle)]
+
+
+def _place(network: nn.Module, name: str) -> str:
+    place = name if name.split(".")[0] == _PROJECTOR else f"{_ENCODER}.{name}"
+    if place not in dict(network.named_modules(remove_duplicate=False)):
+        raise ValueError(f"Expected `layers` to name submodules of the encoder or the projector, but got {name!r}.")
+    return place
+
+
+def _calls(network: nn.Module, names: Sequence[str], x: Tensor) -> list[tuple[str, object]]:
+    """Every call of some of the submodules in a pass, as it ends: the name and the output."""
+    calls: list[tuple[str, object]] = []
+    modules = dict(network.named_modules(remove_duplicate=False))
+
+    def catch(name: str) -> Callable[..., None]:
+        return lambda module, inputs, output: calls.append((name, output))
+
+    handles = [modules[name].register_forward_hook(catch(name)) for name in names]
+    try:
+        network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def _is_layer(output: object, rows: int) -> bool:
+    return isinstance(output, Tensor) and output.is_floating_point() and _has_rows(output, rows)
+
+
+def _has_rows(output: Tensor, rows: int) -> bool:
+    return output.ndim in (2, 4) and len(output) == rows
+
+
+def _pooled(name: str, output: Tensor, rows: int) -> Tensor:
+    if output.ndim not in (2, 4) or len(output) != rows:
+        raise ValueError(
+            f"Expected `{name}` of shape (N, D) or (N, C, H, W), N = {rows}, but got {tuple(output.shape)}."
+        )
+    return output if output.ndim == 2 else output.mean((2, 3))
+
+
+def _check(image: Tensor, latent: Tensor, content: Tensor, index: Tensor) -> None:
+    n = len(image)
+    if latent.ndim != 3 or latent.shape[1] != n:
+        raise ValueError(f"Expected `latent` of shape (V, N, d), N = {n}, but got {tuple(latent.shape)}.")
+    if content.dtype != torch.bool or content.shape != latent.shape[2:]:
+        given = f"{content.dtype} {tuple(content.shape)}"
+        raise ValueError(f"Expected `content` of shape (d,) of booleans, d = {latent.shape[2]}, but got {given}.")
+    if index.shape != (n,):
+        raise ValueError(f"Expected `index` of shape (N,), N = {n}, but got {tuple(index.shape)}.")

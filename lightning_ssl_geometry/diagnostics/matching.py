@@ -1,0 +1,143 @@
+"""Which output of the projector is which latent of a synthetic process, and how the temperatures order them."""
+
+__all__ = ["MeanCorrelation", "TemperatureOrder"]
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.diagnostics.latents import fitted_half
+from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
+from lightning_ssl_geometry.functional.matching import best_match, moments_correlation
+
+
+class MeanCorrelation(Metric):
+    """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
+
+    Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
+    one to one, so that the sum of their absolute correlations is as large as can be. 1: the embedding is the latents,
+    up to order, signs and scales; it falls where an output mixes latents, though a linear map may still find them
+    (`LatentR2`), and where latents are missing. By chance it is about sqrt(2 log(P) / N), a little above 0.
+
+    Streams: it keeps second moments, so it is equal in one batch or many, on one process or several. O(N (P + d)^2) per
+    update, O(P d min(P, d)) to compute. Equation: :func:`lightning_ssl_geometry.functional.mean_correlation`.
+
+    Raises:
+        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
+    """
+
+    full_state_update = False
+    moments: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._content = torch.zeros(0, dtype=torch.bool)
+        self.add_state("moments", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
+        """Add the first view of the embeddings and of the latents."""
+        _check_pairs(z, latent, content)
+        self._content = content
+        moments = row_moments(z[0], latent[0])
+        self.moments = self.moments + moments if self.moments.numel() else moments
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `mean`, and of the matched latents alone that are `content` or `style`; NaN where none is matched.
+
+        Content or style are left out where the process has no such latents.
+        """
+        if not self.moments.numel():
+            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        correlation = moments_correlation(self.moments, len(self.moments) - 1 - len(self._content))
+        outputs, latents = best_match(correlation)
+        matched, kind = correlation[outputs, latents], self._content.to(latents.device)[latents]
+        found = {"mean": matched.mean()}
+        for name, here, chosen in (("content", self._content, kind), ("style", ~self._content, ~kind)):
+            if here.any():
+                found[name] = matched[chosen].mean()
+        return found
+
+
+class TemperatureOrder(Metric):
+    r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
+
+    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), the first view of
+    both, content (d,), index, and temperature (P,), of each output. An output is content's if a linear map of the
+    content latents explains more of its variance than one of the style latents does, on half of the samples by a hash
+    of (seed, index). Constant outputs are nobody's. Results:
+
+    - `auc`: of the pairs of a content and a style output, the fraction with :math:`\tau_c < \tau_s`; ties count half.
+      1: all in the paper's order; 0.5: no order; NaN where a kind has no output.
+    - `content_share`, `style_share`: how much of these outputs' variance the latents of their own kind explain on the
+      other half, adjusted R^2, at most 1. Low: outputs mix both kinds, and the order says little.
+    - `content_outputs`: their number.
+
+    Streams: it keeps second moments of both halves, so it is equal in one batch or many, on one process or several.
+    O(N (P + d)^2) per update, O(d^3) to compute. The temperature is that of the last update.
+
+    Args:
+        seed: Another seed takes another half.
+
+    Raises:
+        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed, or a half has too few
+            samples for d.
+    """
+
+    full_state_update = False
+    moments: Tensor
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.seed = seed
+        self._content = torch.zeros(0, dtype=torch.bool)
+        self._temperature = torch.zeros(0)
+        self.add_state("moments", torch.zeros(2, 0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
+        """Add the first view of the embeddings and of the latents, and take the temperatures."""
+        _check_pairs(z, latent, content)
+        if index.shape != z.shape[1:2]:
+            raise ValueError(f"Expected `index` of shape (N,), N = {z.shape[1]}, but got {tuple(index.shape)}.")
+        if temperature.shape != z.shape[2:]:
+            raise ValueError(
+                f"Expected `temperature` of shape (P,), P = {z.shape[2]}, but got {tuple(temperature.shape)}."
+            )
+        self._content, self._temperature = content, temperature.detach().clone()
+        fit = fitted_half(self.seed, index)
+        moments = torch.stack([row_moments(latent[0, half], z[0, half]) for half in (fit, ~fit)])
+        self.moments = self.moments + moments if self.moments.numel() else moments
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute `auc`, `content_share`, `style_share` and `content_outputs`."""
+        if not self.moments.numel():
+            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        first, second = self.moments
+        here = [self._explained(first, first, kind) for kind in (self._content, ~self._content)]
+        kinds = [here[0] > here[1], here[1] >= here[0]]
+        shares = [self._explained(first, second, kind) for kind in (self._content, ~self._content)]
+        tau_c, tau_s = (self._temperature.to(kind.device)[kind] for kind in kinds)
+        below = (tau_c[:, None] < tau_s).double() + (tau_c[:, None] == tau_s).double() / 2
+        return {
+            "auc": below.mean(),
+            "content_share": shares[0][kinds[0]].mean(),
+            "style_share": shares[1][kinds[1]].mean(),
+            "content_outputs": kinds[0].sum(),
+        }
+
+    def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
+        """Adjusted R^2 of each output from the latents of a kind, (P,); NaN of constant outputs; 0 from no latents."""
+        latents = kind.nonzero()[:, 0].to(fit.device) + 1
+        outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
+        if not len(latents):
+            return fit.new_zeros(len(outputs))
+        chosen = torch.cat([latents.new_zeros(1), latents, outputs])
+        return moments_r2(fit[chosen][:, chosen], score[chosen][:, chosen], len(latents))
+
+
+def _check_pairs(z: Tensor, latent: Tensor, content: Tensor) -> None:
+    if z.ndim != 3 or latent.ndim != 3 or z.shape[1] != latent.shape[1]:
+        shapes = f"{tuple(z.shape)} and {tuple(latent.shape)}"
+        raise ValueError(f"Expected `z` (V, N, P) and `latent` (V, N, d), but got {shapes}.")
+    if content.dtype != torch.bool or content.shape != latent.shape[2:]:
+        given = f"{content.dtype} {tuple(content.shape)}"
+        raise ValueError(f"Expected `content` of shape (d,) of booleans, d = {latent.shape[2]}, but got {given}.")

@@ -1,0 +1,71 @@
+"""Neural collapse of labelled representations (Papyan, Han & Donoho 2020)."""
+
+__all__ = ["NeuralCollapse"]
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
+
+
+class NeuralCollapse(Metric):
+    """How near the classes of a representation are to points at equal angles.
+
+    Observes h and label; for z or images without augmentation rename: `GeometryMonitor(rename={"neural_collapse":
+    {"h": "h_image"}})`. All four scalars are >= 0 and 0 for a simplex equiangular tight frame of points.
+    `within_class` is the spread within classes in units of that between them: high for classes that overlap, low where
+    all that varies within a class is lost. `equinorm` (deviation over mean of the class means' lengths),
+    `equiangularity` (deviation of their cosines, at most 1) and `simplex` (how far these are from -1 / (C - 1) on
+    average, at most C / (C - 1)) fall as class means spread evenly. NaN where all class means coincide.
+    Streams, whatever the number of classes: O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.neural_collapse`.
+
+    Raises:
+        ValueError: In `update`, if h or label has another shape or dtype; in `compute`, if fewer than 2 classes were
+            seen.
+    """
+
+    full_state_update = False
+    classes: list[Tensor]
+    count: list[Tensor]
+    total: list[Tensor]
+    outer: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("classes", "count", "total"):
+            # lists of at most one tensor: a rank may have seen other classes than the others
+            self.add_state(name, [], dist_reduce_fx="cat")
+        self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, h: Tensor, label: Tensor) -> None:
+        """Add rows: h (V, N, D) or (N, D), and the integer label of each sample, (N,)."""
+        if h.ndim not in (2, 3) or label.shape != h.shape[-2:-1]:
+            shapes = f"{tuple(h.shape)}, {tuple(label.shape)}"
+            raise ValueError(f"Expected `h` of shape (V, N, D) or (N, D) and `label` of shape (N,), but got {shapes}.")
+        rows = h.reshape(-1, h.shape[-1])
+        classes, count, total, outer = class_moments(rows, label.repeat(len(rows) // max(len(label), 1)))
+        self.classes, self.count, self.total = _merged(
+            [*self.classes, classes.long()], [*self.count, count], [*self.total, total]
+        )
+        self.outer = outer if not self.outer.numel() else self.outer + outer
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the four scalars."""
+        if not len(self.classes):
+            raise ValueError("Expected NeuralCollapse to have observed rows, but got none.")
+        _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
+        return moments_neural_collapse(count[0], total[0], self.outer)._asdict()
+
+
+def _merged(
+    classes: list[Tensor], count: list[Tensor], total: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Add up what belongs to the same class; lists of one tensor each."""
+    seen, which = torch.cat(classes).unique(return_inverse=True)
+    added = [
+        rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which, rows) for rows in map(torch.cat, (count, total))
+    ]
+    return [seen], [added[0]], [added[1]]

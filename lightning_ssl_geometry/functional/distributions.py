@@ -1,0 +1,211 @@
+"""Random draws that are functions of keys, as those of `counter_uniform`: no generator, no order, no rank, no batch.
+
+A key names a draw, say `counter_hash(seed, epoch, index)`. Where a draw is by rejection, every attempt is a function of
+(key, attempt), and only elements that are still pending are drawn again: a row alone gives what it gives in a batch.
+"""
+
+__all__ = ["generalized_normal", "uniform_sphere", "von_mises_fisher"]
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.functional.counter import counter_uniform
+
+_POINT, _DIRECTION = -1, -2  # draws of a key, beside its attempts 0, 1, ...
+
+
+def uniform_sphere(key: Tensor, dim: int) -> Tensor:
+    """Draw points uniformly from the unit sphere.
+
+    Args:
+        key: (N,) int64, one per point.
+        dim: d of the surrounding space, >= 1.
+
+    Returns:
+        float32 (N, d), rows of length 1.
+
+    Raises:
+        ValueError: If `dim` < 1, or `key` is not (N,).
+
+    >>> x = uniform_sphere(torch.arange(4), dim=3)
+    >>> f"{x.square().sum(1).mean():.4f}"
+    '1.0000'
+    """
+    if dim < 1:
+        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+    _check_keys(key, 1)
+    return normalize(_normal(dim, key, _POINT), dim=1).float()
+
+
+def generalized_normal(
+    mean: Tensor,
+    scale: float | Tensor,
+    p: float,
+    key: Tensor,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> Tensor:
+    r"""Draw from the generalised normal distribution, truncated to an interval, for every element on its own.
+
+    .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
+
+    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s.
+
+    With :math:`y = |x - m| / s`, draws from the envelope 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond, by the
+    tangent of :math:`-y^p` at 1, restricted to the interval, are accepted with the ratio of both: with a probability of
+    more than 0.59 for every p, scale and interval.
+
+    Args:
+        mean: m (N, d), in [low, high].
+        scale: s >= 0: a number, (d,) or (N, d). 0 gives the mean itself.
+        p: Shape, >= 1.
+        key: (N, d) int64, one per element.
+        low: Least value.
+        high: Largest value.
+
+    Returns:
+        (N, d) in [low, high], of the mean's dtype; computed in float64.
+
+    Raises:
+        ValueError: If a scale is negative or not finite, `p` is below 1, a mean lies outside of the interval, or a
+            shape is wrong.
+
+    >>> x = generalized_normal(torch.zeros(4, 1), 0.5, 2.0, torch.arange(4)[:, None], low=-1.0, high=1.0)
+    >>> x.abs().max().item() <= 1
+    True
+    """
+    if not p >= 1 or p == math.inf:
+        raise ValueError(f"Expected `p` >= 1 and finite, but got {p}.")
+    _check_keys(key, mean.ndim, tuple(mean.shape))
+    s = _column(scale, "scale", mean).flatten()
+    m = mean.double().flatten()
+    if not ((m >= low) & (m <= high) & m.isfinite()).all():
+        raise ValueError(
+            f"Expected `mean` in [{low}, {high}] and finite, but got values in [{m.min():g}, {m.max():g}]."
+        )
+    kept, keys = m.clone(), key.flatten()
+
+    def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        return _propose(m[rows], s[rows], p, _uniform(2, keys[rows], numbers), low, high)
+
+    _reject(kept, s.nonzero().squeeze(1), attempt)
+    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # by no more than rounding
+
+
+def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -> Tensor:
+    r"""Draw from the von Mises-Fisher distribution on the unit sphere.
+
+    .. math:: p(x) \propto \exp(\kappa \langle m, x \rangle)
+
+    The cosine w = <m, x> by the rejection of Wood, Simulation of the von Mises Fisher distribution (1994), the beta
+    variable of which is (1 + t) / 2 for a coordinate t of a uniform point of the sphere; and a uniform direction
+    orthogonal to m. Computed with 1 - w in place of w, which keeps its digits where kappa is large.
+
+    Args:
+        mean: m (N, d), rows of length 1, d >= 2.
+        concentration: kappa >= 0, finite: a number or (N,). 0 is the uniform distribution.
+        key: (N,) int64, one per row.
+
+    Returns:
+        (N, d), rows of length 1, of the mean's dtype; computed in float64.
+
+    Raises:
+        ValueError: If a concentration is negative or not finite, a mean is not of length 1, or a shape is wrong.
+
+    >>> mean = torch.tensor([[1.0, 0.0, 0.0]]).expand(1000, 3)
+    >>> x = von_mises_fisher(mean, 50.0, torch.arange(1000))
+    >>> f"{x[:, 0].mean():.2f}"  # coth(50) - 1 / 50
+    '0.98'
+    """
+    if mean.ndim != 2 or mean.shape[1] < 2:
+        raise ValueError(f"Expected `mean` of shape (N, d) with d >= 2, but got {tuple(mean.shape)}.")
+    _check_keys(key, 1, (len(mean),))
+    m = mean.double()
+    if not ((length := torch.linalg.vector_norm(m, dim=1)) - 1).abs().lt(1e-3).all():
+        raise ValueError(f"Expected `mean` of length 1, but got lengths in [{length.min():g}, {length.max():g}].")
+    m = m / length[:, None]
+    versine = _versine(_column(concentration, "concentration", m[:, 0]), m.shape[1], key)[:, None]  # 1 - w
+    direction = _normal(m.shape[1], key, _DIRECTION)
+    direction = normalize(direction - (direction * m).sum(1, keepdim=True) * m, dim=1)
+    return (m - versine * m + (versine * (2 - versine)).sqrt() * direction).to(mean.dtype)
+
+
+def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Draw x (n,) from the envelope, and whether it is accepted, from two uniform numbers u (n, 2)."""
+    below, above = (_envelope_mass(side / s, p) for side in (m - low, high - m))
+    t = u[:, 0] * (below + above) - below
+    sign, t = t.sign(), t.abs()
+    y = torch.where(t <= 1, t, 1 - torch.log1p(-p * math.e * (t - 1)) / p)
+    excess = torch.where(t <= 1, 0.0, 1 + p * (y - 1))  # minus the envelope's logarithm
+    return m + sign * s * y, u[:, 1].log() <= excess - y**p
+
+
+def _envelope_mass(y: Tensor, p: float) -> Tensor:
+    """The envelope's integral from 0 to y, which may be infinite."""
+    return y.clamp(max=1) - torch.expm1(-p * (y - 1).clamp(min=0)) / (p * math.e)
+
+
+def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
+    """Draw 1 - w (N,): with b as Wood has it, and q = 1 - x_0 = 2 b / (1 + b)."""
+    b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
+    q = 2 * b / (1 + b)
+
+    def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        u = _uniform(3, key[rows], numbers)
+        # two coordinates of a uniform point have an angle of uniform law and 1 - radius^2 ~ u^(2 / (d - 2))
+        radius = (1 - u[:, 0] ** (2 / (dim - 2))).sqrt() if dim > 2 else 1.0
+        beta = (1 + radius * torch.cos(2 * math.pi * u[:, 1])) / 2
+        v = 2 * b[rows] * beta / (1 - (1 - b[rows]) * beta)
+        at, peak = q[rows] + v - q[rows] * v, q[rows] * (2 - q[rows])  # 1 - x_0 w, 1 - x_0^2
+        return v, u[:, 2].log() <= kappa[rows] * (q[rows] - v) + (dim - 1) * (at / peak).log()
+
+    versine = torch.empty_like(kappa)
+    _reject(versine, torch.arange(len(kappa), device=kappa.device), attempt)
+    return versine
+
+
+def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Write the first draw that is accepted into each pending element of `kept`.
+
+    `attempt(rows, numbers)` gives draws and whether they are accepted. Every pass makes twice as many attempts for each
+    element that is left: few passes, as a GPU waits after each.
+    """
+    start, width = 0, 1
+    while len(pending):
+        rows = pending.repeat_interleave(width)
+        numbers = torch.arange(start, start + width, device=pending.device).repeat(len(pending))
+        drawn, accepted = (answer.view(-1, width) for answer in attempt(rows, numbers))
+        done, first = accepted.max(1)
+        kept[pending[done]] = drawn.gather(1, first[:, None]).squeeze(1)[done]
+        pending, start, width = pending[~done], start + width, 2 * width
+
+
+def _normal(size: int, *counters: Tensor | int) -> Tensor:
+    return torch.special.ndtri(_uniform(size, *counters))
+
+
+def _uniform(size: int, *counters: Tensor | int) -> Tensor:
+    """Float64 in (0, 1): the centres of the cells that `counter_uniform` names by their left ends."""
+    return counter_uniform(*counters, size=size).double() + 2.0**-25
+
+
+def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
+    """A number, or a tensor of the shape of `like` or of its last axes, in float64 as large as `like`."""
+    column = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    if column.shape not in {like.shape[axis:] for axis in range(like.ndim + 1)}:
+        raise ValueError(
+            f"Expected `{name}` to be a number or to fit shape {tuple(like.shape)}, but got {tuple(column.shape)}."
+        )
+    if not ((column >= 0) & column.isfinite()).all():
+        raise ValueError(f"Expected `{name}` >= 0 and finite, but got {value}.")
+    return column.expand(like.shape)
+
+
+def _check_keys(key: Tensor, ndim: int, shape: tuple[int, ...] | None = None) -> None:
+    if key.ndim != ndim or (shape is not None and key.shape != shape):
+        expected = shape or "(N,)"
+        raise ValueError(f"Expected `key` of shape {expected}, but got {tuple(key.shape)}.")

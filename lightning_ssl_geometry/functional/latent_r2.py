@@ -1,0 +1,186 @@
+r"""How much of a process's true latents a linear map of the representations finds: adjusted R^2 on held-out samples.
+
+Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two cuts keep
+a fit on many, nearly dependent features from meaning nothing. Layers are often wider than what they carry, so that
+directions hold rounding alone: those below `rcond` of the largest are dropped. And a unit whose kink is crossed by one
+sample in a thousand spans a direction of its own, of which the fit may see next to nothing and the score much more:
+its coefficient is then a guess that is multiplied by thousands. Those are dropped, too, by the features alone.
+"""
+
+__all__ = ["latent_r2", "moments_r2", "row_moments"]
+
+import torch
+from torch import Tensor
+
+
+def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
+    r"""Adjusted R^2 of each latent, from a linear map with intercept that is fitted on some samples, on the others.
+
+    .. math:: 1 - (1 - R^2) \frac{n - 1}{n - p - 1}, \quad
+        R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
+
+    n samples are scored, and p directions of h are used. cl-ica's code, on which the paper builds, fits and scores the
+    same samples and takes p to be the width of h.
+
+    Args:
+        h: (N, D) representations.
+        z: (N, d) true latents.
+        fit: (N,) booleans, the samples to fit; the others are scored. None: the first half.
+        rcond: Directions of h with a standard deviation below this fraction of the largest size (root mean square) are
+            rounding, and dropped; features count in units of their sizes. float32 rounds to 6e-8.
+        seen: Directions whose variance over the fitted samples is below this fraction of that over all are dropped.
+
+    Returns:
+        float64 of shape (d,), <= 1; 1: a linear map finds the latent; 0: none, and slightly below by chance. NaN where
+        a latent does not vary over the scored samples.
+
+    Raises:
+        ValueError: If shapes do not fit, a value is not finite, `rcond` or `seen` is not in (0, 1), or fewer samples
+            are scored than p + 2.
+
+    >>> h = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]
+    ['1.000', '1.000']
+    """
+    _check_cuts(rcond, seen)
+    fit = _checked_fit(h, z, fit)
+    h, z = h.double(), z.double()
+    directions = _directions(h, fit, rcond, seen)  # (N, p)
+    centered = directions - directions[fit].mean(0)
+    guess = z[fit].mean(0)
+    weight = centered[fit].T @ (z[fit] - guess) / centered[fit].square().sum(0)[:, None]  # (p, d), they are orthogonal
+    error = (z - guess - centered @ weight)[~fit].square().mean(0)
+    scored = z[~fit]
+    return _adjusted(error, scored.var(0, correction=0), scored.square().mean(0), len(scored), len(weight), rcond)
+
+
+def row_moments(h: Tensor, z: Tensor) -> Tensor:
+    """Sum of the outer products of the rows (1, h, z), in float64, which adds over batches: for :func:`moments_r2`.
+
+    Args:
+        h: (N, D).
+        z: (N, d).
+
+    Returns:
+        (1 + D + d, 1 + D + d).
+
+    >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1))
+    tensor([[ 3.,  3.,  6.],
+            [ 3.,  3.,  6.],
+            [ 6.,  6., 12.]], dtype=torch.float64)
+    """
+    rows = torch.cat([h.new_ones(len(h), 1).double(), h.double(), z.double()], 1)
+    return rows.T @ rows
+
+
+def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
+    """Compute :func:`latent_r2` from second moments, without the rows.
+
+    float64 moments resolve directions down to about 1e-7 of the largest, so that `rcond` cannot be much smaller.
+
+    Args:
+        fit: (1 + D + d, 1 + D + d), the :func:`row_moments` of the fitted samples.
+        score: The same of the scored samples.
+        dim: D.
+        rcond: As in :func:`latent_r2`.
+        seen: As in :func:`latent_r2`.
+
+    Returns:
+        As :func:`latent_r2`.
+
+    Raises:
+        ValueError: If shapes do not fit, a value is not finite, no sample is fitted, or as :func:`latent_r2`.
+
+    >>> h, z = torch.randn(2, 64, 3, generator=torch.Generator().manual_seed(0))
+    >>> r2 = moments_r2(row_moments(h[:32], z[:32]), row_moments(h[32:], z[32:]), 3)
+    >>> torch.allclose(r2, latent_r2(h, z))
+    True
+    """
+    _check_cuts(rcond, seen)
+    _check_moments(fit, score, dim)
+    whole, rows = fit + score, (fit + score)[0, 0]
+    size = _sizes(whole.diagonal()[1 : dim + 1] / rows)
+    whiten = _whitener(_second_moment(whole, dim) / size / size[:, None], _covariance(whole, dim, size), rcond)
+    variance, basis = torch.linalg.eigh(whiten.T @ _covariance(fit, dim, size) @ whiten)
+    kept = variance >= seen
+    directions = whiten @ basis[:, kept] / size[:, None]  # (D, p)
+
+    n, mean = int(score[0, 0]), fit[0, 1:] / fit[0, 0]
+    covariance = fit[1:, 1:] / fit[0, 0] - torch.outer(mean, mean)
+    weight = directions @ (directions.T @ covariance[:dim, dim:] / variance[kept, None])  # (D, d)
+    residual = torch.cat([-weight, torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)])
+    scored = score[0, 1:] / n
+    about = score[1:, 1:] / n - torch.outer(mean, scored) - torch.outer(scored - mean, mean)  # the fitted mean
+    error = (residual * (about @ residual)).sum(0).clamp(min=0)  # rounding may give -1e-17
+    square = score.diagonal()[dim + 1 :] / n
+    return _adjusted(error, square - scored[dim:].square(), square, n, int(kept.sum()), rcond)
+
+
+def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
+    """Values of the directions that are used: uncorrelated with variance 1 over all rows, uncorrelated over `fit`."""
+    x = h / _sizes(h.square().mean(0))
+    largest = torch.linalg.eigvalsh(x.T @ x)[-1].clamp(min=0).sqrt()
+    left, sigma, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    white = left[:, sigma > rcond * largest] * len(h) ** 0.5
+    fitted = white[fit] - white[fit].mean(0)
+    _, deviation, basis = torch.linalg.svd(fitted / len(fitted) ** 0.5, full_matrices=False)
+    return white @ basis[deviation.square() >= seen].T
+
+
+def _whitener(second_moment: Tensor, covariance: Tensor, rcond: float) -> Tensor:
+    """(D, r): directions of variance 1, of those that are not rounding."""
+    largest = torch.linalg.eigvalsh(second_moment)[-1]
+    variance, basis = torch.linalg.eigh(covariance)
+    kept = variance > rcond**2 * largest
+    return basis[:, kept] / variance[kept].sqrt()
+
+
+def _second_moment(moments: Tensor, dim: int) -> Tensor:
+    return moments[1 : dim + 1, 1 : dim + 1] / moments[0, 0]
+
+
+def _covariance(moments: Tensor, dim: int, size: Tensor) -> Tensor:
+    mean = moments[0, 1 : dim + 1] / moments[0, 0]
+    return (_second_moment(moments, dim) - torch.outer(mean, mean)) / size / size[:, None]
+
+
+def _sizes(mean_square: Tensor) -> Tensor:
+    size = mean_square.sqrt()
+    return torch.where(size > 0, size, 1.0)
+
+
+def _adjusted(error: Tensor, variance: Tensor, square: Tensor, n: int, p: int, rcond: float) -> Tensor:
+    if n < p + 2:
+        raise ValueError(f"Expected at least {p + 2} scored samples for p = {p} directions of h, but got {n}.")
+    share = error / variance * ((n - 1) / (n - p - 1))
+    return torch.where(variance > rcond**2 * square, 1 - share, torch.nan)
+
+
+def _check_cuts(rcond: float, seen: float) -> None:
+    for name, value in {"rcond": rcond, "seen": seen}.items():
+        if not 0 < value < 1:
+            raise ValueError(f"Expected 0 < `{name}` < 1, but got {value}.")
+
+
+def _checked_fit(h: Tensor, z: Tensor, fit: Tensor | None) -> Tensor:
+    if h.ndim != 2 or z.ndim != 2 or len(h) != len(z):
+        raise ValueError(f"Expected `h` (N, D) and `z` (N, d), but got {tuple(h.shape)} and {tuple(z.shape)}.")
+    for name, value in {"h": h, "z": z}.items():
+        if not value.isfinite().all():
+            raise ValueError(f"Expected finite `{name}`, but got {int((~value.isfinite()).sum())} values that are not.")
+    if fit is None:
+        fit = torch.arange(len(h), device=h.device) < (len(h) + 1) // 2
+    if fit.dtype != torch.bool or fit.shape != h.shape[:1]:
+        raise ValueError(f"Expected `fit` (N,) of booleans, N = {len(h)}, but got {fit.dtype} {tuple(fit.shape)}.")
+    if not fit.any():
+        raise ValueError("Expected `fit` to name at least one sample, but got none.")
+    return fit
+
+
+def _check_moments(fit: Tensor, score: Tensor, dim: int) -> None:
+    if fit.ndim != 2 or fit.shape != score.shape or fit.shape[0] != fit.shape[1] or not 1 <= dim <= len(fit) - 2:
+        shapes = f"{tuple(fit.shape)}, {tuple(score.shape)} and {dim}"
+        raise ValueError(f"Expected `fit` and `score` (1 + D + d, 1 + D + d) and `dim` = D, but got {shapes}.")
+    for name, value in {"fit": fit, "score": score}.items():
+        if not value.isfinite().all() or not value[0, 0] > 0:
+            raise ValueError(f"Expected finite moments of at least one sample in `{name}`, but got others.")

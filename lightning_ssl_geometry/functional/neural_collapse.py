@@ -1,0 +1,161 @@
+r"""Neural collapse: how near the classes of a representation are to points at equal angles.
+
+Papyan, Han & Donoho, Prevalence of neural collapse during the terminal phase of deep learning training (2020). Rusak et
+al., Content suppresses style (2022), Lemma 1 and 4, expect it of InfoNCE where the content determines the class: then
+the style, which varies within a class, is lost. With :math:`\mu_c` the mean of class c and :math:`\mu_G` the mean of
+these means,
+
+.. math::
+    \Sigma_W = \frac1N \sum_i (h_i - \mu_{y_i})(h_i - \mu_{y_i})^T, \quad
+    \Sigma_B = \frac1C \sum_c (\mu_c - \mu_G)(\mu_c - \mu_G)^T
+"""
+
+__all__ = ["NeuralCollapse", "class_moments", "moments_neural_collapse", "neural_collapse"]
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class NeuralCollapse(NamedTuple):
+    r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
+
+    Attributes:
+        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C`, (NC1): the spread within classes, in units of that
+            between them. It is 0 where every class is a point.
+        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2): 0 where all are equally far out.
+        equiangularity: Standard deviation of the cosines between two of the :math:`\mu_c - \mu_G` (NC2), at most 1: 0
+            where all angles are equal.
+        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1): 0 where the angles are
+            the largest that C directions can have.
+    """
+
+    within_class: Tensor
+    equinorm: Tensor
+    equiangularity: Tensor
+    simplex: Tensor
+
+
+def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
+    """Measure the collapse of labelled rows.
+
+    The paper has classes of one size. Here the mean of all is the mean of the class means, and so that of classes of
+    one size, while the spread within is that of a row, whatever its class.
+
+    Args:
+        h: (N, D), representations. Any float dtype; computed in float64.
+        label: (N,), integers; the classes are those that occur, at least 2.
+
+    Returns:
+        See :class:`NeuralCollapse`. O(N D^2 + C^2 D).
+
+    Raises:
+        ValueError: If the shapes or dtypes are others, or there are fewer than 2 classes.
+
+    >>> label = torch.tensor([0, 0, 1, 1, 2, 2])
+    >>> found = neural_collapse(torch.eye(3)[label], label)  # three points at equal angles
+    >>> max(value.item() for value in found) < 1e-9
+    True
+    """
+    _, count, total, _ = class_moments(h, label)
+    _check_classes(len(count))
+    mean = total / count[:, None]  # (C, D)
+    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
+    return _collapse(mean, rest.T @ rest / len(rest))
+
+
+def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sum what :func:`moments_neural_collapse` takes.
+
+    Args:
+        h: (N, D), representations. Any float dtype.
+        label: (N,), integers.
+
+    Returns:
+        The C classes that occur (C,), ascending, and in float64 their numbers of rows (C,), the sums of their rows
+        (C, D), and the sum of h h^T over all rows (D, D).
+
+    Raises:
+        ValueError: If `h` is not (N, D) of a float dtype, or `label` not (N,) of an integer dtype.
+
+    >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
+    >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
+    ([4, 7], [1.0, 2.0], [[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [3.0, 3.0]])
+    """
+    if h.ndim != 2 or not h.is_floating_point():
+        raise ValueError(f"Expected `h` of shape (N, D) and a float dtype, but got {tuple(h.shape)} of {h.dtype}.")
+    if label.shape != h.shape[:1]:
+        raise ValueError(f"Expected `label` of shape (N,) = ({len(h)},), but got {tuple(label.shape)}.")
+    if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+        raise ValueError(f"Expected `label` of an integer dtype, but got {label.dtype}.")
+    h = h.double()
+    classes, which = label.unique(return_inverse=True)
+    count = which.bincount(minlength=len(classes)).double()
+    total = h.new_zeros(len(classes), h.shape[1]).index_add_(0, which, h)
+    return classes, count, total, h.T @ h
+
+
+def moments_neural_collapse(count: Tensor, total: Tensor, outer: Tensor) -> NeuralCollapse:
+    """Compute :func:`neural_collapse` from moments, which add over batches.
+
+    Args:
+        count: (C,), each class's number of rows, > 0.
+        total: (C, D), the sums of their rows.
+        outer: (D, D), the sum of h h^T over all rows.
+
+    Returns:
+        As :func:`neural_collapse`, up to rounding: a `within_class` below 1e-16 times the squared ratio of the mean
+        to the distance between classes is lost.
+
+    Raises:
+        ValueError: If the shapes are others, a class is empty, or there are fewer than 2.
+
+    >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
+    >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2
+    0.0833
+    """
+    classes, dim = count.numel(), outer.shape[-1]
+    if count.ndim != 1 or total.shape != (classes, dim) or outer.shape != (dim, dim):
+        shapes = ", ".join(str(tuple(each.shape)) for each in (count, total, outer))
+        raise ValueError(f"Expected `count` (C,), `total` (C, D) and `outer` (D, D), but got {shapes}.")
+    if not (count > 0).all():
+        raise ValueError(f"Expected `count` > 0 in every class, but got {count.min().item():g}.")
+    _check_classes(classes)
+    count, total, outer = count.double(), total.double(), outer.double()
+    mean = total / count[:, None]
+    within = (outer - mean.T @ total) / count.sum()
+    return _collapse(mean, within)
+
+
+def _collapse(mean: Tensor, within: Tensor) -> NeuralCollapse:
+    classes = len(mean)
+    centred = mean - mean.mean(dim=0)
+    norm = torch.linalg.vector_norm(centred, dim=1)
+    unit = centred / norm[:, None]
+    rows, columns = torch.triu_indices(classes, classes, offset=1, device=mean.device)
+    cosine = (unit @ unit.T)[rows, columns]
+    return NeuralCollapse(
+        within_class=_relative_spread(within, centred),
+        equinorm=norm.std(correction=0) / norm.mean(),
+        equiangularity=cosine.std(correction=0),
+        simplex=(cosine + 1 / (classes - 1)).abs().mean(),
+    )
+
+
+def _relative_spread(within: Tensor, centred: Tensor) -> Tensor:
+    """Compute tr(Sigma_W Sigma_B^+) / C, where Sigma_B^+ = C V S^-2 V^T of the class means' U S V^T."""
+    if not centred.isfinite().all():  # which has no decomposition
+        return centred.sum() * torch.nan
+    _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)
+    sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring took one
+    seen = sigma > max(centred.shape) * torch.finfo(sigma.dtype).eps * sigma[0]
+    if not seen.any():
+        return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
+    spread = ((directions @ within) * directions).sum(dim=1)
+    return (spread[seen] / sigma[seen].square()).sum()
+
+
+def _check_classes(classes: int) -> None:
+    if classes < 2:
+        raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")

@@ -1,0 +1,223 @@
+r"""Rules for the temperature of each dimension of the embeddings.
+
+Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
+temperature than style. A rule is a module called with both views of the batch of all ranks, (N, P) each and detached,
+that returns the temperatures (P,).
+"""
+
+__all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.functional.adaptive_temperature import (
+    content_count,
+    content_style_temperature,
+    equalizing_temperature,
+    pair_covariances,
+    variance_ratios,
+)
+from lightning_ssl_geometry.functional.info_nce_settings import check_length, check_temperature
+
+
+class ContentStyleTemperature(nn.Module):
+    """Two temperatures, one for the first dimensions and one for the rest; Table 2's halves by default.
+
+    Args:
+        dim: P, the number of dimensions of the embeddings.
+        tau_c: Temperature of the first `content_dim` dimensions, > 0.
+        tau_s: Temperature of the others, > 0.
+        content_dim: From 0 to P; None: P // 2.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    >>> z = torch.zeros(2, 4)
+    >>> ContentStyleTemperature(4)(z, z)
+    tensor([0.7000, 0.7000, 1.0000, 1.0000])
+    """
+
+    def __init__(self, dim: int, tau_c: float = 0.7, tau_s: float = 1.0, content_dim: int | None = None) -> None:
+        super().__init__()
+        content_dim = dim // 2 if content_dim is None else content_dim
+        self.temperature = tuple(content_style_temperature(dim, content_dim, tau_c, tau_s).tolist())
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Return the temperatures (P,), whatever the views."""
+        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
+
+    def extra_repr(self) -> str:
+        """Show the temperatures in the module's repr."""
+        return f"temperature={self.temperature}"
+
+
+class EqualizingTemperature(nn.Module):
+    r"""Prop. 3 of Rusak et al. for known standard deviations: :math:`\sigma_c / \sigma_s` for content, 1 for style.
+
+    The value is the printed one; whether it divides the squared difference or the feature, as in the proof, is the
+    `mode` of the loss.
+
+    Args:
+        dim: P, the number of dimensions of the embeddings.
+        sigma_c: Standard deviation of content within a pair, >= 0.
+        sigma_s: Standard deviation of style within a pair, > 0.
+        content_dim: How many dimensions, the first ones, are content; from 0 to P.
+        floor: The smallest temperature, > 0; in place of a smaller one (exact content would have 0), with a warning.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    >>> z = torch.zeros(2, 3)
+    >>> EqualizingTemperature(3, sigma_c=0.01, sigma_s=0.05, content_dim=1)(z, z)
+    tensor([0.2000, 1.0000, 1.0000])
+    """
+
+    def __init__(self, dim: int, sigma_c: float, sigma_s: float, content_dim: int, floor: float = 0.1) -> None:
+        super().__init__()
+        tau_c = equalizing_temperature(sigma_c, sigma_s, floor=floor)
+        self.temperature = tuple(content_style_temperature(dim, content_dim, tau_c).tolist())
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Return the temperatures (P,), whatever the views."""
+        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
+
+    def extra_repr(self) -> str:
+        """Show the temperatures in the module's repr."""
+        return f"temperature={self.temperature}"
+
+
+class LearnedTemperature(nn.Module):
+    r"""A temperature per dimension that is learnt with the networks: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
+
+    AnInfoNCE's logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
+    :math:`\Lambda`. That is the negative squared distance of :class:`AdaptiveTemperatureLoss` with
+    :math:`\tau = 2 / \Lambda`. The parameter is :math:`\log \Lambda`, so that no step leaves the range. Weight decay
+    would pull it to :math:`\Lambda = 1`; the methods leave parameters with one axis without, by default.
+
+    Args:
+        dim: P, the number of dimensions of the embeddings.
+        initial: The temperature, or one per dimension, to begin with; > 0.
+
+    Attributes:
+        log_precision: (P,), the parameter.
+
+    Raises:
+        ValueError: If `dim` or `initial` is out of its range, or `initial` has another length than P.
+
+    >>> z = torch.zeros(2, 3)
+    >>> LearnedTemperature(3, initial=0.5)(z, z)
+    tensor([0.5000, 0.5000, 0.5000], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(self, dim: int, initial: float | Sequence[float] = 1.0) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        check_temperature(initial)
+        check_length(initial, dim)
+        tau = torch.as_tensor(initial, dtype=torch.float64).expand(dim)
+        self.log_precision = nn.Parameter((2 / tau).log().to(torch.get_default_dtype()))
+
+    @property
+    def precision(self) -> Tensor:
+        """The diagonal of Lambda, (P,), > 0."""
+        return self.log_precision.exp()
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Return the temperatures (P,), whatever the views; with gradient."""
+        return 2 * (-self.log_precision).exp()
+
+    def extra_repr(self) -> str:
+        """Show the number of dimensions in the module's repr."""
+        return f"dim={len(self.log_precision)}"
+
+
+class GradientSpectrumTemperature(nn.Module):
+    r"""Prop. 2 and 3 of Rusak et al. on what is seen in training: how many outputs are content, and their temperature.
+
+    While it trains, this averages the two covariances of the embeddings, of view 1 and of what changes within a pair,
+    over the batches: all equal until there are 1 / (1 - `momentum`), and exponentially from then on. Their ratios r
+    along the directions of :func:`functional.content_dimension`, which no rotation of the outputs changes, say how many
+    dimensions are content, :math:`d_c`. As many outputs, those that change least within a pair for their variance, get
+
+    .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
+
+    with the means of r before and after the jump: Prop. 3's :math:`\sigma_c / \sigma_s` where content and style have
+    equal variance; never less than `floor`, as exact content would have 0. The others get 1; all do while r has no
+    jump by `min_ratio`. InfoNCE on Euclidean distances does not tell one rotation of the outputs from another until
+    temperatures differ; from then on content moves into the outputs of low temperature.
+
+    The averages are buffers, without gradient and the same on all ranks; in evaluation they stay. A step costs two
+    products P x N x P and eigenvalues of P x P matrices, in float64.
+
+    Args:
+        dim: P, the number of dimensions of the embeddings.
+        momentum: The fraction of the averages that a batch leaves, in [0, 1).
+        floor: The smallest temperature, in (0, 1].
+        min_ratio: The smallest factor between the r of content and of style, > 1.
+        eps: > 0; a smaller r counts as this in the search for the jump.
+
+    Attributes:
+        marginal: (P, P), the average covariance of the embeddings.
+        conditional: (P, P), the average second moment of their change within a pair.
+        batches: How many batches these have seen.
+
+    Raises:
+        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, fewer than 2
+            rows, or values that are not finite.
+
+    >>> rule = GradientSpectrumTemperature(2)
+    >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
+    >>> rule(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2
+    tensor([0.2000, 1.0000])
+    """
+
+    marginal: Tensor
+    conditional: Tensor
+    batches: Tensor
+
+    def __init__(
+        self, dim: int, momentum: float = 0.99, floor: float = 0.1, min_ratio: float = 10.0, eps: float = 1e-6
+    ) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"Expected `momentum` with 0 <= momentum < 1, but got {momentum}.")
+        if not 0 < floor <= 1:
+            raise ValueError(f"Expected `floor` with 0 < floor <= 1, but got {floor}.")
+        content_count(torch.zeros(dim), min_ratio=min_ratio, eps=eps)
+        self.momentum, self.floor, self.min_ratio, self.eps = momentum, floor, min_ratio, eps
+        self.register_buffer("marginal", torch.zeros(dim, dim, dtype=torch.float64))
+        self.register_buffer("conditional", torch.zeros(dim, dim, dtype=torch.float64))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Return the temperatures (P,), in training after a look at the views (N, P)."""
+        check_length(self.marginal[0], z1.shape[1])
+        if self.training:
+            self.batches += 1
+            rate = max(1 - self.momentum, 1 / self.batches.item())
+            for average, covariance in zip((self.marginal, self.conditional), pair_covariances(z1, z2), strict=True):
+                average.lerp_(covariance.to(average.dtype), rate)
+        return self._temperature()
+
+    def extra_repr(self) -> str:
+        """Show the settings in the module's repr."""
+        settings = f"momentum={self.momentum}, floor={self.floor}, min_ratio={self.min_ratio}, eps={self.eps}"
+        return f"dim={len(self.marginal)}, {settings}"
+
+    def _temperature(self) -> Tensor:
+        tau = self.marginal.new_ones(len(self.marginal), dtype=torch.float32)
+        r = variance_ratios(self.marginal, self.conditional)
+        count = int(content_count(r, min_ratio=self.min_ratio, eps=self.eps))
+        if count:
+            tau_c = math.sqrt(max(r[:count].mean().item(), 0) / r[count:].mean().item())  # rounding may be below 0
+            variance, change = self.marginal.diag(), self.conditional.diag()
+            varies = variance > 1e-10 * variance.amax()  # an output that is constant but for rounding is no content
+            tau[(change / variance).where(varies, math.inf).argsort()[:count]] = max(tau_c, self.floor)
+        return tau

@@ -1,0 +1,62 @@
+"""DirectCLR: Understanding Dimensional Collapse in Contrastive Self-supervised Learning (Jing et al. 2022).
+
+InfoNCE on the first dimensions of the representation itself, without a projector; the representation that is kept is
+whole. Rusak et al., Content suppresses style (2022), Appendix E: in a ResNet the last residual branch is the projector
+then. Its weights for the other dimensions have no gradient and go to zero by weight decay, so that the representation
+is that of the layer before, with the branch added to the first dimensions alone.
+"""
+
+__all__ = ["DirectCLRModule"]
+
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import nn
+
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.nn import SubVector
+from lightning_ssl_geometry.types import Batch, Observation
+
+
+class DirectCLRModule(SSLModule):
+    """InfoNCE on the first dimensions of the representation. h is the whole of it, r in the papers; z its first part.
+
+    Args:
+        backbone: Maps (N, C, H, W) to h (N, D).
+        subvector_dim: d_0, how many dimensions of h the loss sees, from 1 to D; 360 of ResNet-50's 2048 in the paper.
+        loss: Maps (z1, z2), each (N, d_0), to a scalar. None: that of the authors' code, InfoNCE of the cosines at
+            temperature 0.1, where the anchors of both views meet the other view.
+        optimizer: As in :class:`SSLModule`.
+        lr_scheduler: As in :class:`SSLModule`.
+        warmup_epochs: As in :class:`SSLModule`.
+        exclude_norm_and_bias: As in :class:`SSLModule`.
+
+    Raises:
+        ValueError: As :class:`SSLModule`, or if `subvector_dim` is not positive, or above the `out_dim` of a backbone
+            that has one; in a step, if it is above D, or a batch has not two views.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        subvector_dim: int = 360,
+        loss: nn.Module | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+    ) -> None:
+        if subvector_dim < 1:
+            raise ValueError(f"Expected `subvector_dim` >= 1, but got {subvector_dim}.")
+        features = getattr(backbone, "out_dim", subvector_dim)
+        if features < subvector_dim:
+            raise ValueError(f"Expected `subvector_dim` <= D = {features}, but got {subvector_dim}.")
+        projector = SubVector(subvector_dim)
+        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        self.loss = loss or InfoNCELoss(temperature=0.1, negatives="other")
+
+    def step(self, batch: Batch) -> Observation:
+        """Contrast the first dimensions of the two views' representations."""
+        h, z = self.embed(batch["views"])
+        if len(z) != 2:
+            raise ValueError(f"Expected 2 `views` in a batch, but got {len(z)}.")
+        return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}

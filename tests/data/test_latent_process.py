@@ -1,0 +1,186 @@
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from lightning_ssl_geometry.data.latent_process import LatentProcess
+from lightning_ssl_geometry.functional import counter_hash
+
+N = 20_000
+VMF = {"space": "sphere", "conditional": "von_mises_fisher"}
+PROCESSES = [
+    {"space": space, "marginal": marginal, "conditional": conditional, "marginal_scale": 0.4}
+    for space in ("box", "sphere", "unbounded")
+    for marginal in ("uniform", "normal", "laplace")
+    for conditional in ("normal", "laplace", "generalized_normal", "von_mises_fisher")
+    if (space == "sphere" or conditional != "von_mises_fisher") and (space, marginal) != ("unbounded", "uniform")
+]
+
+
+def draw(dim=5, content_dim=2, n=N, seed=0, **settings):
+    return LatentProcess(dim, content_dim, **settings).sample(counter_hash(seed, torch.arange(n)))
+
+
+def distance(x, cdf):
+    return stats.kstest(x.double().flatten().numpy(), cdf).pvalue
+
+
+@pytest.mark.parametrize("settings", PROCESSES, ids=lambda settings: "-".join(map(str, settings.values())))
+@pytest.mark.parametrize("content_dim", [0, 2, 3, 5])
+def test_content_is_kept_to_the_bit_and_style_is_not(settings, content_dim):
+    anchor, positive = draw(content_dim=content_dim, n=500, **settings)
+    assert anchor.dtype == positive.dtype == torch.float32
+    assert torch.equal(anchor[:, :content_dim], positive[:, :content_dim])
+    assert (anchor[:, content_dim:] != positive[:, content_dim:]).float().mean() > 0.99 or content_dim == 5
+    if settings["space"] == "sphere":
+        assert torch.allclose(positive.norm(dim=1), torch.ones(500))
+    if settings["space"] == "box":
+        assert all(z.min() >= 0 and z.max() <= 1 for z in (anchor, positive))
+
+
+def test_marginals_of_the_box():
+    assert distance(draw()[0], stats.uniform.cdf) > 1e-3
+    normal = draw(marginal="normal", marginal_scale=0.3)[0]
+    assert distance(normal, stats.truncnorm(-0.5 / 0.3, 0.5 / 0.3, loc=0.5, scale=0.3).cdf) > 1e-3
+    laplace, whole = draw(marginal="laplace", marginal_scale=0.1)[0], stats.laplace(0.5, 0.1)
+    assert distance(laplace, lambda t: (whole.cdf(t) - whole.cdf(0)) / (whole.cdf(1) - whole.cdf(0))) > 1e-3
+
+
+def test_marginals_without_bounds():
+    normal = draw(space="unbounded", marginal="normal", marginal_scale=[1.0, 2.0, 3.0, 4.0, 5.0])[0]
+    assert distance(normal / torch.arange(1, 6), stats.norm.cdf) > 1e-3
+    assert distance(draw(space="unbounded", marginal="laplace", marginal_scale=2.0)[0], stats.laplace(0, 2).cdf) > 1e-3
+
+
+def test_marginals_of_the_sphere():
+    uniform, normal = (draw(space="sphere", marginal=marginal)[0] for marginal in ("uniform", "normal"))
+    for z in (uniform, normal):  # an isotropic normal distribution has no direction either
+        assert distance((1 + z) / 2, stats.beta(2, 2).cdf) > 1e-3
+    narrow = draw(space="sphere", marginal="normal", marginal_scale=[1.0, 1.0, 1.0, 1.0, 0.1])[0]
+    assert narrow[:, 4].std() < 0.2 * narrow[:, 0].std()
+
+
+@pytest.mark.parametrize(
+    ("conditional", "law"),
+    [
+        ("normal", stats.norm(0, 0.1)),
+        ("laplace", stats.laplace(0, 0.1)),
+        ("generalized_normal", stats.gennorm(3.0, 0, 0.1)),
+    ],
+)
+def test_conditionals_without_bounds(conditional, law):
+    anchor, positive = draw(space="unbounded", marginal="normal", conditional=conditional, style_scale=0.1)
+    assert distance((positive - anchor)[:, 2:], law.cdf) > 1e-3
+
+
+def test_conditionals_of_the_box_are_truncated_around_the_anchor():
+    anchor, positive = (z[:, 2:].double().numpy() for z in draw(style_scale=0.3))
+    law = stats.truncnorm(-anchor / 0.3, (1 - anchor) / 0.3, loc=anchor, scale=0.3)
+    assert stats.kstest(law.cdf(positive).ravel(), "uniform").pvalue > 1e-3
+
+
+def test_scales_by_dimension():
+    scales = {"style_scale": [0.01, 0.1, 1.0], "content_scale": [0.0, 3.0]}
+    anchor, positive = draw(space="unbounded", marginal="normal", **scales)
+    found = (positive - anchor).double().std(0)
+    assert torch.allclose(found, torch.tensor([0.0, 3.0, 0.01, 0.1, 1.0], dtype=torch.float64), rtol=0.02)
+    assert torch.equal(anchor[:, 0], positive[:, 0])
+
+
+def test_von_mises_fisher_is_that_of_the_whole_sphere_given_the_content():
+    # With d_s = 3 the density of the cosine w on the subsphere is proportional to exp(kappa |z_s|^2 w).
+    anchor, positive = (z[:, 2:].double() for z in draw(concentration=20.0, **VMF))
+    kappa = 20 * anchor.square().sum(1)
+    w = (anchor * positive).sum(1) / anchor.square().sum(1)
+    uniform = torch.expm1(kappa * (w - 1) + 2 * kappa).div(torch.expm1(2 * kappa))  # its distribution function
+    assert stats.kstest(uniform.numpy(), "uniform").pvalue > 1e-3
+
+
+def test_noise_on_the_sphere_keeps_the_length_of_the_style():
+    anchor, positive = (z[:, 2:].double() for z in draw(space="sphere", style_scale=0.01))
+    assert torch.allclose(anchor.norm(dim=1), positive.norm(dim=1), atol=1e-6)
+    along = (positive - anchor).square().sum(1).mean() / 2  # two tangent directions of small noise
+    assert along.sqrt() == pytest.approx(0.01, rel=0.02)
+
+
+def test_scale_0_gives_the_anchor():
+    for space in ("box", "sphere"):
+        anchor, positive = draw(space=space, style_scale=0.0, n=100)
+        assert torch.equal(anchor, positive)
+
+
+def test_a_pair_depends_on_its_key_alone():
+    for settings in ({}, VMF, {"space": "sphere", "marginal": "laplace"}):
+        process = LatentProcess(5, 2, **settings)
+        key = counter_hash(1, torch.arange(60))
+        whole, order = process.sample(key), torch.randperm(60)
+        assert torch.equal(process.sample(key[order]), whole[:, order])
+        assert torch.equal(process.sample(key[7:8])[:, 0], whole[:, 7])
+        assert not (process.sample(counter_hash(2, torch.arange(60))) == whole).any()
+
+
+def test_content_comes_first():
+    assert LatentProcess(4, 1).content.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("content_dim", [-1, 6])
+def test_bad_content_dims(content_dim):
+    with pytest.raises(ValueError, match=rf"Expected `content_dim` in \[0, 5\], but got {content_dim}"):
+        LatentProcess(5, content_dim)
+
+
+def test_no_dimensions():
+    with pytest.raises(ValueError, match="Expected `dim` >= 1, but got 0"):
+        LatentProcess(0, 0)
+
+
+@pytest.mark.parametrize("name", ["space", "marginal", "conditional"])
+def test_unknown_choices(name):
+    with pytest.raises(ValueError, match=rf"Expected `{name}` to be one of \(.*\), but got 'none'"):
+        LatentProcess(5, 2, **{name: "none"})
+
+
+@pytest.mark.parametrize(("name", "least"), [("marginal_scale", ">"), ("style_scale", ">="), ("content_scale", ">=")])
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+def test_bad_scales(name, least, value):
+    with pytest.raises(ValueError, match=f"Expected `{name}` {least} 0 and finite, but got"):
+        LatentProcess(5, 2, **{name: value})
+
+
+def test_a_marginal_without_width():
+    with pytest.raises(ValueError, match=r"Expected `marginal_scale` > 0 and finite, but got 0.0"):
+        LatentProcess(5, 2, marginal="normal", marginal_scale=0.0)
+
+
+@pytest.mark.parametrize(("name", "size"), [("marginal_scale", 5), ("style_scale", 3), ("content_scale", 2)])
+def test_scales_of_a_wrong_length(name, size):
+    with pytest.raises(ValueError, match=f"Expected `{name}` to be a number or {size} of them, but got"):
+        LatentProcess(5, 2, **{name: [0.1] * (size + 1)})
+
+
+@pytest.mark.parametrize("p", [0.5, math.nan, math.inf])
+def test_bad_shapes_p(p):
+    with pytest.raises(ValueError, match="Expected `p` >= 1 and finite, but got"):
+        LatentProcess(5, 2, p=p)
+
+
+@pytest.mark.parametrize("concentration", [-1.0, math.nan, math.inf])
+def test_bad_concentrations(concentration):
+    with pytest.raises(ValueError, match="Expected `concentration` >= 0 and finite, but got"):
+        LatentProcess(5, 2, **VMF, concentration=concentration)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"space": "unbounded"}, "`marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'"),
+        ({"conditional": "von_mises_fisher"}, "`space` 'sphere' for von Mises-Fisher positives, but got 'box'"),
+        ({"space": "sphere", "dim": 1, "content_dim": 1}, "`dim` >= 2 on the sphere, but got 1"),
+        ({"space": "sphere", "content_dim": 4}, "no or several style dimensions on the sphere, but got 1"),
+        ({"space": "sphere", "content_scale": 0.1}, r"`content_scale` 0 on the sphere, but got 0\.1"),
+    ],
+)
+def test_laws_that_a_space_does_not_have(settings, message):
+    with pytest.raises(ValueError, match=f"Expected {message}"):
+        LatentProcess(**({"dim": 5, "content_dim": 2} | settings))

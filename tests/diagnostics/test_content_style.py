@@ -1,0 +1,204 @@
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.diagnostics.content_style import (
+    DimensionTemperature,
+    GradientSpectrum,
+    LossTerms,
+    OutputWeights,
+)
+from lightning_ssl_geometry.functional.adaptive_temperature import content_dimension, gradient_spectrum
+from lightning_ssl_geometry.functional.contrastive import info_nce
+
+N, D, CONTENT = 80, 6, 2
+ENCODER = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 4))
+for parameter in ENCODER.parameters():
+    parameter.data = torch.linspace(-1, 2, parameter.numel()).view_as(parameter)
+METRICS = {
+    "spectrum": GradientSpectrum(),
+    "terms": LossTerms(0.3),
+    "terms_of_20": LossTerms((0.2, 1.0, 1.0, 1.0, 0.5, 2.0), similarity="distance", normalize=False, contrast_size=20),
+    "temperature": DimensionTemperature(),
+    "weights": OutputWeights("0", split=4),
+}
+
+
+def data(n=N):
+    """Two views that differ in all but the first two dimensions, mixed."""
+    generator = torch.Generator().manual_seed(1)
+    latent = torch.randn(n, D, generator=generator, dtype=torch.float64)
+    change = 0.3 * torch.randn(n, D, generator=generator, dtype=torch.float64)
+    change[:, :CONTENT] = 0
+    mixing = torch.randn(D, D, generator=generator, dtype=torch.float64)
+    return torch.stack([latent, latent + change]) @ mixing.T + 3, torch.arange(n) * 7
+
+
+def update(metric, z, index):
+    given = {"h": z, "z": z, "index": index, "temperature": torch.arange(1.0, 5.0), "encoder": ENCODER}
+    metric.update(**{name: given[name] for name in inspect.signature(metric.update).parameters})
+
+
+def fed(metric, z, index, chunks):
+    metric = copy.deepcopy(metric)
+    for rows in chunks:
+        update(metric, z[:, rows], index[rows])
+    return metric
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_it_does_not_depend_on_batches_or_order(name):
+    z, index = data()
+    once = fed(METRICS[name], z, index, [torch.arange(N)]).compute()
+    close(fed(METRICS[name], z, index, torch.arange(N).split(7)).compute(), once)
+    close(fed(METRICS[name], z, index, torch.randperm(N).split(11)).compute(), once)
+
+
+def rank_result(rank, name, z, index):
+    half = torch.arange(N)[slice(0, 37) if rank == 0 else slice(37, None)]  # uneven
+    return fed(METRICS[name], z, index, half.split(10)).compute()
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_it_is_the_same_on_two_processes(name, two_processes):
+    z, index = data()
+    once = fed(METRICS[name], z, index, [torch.arange(N)]).compute()
+    for found in two_processes(rank_result, name, z, index):
+        close(found, once)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_reset_forgets(name):
+    z, index = data()
+    metric = fed(METRICS[name], 100 * z + 5, index + 1, [torch.arange(N)])
+    metric.compute()
+    metric.reset()
+    with pytest.raises(ValueError, match="but got none"):
+        metric.compute()
+    update(metric, z, index)
+    close(metric.compute(), fed(METRICS[name], z, index, [torch.arange(N)]).compute())
+
+
+def test_the_spectrum_is_the_functions():
+    z, index = data()
+    found = fed(GradientSpectrum(), z, index, torch.arange(N).split(9)).compute()
+    close(found["singular_values"], gradient_spectrum(z[0], z[1]))
+    close(found["content_dimension"], content_dimension(z[0], z[1]))
+    assert found["content_dimension"] == CONTENT
+    close(found["ratio"][:CONTENT], torch.zeros(CONTENT, dtype=torch.float64))
+    assert found["ratio"].diff().min() > -1e-10
+    assert found["ratio"][CONTENT:].mean().item() == pytest.approx(0.3**2, rel=0.2)
+
+
+def test_views_that_agree_have_no_content_to_tell_apart_and_flat_directions_no_ratio():
+    z, index = data()
+    found = fed(GradientSpectrum(), torch.stack([z[0], z[0]]), index, [torch.arange(N)]).compute()
+    assert found["content_dimension"] == 0
+    close(found["ratio"], torch.zeros(D, dtype=torch.float64))
+    close(found["singular_values"], torch.linalg.eigvalsh(z[0].T.cov(correction=0)).flip(0))
+    flat = torch.cat([z, torch.ones(2, N, 2)], dim=2)
+    found = fed(GradientSpectrum(), flat, index, [torch.arange(N)]).compute()
+    assert found["ratio"].isnan().tolist() == [False] * D + [True] * 2
+    assert found["content_dimension"] == CONTENT
+    constant = fed(GradientSpectrum(), torch.ones(2, N, D), index, [torch.arange(N)]).compute()
+    assert constant["ratio"].isnan().all()
+    assert constant["content_dimension"] == 0
+
+
+@pytest.mark.parametrize("similarity", ["dot", "distance"])
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_terms_are_those_of_info_nce(similarity, include_self, positive):
+    z, index = data()
+    settings = {"normalize": False, "similarity": similarity}
+    settings |= {"include_self": include_self, "positive_in_denominator": positive}
+    found = fed(LossTerms(0.5, **settings), z, index, [torch.arange(N)]).compute()
+    loss = info_nce(z[0], z[1], 0.5, **settings, symmetric=False, negatives="same")
+    close(found["total"], loss)
+    close(found["align"] + found["uniform"], loss)
+    assert set(found) == {"align", "uniform", "total"}
+
+
+def test_only_the_last_temperatures_and_weights_count():
+    metric = DimensionTemperature()
+    metric.update(torch.ones(3))
+    last = torch.tensor([1.0, 2.0, 3.0])
+    metric.update(last)
+    last += 1
+    assert metric.compute().tolist() == [1, 2, 3]
+
+
+def test_weights_of_each_output():
+    layer = nn.Conv2d(2, 3, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1.0, -2.0, 0.0])[:, None, None, None].expand(3, 2, 2, 2))
+        layer.weight[1, 0] = 4
+    metric = OutputWeights("body.0", split=2)
+    metric.update(nn.ModuleDict({"body": nn.Sequential(layer)}))
+    with torch.no_grad():
+        layer.weight.zero_()
+    found = metric.compute()
+    assert found["weight"].tolist() == [1, 3, 0]
+    assert found["used"] == 2
+    assert found["unused"] == 0
+    metric = OutputWeights("body.0")
+    metric.update(nn.ModuleDict({"body": nn.Sequential(layer)}))
+    assert set(metric.compute()) == {"weight"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (GradientSpectrum, {"min_ratio": 1.0}, r"`min_ratio` > 1 and finite, but got 1\.0"),
+        (GradientSpectrum, {"eps": 0.0}, r"`eps` > 0 and finite, but got 0\.0"),
+        (LossTerms, {"temperature": 0.0}, r"`temperature` > 0 and finite, but got 0\.0"),
+        (LossTerms, {"temperature": ()}, r"`temperature` to be a number or P numbers, but got the shape \(0,\)"),
+        (LossTerms, {"normalize": "no"}, "`normalize` to be True or False, but got 'no'"),
+        (LossTerms, {"positive_in_denominator": 1}, "`positive_in_denominator` to be True or False, but got 1"),
+        (LossTerms, {"include_self": "no"}, "`include_self` to be True or False, but got 'no'"),
+        (LossTerms, {"similarity": "cosine"}, "`similarity` to be one of 'dot', 'distance', but got 'cosine'"),
+        (LossTerms, {"contrast_size": 1}, "`contrast_size` >= 2, but got 1"),
+        (OutputWeights, {"layer": "0", "split": 0}, "`split` >= 1 or None, but got 0"),
+    ],
+)
+def test_bad_arguments(kind, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "message"),
+    [
+        (GradientSpectrum(), {"h": torch.ones(1, 3, 2)}, r"V >= 2 views, but got \(1, 3, 2\)"),
+        (DimensionTemperature(), {"temperature": torch.ones(())}, r"`temperature` of shape \(P,\), but got \(\)"),
+        (OutputWeights("1.0"), {"encoder": ENCODER}, r"`layer` to name a submodule of Sequential, but got '1\.0'"),
+        (OutputWeights("1"), {"encoder": ENCODER}, r"`layer` to have a weight \(out, in, \.\.\.\), but got ReLU"),
+        (OutputWeights("2", 4), {"encoder": ENCODER}, "`split` < 4, the outputs of '2', but got 4"),
+    ],
+)
+def test_bad_observations(metric, given, message):
+    with pytest.raises(ValueError, match=message):
+        metric.update(**given)
+
+
+def test_too_little_observed():
+    metric = GradientSpectrum()
+    metric.update(torch.ones(2, 1, 3))
+    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
+        metric.compute()
+    metric = LossTerms()
+    metric.update(torch.ones(1, 3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="at least 2 views for LossTerms, but got 1"):
+        metric.compute()
+    metric = LossTerms((1.0, 2.0, 3.0))
+    metric.update(torch.ones(2, 3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="`temperature` with P = 2 values, one per dimension, but got 3"):
+        metric.compute()

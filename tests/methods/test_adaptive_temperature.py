@@ -1,0 +1,198 @@
+import pytest
+import torch
+from hosts import quiet
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.functional import info_nce
+from lightning_ssl_geometry.losses import (
+    AdaptiveTemperatureLoss,
+    ContentStyleTemperature,
+    GradientSpectrumTemperature,
+    LearnedTemperature,
+)
+from lightning_ssl_geometry.methods import AdaptiveTemperatureModule
+from lightning_ssl_geometry.nn import MLPBackbone, MLPProjector, SmallCNN
+
+
+def module(temperature=1.0, **arguments):
+    torch.manual_seed(1)
+    backbone = MLPBackbone(6, [16], 16, last_activation=True)
+    return AdaptiveTemperatureModule(backbone, nn.Linear(16, 4), temperature, **arguments)
+
+
+def batch(n=32, views=2):
+    x = torch.rand(n, 6)
+    change = torch.tensor([0.0, 0.0, 0.0, 0.1, 0.1, 0.1])
+    return {"views": tuple(x + i * change * torch.randn(n, 6) for i in range(views)), "image": x}
+
+
+def test_observe():
+    model, sample = module([0.5, 0.5, 1.0, 1.0]), batch()
+    found = model.observe(sample)
+    h = torch.stack([model(view) for view in sample["views"]])
+    z = model.projector(h)
+    torch.testing.assert_close(found["h"], h)
+    torch.testing.assert_close(found["z"], z)
+    torch.testing.assert_close(found["loss"], AdaptiveTemperatureLoss([0.5, 0.5, 1.0, 1.0])(z[0], z[1]))
+    assert found["loss"].requires_grad
+    assert not found["z"].requires_grad
+    assert found["temperature"].tolist() == [0.5, 0.5, 1, 1]
+    assert found["projector"] is model.projector
+
+
+def test_the_defaults_are_unnormalised():
+    model, sample = module(), batch()
+    found = model.observe(sample)
+    expected = info_nce(*found["z"], 1.0, normalize=False, symmetric=False, negatives="same", similarity="distance")
+    torch.testing.assert_close(found["loss"], expected)
+    assert found["temperature"].tolist() == [1, 1, 1, 1]
+
+
+def test_the_settings_reach_the_loss():
+    settings = {
+        "normalize": True,
+        "similarity": "distance",
+        "p": 3.0,
+        "power": False,
+        "symmetric": True,
+        "negatives": "both",
+        "include_self": True,
+        "mode": "feature",
+    }
+    found = module(0.7, **settings).observe(batch())
+    torch.testing.assert_close(found["loss"], AdaptiveTemperatureLoss(0.7, **settings)(*found["z"]))
+
+
+def test_standardised_embeddings():
+    model, sample = module(standardize=True), batch()
+    found = model.observe(sample)
+    rows = found["z"].flatten(0, 1)  # both views
+    plain = model.projector[0](found["h"]).flatten(0, 1)
+    variance, mean = torch.var_mean(plain, dim=0, correction=0)
+    torch.testing.assert_close(rows, (plain - mean) / (variance + 1e-5).sqrt())
+    torch.testing.assert_close(model.projector(found["h"].flatten(0, 1)), rows)
+    assert {p.ndim for p in model.projector.parameters()} == {1, 2}
+    assert len(list(model.projector.parameters())) == 2  # none of the batch norm
+    assert "projector.1.running_mean" in model.state_dict()
+
+
+@pytest.mark.parametrize("projector", [MLPProjector(16, 8, 4), nn.Sequential(nn.Linear(16, 4), nn.Identity())])
+def test_the_width_to_standardise_is_that_of_the_last_linear_layer(projector):
+    model = AdaptiveTemperatureModule(MLPBackbone(6, [], 16), projector, standardize=True)
+    assert model.observe(batch())["z"].shape == (2, 32, 4)
+
+
+@pytest.mark.parametrize(
+    "temperature", [0.5, [0.5, 0.5, 1.0, 1.0], LearnedTemperature(4), GradientSpectrumTemperature(4)], ids=str
+)
+def test_every_parameter_receives_a_gradient(temperature):
+    model = module(temperature)
+    model.observe(batch())["loss"].backward()
+    for name, p in model.named_parameters():
+        if name == "projector.bias":  # distances do not see it
+            assert p.grad.abs().max() < 1e-6
+        else:
+            assert p.grad.abs().sum() > 0, name
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_a_learned_temperature_is_in_the_optimizer_without_weight_decay_and_in_the_checkpoint(tmp_path):
+    model = module(LearnedTemperature(4), optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, weight_decay=0.5))
+    before = model.loss.temperature.log_precision.detach().clone()
+    trainer = quiet(tmp_path, max_epochs=1)
+    trainer.fit(model, DataLoader([batch()], collate_fn=lambda rows: rows[0]))
+    free = trainer.optimizers[0].param_groups[1]
+    assert free["weight_decay"] == 0
+    assert any(p is model.loss.temperature.log_precision for p in free["params"])
+    assert not torch.equal(model.loss.temperature.log_precision, before)
+    assert "loss.temperature.log_precision" in model.state_dict()
+
+
+def test_the_gradient_spectrum_finds_the_content_of_a_linear_process():
+    # Half of the latents are exact content. On Euclidean distances no output is content until temperatures differ.
+    torch.manual_seed(0)
+    mixing = torch.linalg.qr(torch.randn(6, 6)).Q
+    rule = GradientSpectrumTemperature(6, momentum=0.9)
+    model = AdaptiveTemperatureModule(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False), rule)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        views = tuple(view @ mixing for view in batch(128)["views"])
+        optimizer.zero_grad()
+        found = model.observe({"views": views})
+        found["loss"].backward()
+        optimizer.step()
+    content = found["temperature"] < 1
+    assert content.sum() == 3
+    z1, z2 = found["z"]
+    ratio = (z1 - z2).square().mean(dim=0) / z1.var(dim=0)
+    assert ratio[content].max() < ratio[~content].min()
+
+
+YAML = """
+model:
+  class_path: lightning_ssl_geometry.methods.AdaptiveTemperatureModule
+  init_args:
+    backbone: {class_path: lightning_ssl_geometry.nn.SmallCNN, init_args: {in_channels: 1, width: 8}}
+    projector: {class_path: torch.nn.Linear, init_args: {in_features: 64, out_features: 4}}
+    temperature: TEMPERATURE
+    standardize: true
+data:
+  class_path: lightning_ssl_geometry.data.DigitsDataModule
+  init_args: {batch_size: 32, subset: 64}
+trainer:
+  fast_dev_run: true
+  accelerator: cpu
+  enable_progress_bar: false
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("0.5", float),
+        ("2", float),
+        ("[0.5, 0.5, 1, 1]", tuple),
+        ("{class_path: LOSSES.LearnedTemperature, init_args: {dim: 4}}", LearnedTemperature),
+        ("{class_path: LOSSES.LearnedTemperature, init_args: {dim: 4, initial: [1, 1, 2, 2]}}", LearnedTemperature),
+        ("{class_path: LOSSES.ContentStyleTemperature, init_args: {dim: 4}}", ContentStyleTemperature),
+        ("{class_path: LOSSES.GradientSpectrumTemperature, init_args: {dim: 4}}", GradientSpectrumTemperature),
+    ],
+)
+def test_the_temperature_in_yaml(tmp_path, monkeypatch, text, kind):
+    path = tmp_path / "x.yaml"
+    path.write_text(YAML.replace("TEMPERATURE", text).replace("LOSSES", "lightning_ssl_geometry.losses"))
+    made = []
+    initialise = AdaptiveTemperatureLoss.__init__
+
+    def watched(self, *arguments):
+        initialise(self, *arguments)
+        made.append(self.temperature)
+
+    monkeypatch.setattr(AdaptiveTemperatureLoss, "__init__", watched)
+    monkeypatch.chdir(tmp_path)
+    main(["fit", "--config", str(path)])
+    assert isinstance(made[0], kind)
+
+
+@pytest.mark.parametrize("text", ["many", "{class_path: lightning_ssl_geometry.losses.LearntTemperature}"])
+def test_a_wrong_temperature_in_yaml_is_named(tmp_path, capsys, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(YAML.replace("TEMPERATURE", text))
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(path)])
+    assert "temperature" in capsys.readouterr().err
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(ValueError, match="`temperature` with P = 4 values, one per dimension, but got 3"):
+        module([0.5, 1.0, 1.0]).observe(batch())
+    with pytest.raises(ValueError, match=r"Expected `temperature` > 0 and finite, but got 0\.0"):
+        module(0.0)
+    with pytest.raises(ValueError, match="2 `views` in a batch, but got 3"):
+        module().observe(batch(views=3))
+    with pytest.raises(ValueError, match=r"Expected a `projector` with a nn.Linear, .* but got Identity: put nn.Batch"):
+        AdaptiveTemperatureModule(SmallCNN(1, 8), nn.Identity(), standardize=True)
+    with pytest.raises(ValueError, match="Expected `standardize` to be True or False, but got 'no'"):
+        module(standardize="no")
