@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.data import MNISTDataModule
+from lightning_ssl_geometry.data import LatentDGPDataModule, MNISTDataModule
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
-ALONE = sorted([*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml")])
+CONTENT = EXAMPLES / "content_suppresses_style"
+ALONE = sorted([*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml"), CONTENT / "cifar10.yaml"])
+BASES = {CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml"}  # of the overlays of other than laptop.yaml
 OVERLAYS = sorted(set(EXAMPLES.glob("*/*.yaml")) - set(ALONE) - set(EXAMPLES.glob("*/smoke.yaml")))
 
 
@@ -113,6 +115,33 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     assert "| 0.1 | " in printed
 
 
+def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
+    recipe = script("content_suppresses_style")
+    assert {what: len(dict(recipe.settings(what, "laptop"))) for what in ("linear", "sphere", "table2")} == {
+        "linear": 7,
+        "sphere": 5,
+        "table2": 3,
+    }
+    data = ["epoch_size=1024", "val_size=2048"]
+    more = ["--", "--trainer.max_epochs=1", *(f"--data.init_args.{word}" for word in data)]
+    for what in ("table1", "learned"):
+        words = [what, "--seeds", "0", "--output", str(tmp_path), "--jobs", "2", *more]
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
+        recipe.main()
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "box", "--size", "paper"])
+    with pytest.raises(SystemExit):
+        recipe.main()
+    printed, refused = capsys.readouterr()
+    assert "Expected table2 for --size paper, but got box." in refused
+    output = tmp_path / "laptop"
+    found = pd.read_csv(output / "table1" / "results.csv").set_index(["arm", "quantity"])["value"]
+    assert abs(found["box", "inverse_total"] - 7.71) < 0.2  # Table 1's row g^-1, and its deviation over samples
+    assert abs(found["sphere", "inverse_total"] - 9.07) < 0.32
+    assert "| learned | 0." in printed
+    assert (output / "learned" / "figure_temperatures.png").stat().st_size > 10_000
+    assert (output / "learned" / "comparison.html").stat().st_size > 10_000
+
+
 def parsed(paths, tmp_path):
     configs = [word for path in paths for word in ("--config", str(path))]
     quiet = ["--trainer.accelerator", "cpu", "--trainer.devices", "1", "--trainer.precision", "32"]
@@ -122,22 +151,31 @@ def parsed(paths, tmp_path):
 
 @pytest.mark.parametrize(
     "paths",
-    [*([path] for path in ALONE), *([path.with_name("laptop.yaml"), path] for path in OVERLAYS)],
+    [*([path] for path in ALONE), *([BASES.get(path, path.with_name("laptop.yaml")), path] for path in OVERLAYS)],
     ids=lambda paths: f"{paths[-1].parent.name}-{paths[-1].stem}",
 )
 def test_the_others_parse_and_take_a_step(paths, tmp_path):
     if paths[-1].stem == "escnn":
         pytest.importorskip("escnn.nn")
     cli = parsed(paths, tmp_path)
+    takes_a_step(cli.model, batch(cli, paths))
+
+
+def batch(cli, paths):
+    if isinstance(cli.datamodule, LatentDGPDataModule):
+        return cli.datamodule.on_after_batch_transfer(next(iter(cli.datamodule.train_dataloader())), 0)
     family = getattr(cli.model, "family", None)
     size = getattr(cli.datamodule, "image_size", None) or SIZES.get(type(cli.datamodule).__name__, 32)
     size = family.image_size if family else size
     channels = 1 if family or (isinstance(cli.datamodule, MNISTDataModule) and "homomorphic" in str(paths[0])) else 3
     image, index = torch.randint(256, (4, channels, size, size), dtype=torch.uint8), torch.arange(4)
-    model = cli.model
+    return {"views": cli.datamodule.views(image, index), "label": index, "index": index}
+
+
+def takes_a_step(model, batch):
     optimizer = model.optimizer(model._parameter_groups())
     before = [p.detach().clone() for p in model.parameters()]
-    loss = model.observe({"views": cli.datamodule.views(image, index), "label": index, "index": index})["loss"]
+    loss = model.observe(batch)["loss"]
     loss.backward()
     optimizer.step()
     assert torch.isfinite(loss)

@@ -36,7 +36,8 @@ class LatentProcess:
     - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content
       stays as it is, so style moves on its own sphere, of radius :math:`|z_s|`: von Mises-Fisher, that is
       :math:`\exp(\kappa \langle z, \tilde z \rangle)` on all of the sphere, given the content, so with concentration
-      :math:`\kappa |z_s|^2` there; or with noise of the other conditionals, scaled back to the radius.
+      :math:`\kappa |z_s|^2` there; or with noise of the other conditionals, scaled back to the radius. Where
+      `content_scale` is not 0, noise of these is added to all of the latents, which are scaled back to length 1.
 
     A scale is the standard deviation of "normal" before truncation, b of "laplace" (density
     :math:`\exp(-|x| / b)`) and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
@@ -51,7 +52,7 @@ class LatentProcess:
         style_scale: Scale of the conditional of the style: a number >= 0, or d_s = d - d_c of them; without effect on
             "von_mises_fisher".
         content_scale: The same for the content, a number or d_c of them; 0: content stays exactly as it is. It must be
-            0 on the sphere.
+            0 for "von_mises_fisher".
         p: Shape of "generalized_normal", >= 1; without effect on the others.
         concentration: kappa >= 0 of "von_mises_fisher"; without effect on the others.
 
@@ -109,11 +110,11 @@ class LatentProcess:
         return normalize(z.double(), dim=1).float() if self.space == "sphere" else z
 
     def _positives(self, anchor: Tensor, key: Tensor) -> Tensor:
-        if self.space != "sphere":
-            style = self.dim - self.content_dim
-            parts = [(self.content_scale, self.content_dim), (self.style_scale, style)]
+        if self.space != "sphere" or torch.as_tensor(self.content_scale).any():
+            parts = [(self.content_scale, self.content_dim), (self.style_scale, self.dim - self.content_dim)]
             scale = torch.cat([_values(scale, size, key.device) for scale, size in parts])
-            return self._noisy(anchor, scale, key)
+            noisy = self._noisy(anchor, scale, key)
+            return normalize(noisy.double(), dim=1).float() if self.space == "sphere" else noisy
         content, style = anchor.split([self.content_dim, self.dim - self.content_dim], dim=1)
         return torch.cat([content, self._turned(style, key)], dim=1) if self.content_dim < self.dim else anchor
 
@@ -157,8 +158,10 @@ class LatentProcess:
             raise ValueError(f"Expected `dim` >= 2 on the sphere, but got {self.dim}.")
         if self.dim - self.content_dim == 1:
             raise ValueError("Expected no or several style dimensions on the sphere, but got 1.")
-        if torch.as_tensor(self.content_scale).any():
-            raise ValueError(f"Expected `content_scale` 0 on the sphere, but got {self.content_scale}.")
+        if self.conditional == "von_mises_fisher" and torch.as_tensor(self.content_scale).any():
+            raise ValueError(
+                f"Expected `content_scale` 0 for von Mises-Fisher positives, but got {self.content_scale}."
+            )
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:

@@ -178,7 +178,10 @@ def test_bad_concentrations(concentration):
         ({"conditional": "von_mises_fisher"}, "`space` 'sphere' for von Mises-Fisher positives, but got 'box'"),
         ({"space": "sphere", "dim": 1, "content_dim": 1}, "`dim` >= 2 on the sphere, but got 1"),
         ({"space": "sphere", "content_dim": 4}, "no or several style dimensions on the sphere, but got 1"),
-        ({"space": "sphere", "content_scale": 0.1}, r"`content_scale` 0 on the sphere, but got 0\.1"),
+        (
+            {"space": "sphere", "conditional": "von_mises_fisher", "content_scale": 0.1},
+            r"`content_scale` 0 for von Mises-Fisher positives, but got 0\.1",
+        ),
     ],
 )
 def test_laws_that_a_space_does_not_have(settings, message):

@@ -1,0 +1,266 @@
+"""Run the arms of one of the paper's figures or tables, and make the figures and the table from the runs.
+
+    python examples/content_suppresses_style/reproduce.py box --jobs 2
+
+`table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
+`box` and `sphere`: Fig. 1 middle and right; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and
+`direct_clr`: Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
+which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so that an interrupted
+command can be given again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
+report.html.
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_ssl_geometry.data.latent_process import LatentProcess
+from lightning_ssl_geometry.functional import alignment_uniformity_terms, counter_hash
+from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from recipe import Fit, logger, run_all  # noqa: E402
+
+MODEL, DATA = "--model.init_args.", "--data.init_args."
+RULES = "lightning_ssl_geometry.losses."
+UNNORMALIZED = [f"{MODEL}normalize=false", f"{MODEL}similarity=distance"]
+WITHOUT_ITSELF = [f"{MODEL}include_self=false"]
+STANDARDIZED = [f"{MODEL}standardize=true"]
+# Figure of the paper -> name of the comparison's figure.
+FIGURES = {
+    "linear": {"1_left": "spectrum_z", "1_left_weights": "projector_spectrum"},
+    "box": {"1_middle": "latent_r2_by_layer", "temperatures": "temperatures"},
+    "learned": {"temperatures": "temperatures"},
+    "sphere": {"1_right": "latent_r2_by_layer", "temperatures": "temperatures"},
+    "table2": {"2_h": "spectrum_h", "2_z": "spectrum_z"},
+    "direct_clr": {"4": "output_weights"},
+}
+
+
+def two_temperatures(dim: int, tau_c: float, tau_s: float) -> list[str]:
+    """Arguments for a temperature of the first half of the dimensions and one of the others."""
+    chosen = {"dim": dim, "tau_c": tau_c, "tau_s": tau_s}
+    arguments = [f"{MODEL}temperature.init_args.{name}={value}" for name, value in chosen.items()]
+    return [f"{MODEL}temperature={RULES}ContentStyleTemperature", *arguments]
+
+
+def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of the arms, and what each adds to the command line."""
+    if what == "table1":
+        yield "box", []
+        yield "sphere", [f"{MODEL}temperature=1.0", f"{DATA}concentration=0.05"]
+    elif what == "linear":
+        yield "d_c = 0", [f"{DATA}content_dim=0"]
+        yield "d_c = 2", [f"{DATA}content_dim=2"]
+        yield "d_c = 4", []
+        yield "tau_c < tau_s", two_temperatures(8, 0.1, 1.0)
+        yield "tau_c > tau_s", two_temperatures(8, 10.0, 1.0)
+        yield "d_c = 4, without itself", WITHOUT_ITSELF
+        yield "tau_c < tau_s, without itself", [*WITHOUT_ITSELF, *two_temperatures(8, 0.1, 1.0)]
+    elif what == "box":
+        yield "d_c = 0", [f"{DATA}content_dim=0"]
+        yield "one tau", []
+        yield "tau_c < tau_s", two_temperatures(6, 0.1, 10.0)
+        yield "tau_c > tau_s", two_temperatures(6, 10.0, 1.0)
+        yield "one tau, without itself", WITHOUT_ITSELF
+    elif what == "sphere":
+        yield "d_c = 0", [f"{DATA}content_dim=0"]
+        yield "one tau", []
+        yield "tau_c < tau_s", two_temperatures(6, 0.01, 0.1)
+        yield "tau_c < tau_s, w/o norm", [*two_temperatures(6, 0.01, 1.0), *UNNORMALIZED]
+        yield "one tau, w/o norm", [f"{MODEL}temperature=1.0", *UNNORMALIZED]
+    elif what == "learned":
+        yield "learned", []
+        yield "one tau", [f"{MODEL}temperature=0.1"]
+    elif what == "table2":
+        free = [*UNNORMALIZED, *STANDARDIZED]
+        yield "regular", []
+        yield "w/o norm", [*free, f"{MODEL}temperature=1.0"]
+        yield "w/o norm + diff. tau", [*free, *two_temperatures({"laptop": 64, "paper": 256}[size], 0.7, 1.0)]
+    else:
+        yield "DirectCLR", []
+
+
+def configs(what: str, size: str, arm: str) -> list[Path]:
+    """What is read before the arm's own settings."""
+    if what == "table1":
+        names = ["laptop", "table1", *(["sphere"] if arm == "sphere" else [])]
+    elif what == "table2":
+        names = [{"laptop": "cifar10", "paper": "paper"}[size]]
+    elif what == "direct_clr":
+        names = ["cifar10", "direct_clr"]
+    else:
+        names = ["laptop", *{"box": [], "learned": ["sphere", "learned"]}.get(what, [what])]
+    return [HERE / f"{name}.yaml" for name in names]
+
+
+def output(options: argparse.Namespace) -> Path:
+    return options.output / options.size / options.what
+
+
+def folder(options: argparse.Namespace, arm: str, seed: int) -> Path:
+    words = arm.replace("<", "below").replace(">", "above").replace("w/o", "without").replace("=", "")
+    return output(options) / "_".join(words.replace(",", "").replace(".", "").split()) / f"seed{seed}"
+
+
+def finished(path: Path) -> Path | None:
+    """The folder of a finished run."""
+    records = sorted(path.glob("version_*/run.json"))
+    return next((file.parent for file in records if json.loads(file.read_text())["status"] == "finished"), None)
+
+
+def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
+    path = folder(options, arm, seed)
+    words = ["-m", "lightning_ssl_geometry", "fit"]
+    words += [word for config in configs(options.what, options.size, arm) for word in ("--config", str(config))]
+    words += ["--seed_everything", str(seed), f"{DATA}seed={seed}", *added, *logger(path)]
+    words += [f"{DATA}root={options.root}"] if options.root else []
+    return Fit(f"{arm}, seed {seed}", [*words, *options.more], path, finished)
+
+
+class Row(NamedTuple):
+    """One number of one run, at its end."""
+
+    arm: str
+    seed: int
+    quantity: str
+    value: float
+
+
+def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
+    """Scalars and one-dimensional results, by their place, as they were last, and accuracies."""
+    run = read_run(path)
+    for name, series in run.scalars.items():
+        yield Row(arm, seed, name, float(series.value[-1]))
+    for name, readouts in run.arrays.items():
+        yield from (Row(arm, seed, f"{name}/{place}", float(x)) for place, x in enumerate(readouts.values[-1]))
+    for found in run.evaluations:
+        yield Row(arm, seed, f"accuracy/{found.features}", found.accuracy)
+
+
+def inverse_rows(arm: str, seed: int) -> Iterator[Row]:
+    """Table 1's row f = g^-1: the terms of the loss of the true latents, and their deviation over samples."""
+    law = {"space": "box"} if arm == "box" else {"space": "sphere", "conditional": "von_mises_fisher"}
+    process = LatentProcess(10, 2, **law, style_scale=0.05, concentration=0.05)
+    z1, z2 = process.sample(counter_hash(seed, torch.arange(10_000))).double()
+    similarity = {"similarity": "distance", "normalize": False} if arm == "box" else {}
+    terms = alignment_uniformity_terms(z1, z2, 1.0, **similarity)
+    for name, term in terms._asdict().items():
+        yield Row(arm, seed, f"inverse_{name}", term.mean().item())
+        yield Row(arm, seed, f"inverse_{name}_std", term.std().item())
+
+
+def write(rows: list[Row], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows((*row[:3], f"{row.value:.5g}") for row in rows)
+
+
+def spread(rows: list[Row], arm: str, quantity: str) -> str:
+    """Mean and standard deviation over seeds."""
+    values = np.array([row.value for row in rows if (row.arm, row.quantity) == (arm, quantity)])
+    if not len(values):
+        return ""
+    return f"{values.mean():.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
+
+
+QUANTITIES = {
+    "table1": {
+        **{f"g^-1, {name}": f"inverse_{name}" for name in ("align", "uniform", "total")},
+        **{f"g^-1, {name}, deviation over samples": f"inverse_{name}_std" for name in ("align", "uniform", "total")},
+        **{f"f_InfoNCE, {name}": f"val/loss_terms_{name}" for name in ("align", "uniform", "total")},
+        "R^2 of content in z": "val/latent_r2_content_z",
+        "R^2 of style in z": "val/latent_r2_style_z",
+    },
+    "table2": {"after p.": "accuracy/projector", "before p.": "accuracy/trained", "untrained": "accuracy/frozen"}
+    | {f"effective rank of {x}": f"val/effective_rank_{x}" for x in "hz"},
+    "direct_clr": {"r": "accuracy/trained", "h": "accuracy/backbone.network.layer4.0"}
+    | {f"mean absolute weight, {which}": f"val/output_weights_{which}" for which in ("used", "unused")},
+}
+LATENTS = {
+    "content in h": "val/latent_r2_content_h",
+    "content in z": "val/latent_r2_content_z",
+    "style in h": "val/latent_r2_style_h",
+    "style in z": "val/latent_r2_style_z",
+    "MCC": "val/mcc_mean",
+    "effective rank of z": "val/effective_rank_z",
+    "tau_c < tau_s": "val/temperature_order_auc",
+}
+
+
+def table(what: str, rows: list[Row]) -> str:
+    """Markdown: a row for each arm, mean and standard deviation over seeds."""
+    names = QUANTITIES.get(what, LATENTS)
+    lines = ["| | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for arm in dict.fromkeys(row.arm for row in rows):
+        lines.append(f"| {arm} | " + " | ".join(spread(rows, arm, name) for name in names.values()) + " |")
+    return "\n".join(lines)
+
+
+def spectra(rows: list[Row]) -> str:
+    """Markdown: Fig. 1 left in numbers, the singular values of W and of W g over their largest."""
+    lines = ["| | of W | of W g, from the covariance of z |", "| --- | --- | --- |"]
+    for arm in dict.fromkeys(row.arm for row in rows):
+        cells = []
+        for name, log in (("val/projector_singular_values/", False), ("val/log_spectrum_z/", True)):
+            found = {}
+            for row in rows:
+                if row.arm == arm and row.quantity.startswith(name):
+                    found.setdefault(row.seed, []).append(np.exp(row.value) if log else row.value)
+            values = np.mean([np.array(each) / max(each) for each in found.values()], axis=0)
+            cells.append(" ".join(f"{value:.2f}" for value in values))
+        lines.append(f"| {arm} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
+    """The page of all runs, and the paper's figures."""
+    print(write_comparison(runs, output(options) / "comparison.html"))
+    drawn = comparison_figures(runs)
+    for number, name in FIGURES.get(options.what, {}).items():
+        if name in drawn:
+            path = output(options) / f"figure_{number}.png"
+            drawn[name].savefig(path, dpi=150)
+            print(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("table1", "linear", "box", "sphere", "learned", "table2", "direct_clr"))
+    parser.add_argument("--size", choices=("laptop", "paper"), default="laptop")
+    parser.add_argument("--root", type=Path, help="folder of CIFAR-10")
+    parser.add_argument("--output", type=Path, default=Path("runs/content_suppresses_style"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    options = parser.parse_intermixed_args()
+    if options.size == "paper" and options.what != "table2":
+        parser.error(f"Expected table2 for --size paper, but got {options.what}.")
+    options.output = options.output.resolve()
+    arms = dict(settings(options.what, options.size))
+    run_all([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)
+    runs = {arm: [finished(folder(options, arm, seed)) for seed in options.seeds] for arm in arms}
+    places = [(arm, seed, path) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True)]
+    if missing := [(arm, seed) for arm, seed, path in places if not path]:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
+    rows = [row for arm, seed, path in places for row in read(path, arm, seed)]
+    if options.what == "table1":
+        rows += [row for arm, seed, _ in places for row in inverse_rows(arm, seed)]
+    write(rows, output(options) / "results.csv")
+    print(table(options.what, rows))
+    if options.what == "linear":
+        print(spectra(rows))
+    draw(options, runs)
+
+
+if __name__ == "__main__":
+    main()
