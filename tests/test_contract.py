@@ -10,7 +10,6 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.losses import GradientSpectrumTemperature
 from lightning_ssl_geometry.methods import (
     AdaptiveTemperatureModule,
@@ -115,12 +114,9 @@ class Stop(L.Callback):
         trainer.save_checkpoint(self.path)
 
 
-def callbacks(model):
-    diagnostics = standard_diagnostics()
-    if not list(model.projector.parameters()):  # DirectCLR's, which has no matrix to take the rank of
-        del diagnostics["projector"]
+def callbacks():
     return [
-        GeometryMonitor(diagnostics, STANDARD_RENAME, ["train", "val", "probe"], every_n_steps=2, probe_size=10),
+        GeometryMonitor(stages=["train", "val", "probe"], every_n_steps=2, probe_size=10),
         LinearProbe(),
         KNNProbe(k=5),
         LinearEvaluation(repeats=1),
@@ -132,7 +128,7 @@ def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **argumen
     torch.use_deterministic_algorithms(True)
     devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
     model = METHODS[method]()
-    watch = callbacks(model)
+    watch = callbacks()
     trainer = quiet(folder, max_epochs=2, callbacks=[*watch, *further], **(devices | arguments))
     trainer.fit(model, datamodule=data(batch_size), ckpt_path=ckpt_path)
     scalars = {name: value.item() for name, value in trainer.callback_metrics.items()}

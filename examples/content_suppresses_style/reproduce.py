@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lightning_ssl_geometry.data.latent_process import LatentProcess
+from lightning_ssl_geometry.data import LatentProcess
 from lightning_ssl_geometry.functional import alignment_uniformity_terms, counter_hash
+from lightning_ssl_geometry.plots import Caption, Curve, curves
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
@@ -34,12 +35,24 @@ RULES = "lightning_ssl_geometry.losses."
 UNNORMALIZED = [f"{MODEL}normalize=false", f"{MODEL}similarity=distance"]
 WITHOUT_ITSELF = [f"{MODEL}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
+# Arm -> name and colour of its line in Fig. 1 middle and right.
+LINES = {
+    "d_c = 0": ("d_c = 0", "blue"),
+    "one tau": ("one tau", "orange"),
+    "tau_c < tau_s": ("c below s", "green"),
+    "tau_c > tau_s": ("c above s", "violet"),
+    "one tau, without itself": ("one, no self", "muted"),
+    "one tau, standardized": ("one, stand.", "red"),
+    "tau_c < tau_s, standardized": ("c below s, st.", "ink"),
+    "one tau, w/o norm": ("one, w/o n.", "red"),
+    "tau_c < tau_s, w/o norm": ("c below s, w/o", "ink"),
+}
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
     "linear": {"1_left": "spectrum_z", "1_left_weights": "projector_spectrum"},
-    "box": {"1_middle": "latent_r2_by_layer", "temperatures": "temperatures"},
+    "box": {"1_middle": "1"},
+    "sphere": {"1_right": "1"},
     "learned": {"temperatures": "temperatures"},
-    "sphere": {"1_right": "latent_r2_by_layer", "temperatures": "temperatures"},
     "table2": {"2_h": "spectrum_h", "2_z": "spectrum_z"},
     "direct_clr": {"4": "output_weights"},
 }
@@ -71,6 +84,8 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "tau_c < tau_s", two_temperatures(6, 0.1, 10.0)
         yield "tau_c > tau_s", two_temperatures(6, 10.0, 1.0)
         yield "one tau, without itself", WITHOUT_ITSELF
+        yield "one tau, standardized", STANDARDIZED
+        yield "tau_c < tau_s, standardized", [*STANDARDIZED, *two_temperatures(6, 0.1, 10.0)]
     elif what == "sphere":
         yield "d_c = 0", [f"{DATA}content_dim=0"]
         yield "one tau", []
@@ -222,10 +237,28 @@ def spectra(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
+def by_layer(rows: list[Row]):
+    """Fig. 1 middle and right: how much of the style each layer holds, mean and deviation over seeds."""
+    lines = []
+    for arm in dict.fromkeys(row.arm for row in rows):
+        found = {}
+        for row in rows:
+            if row.arm == arm and row.quantity.startswith("val/latent_r2_style/"):
+                found.setdefault(row.seed, []).append(row.value)
+        values = np.array(list(found.values()))
+        name, color = LINES[arm]
+        x, label = np.arange(float(values.shape[1])), f"{name} {values.mean(0)[-1]:.2f}"
+        lines.append(Curve(label, x, values.mean(0), color, spread=values.std(0, ddof=min(1, len(values) - 1))))
+    caption = Caption(title="Style by layer", notes=("Of z at the right. Mean and standard deviation over seeds.",))
+    return curves(lines, xlabel="layer, from the input (0) to z", ylabel="adjusted R²", floor=0.0, caption=caption)
+
+
+def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Row]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
     drawn = comparison_figures(runs)
+    if options.what in ("box", "sphere"):
+        drawn["1"] = by_layer(rows)
     for number, name in FIGURES.get(options.what, {}).items():
         if name in drawn:
             path = output(options) / f"figure_{number}.png"
@@ -259,7 +292,7 @@ def main() -> None:
     print(table(options.what, rows))
     if options.what == "linear":
         print(spectra(rows))
-    draw(options, runs)
+    draw(options, runs, rows)
 
 
 if __name__ == "__main__":

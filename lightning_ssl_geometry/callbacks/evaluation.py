@@ -82,11 +82,13 @@ def gather_split(
         These tensors and `label` of the whole split, in the order of the data set, in the CPU's memory.
 
     Raises:
-        ValueError: If there is no such DataModule.
+        ValueError: If there is no such DataModule, or it has no labels.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
         for batch in clean_batches(trainer, split, asker):
+            if "label" not in batch:
+                raise ValueError(f"Expected `label` in the batches for {asker}, but got only {', '.join(batch)}.")
             for name, value in {**observe(batch), "label": batch["label"], "index": batch["index"]}.items():
                 found[name].append(value)
     whole = {name: distributed.gather(torch.cat(found.pop(name))).cpu() for name in list(found)}

@@ -86,6 +86,7 @@ class GeometryMonitor(L.Callback):
         self._rename = rename or {}
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
         self._arguments = {name: dict(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
+        self._left_out: dict[Stage, Metric] = {}
         self._limits: dict[int, int] = {}
         self._files: ArrayFiles | None = None
 
@@ -93,16 +94,18 @@ class GeometryMonitor(L.Callback):
         """Register the hooks, and go before the callbacks that read what is logged here."""
         self.observer.attach(pl_module)
         if self._standard and not _has_linear(pl_module):
-            for metrics in self._metrics.values():
-                metrics.pop("projector", None)
+            self._left_out = {each: metrics.pop("projector") for each, metrics in self._metrics.items()}
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._files = ArrayFiles(folder / "geometry")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks."""
+        """Remove the hooks, and take back what this host had no use for."""
         self.observer.detach()
+        for each, metric in self._left_out.items():
+            self._metrics[each]["projector"] = metric
+        self._left_out = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought.

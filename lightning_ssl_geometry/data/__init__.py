@@ -9,6 +9,7 @@ __all__ = [
     "Images",
     "InvertibleMLP",
     "LatentDGPDataModule",
+    "LatentProcess",
     "MNISTDataModule",
     "PublishedDataModule",
     "ShiftedMNISTDataModule",
@@ -21,6 +22,7 @@ from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataMod
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
 from lightning_ssl_geometry.data.latent_dgp import LatentDGPDataModule
+from lightning_ssl_geometry.data.latent_process import LatentProcess
 from lightning_ssl_geometry.data.mixing import InvertibleMLP
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
 from lightning_ssl_geometry.data.published import PublishedDataModule

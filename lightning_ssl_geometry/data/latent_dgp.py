@@ -2,6 +2,7 @@
 
 __all__ = ["LatentDGPDataModule"]
 
+from itertools import chain
 from typing import Any, cast, get_args
 
 import torch
@@ -36,8 +37,8 @@ class LatentDGPDataModule(ResumableDataModule):
         content_scale: A number, or d_c of them; 0: content is kept exactly.
         p: Shape of "generalized_normal".
         concentration: kappa of "von_mises_fisher".
-        mixing: g, maps latents (N, d) to observations (N, D) in float32; it is frozen, and a checkpoint holds its
-            weights and brings them back. None: `InvertibleMLP(dim, seed=seed)`.
+        mixing: g, maps latents (N, d) to observations (N, D) in float32; it is frozen, all processes take over the
+            first one's weights, and a checkpoint brings them back. None: `InvertibleMLP(dim, seed=seed)`.
         batch_size: Samples per process.
         epoch_size: Number of pairs in an epoch, in full batches.
         val_size: Number of pairs for validation; 0: none.
@@ -49,7 +50,7 @@ class LatentDGPDataModule(ResumableDataModule):
         mixing: g; the default one has `inverse`.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or `mixing` does not map a latent (1, d) to (1, D).
 
     >>> data = LatentDGPDataModule(dim=4, content_dim=2, mixing=InvertibleMLP(4, candidates=100), batch_size=8)
     >>> batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
@@ -91,9 +92,16 @@ class LatentDGPDataModule(ResumableDataModule):
         self.dim = dim
         self.content_dim = content_dim
         self.mixing = mixing.float().eval().requires_grad_(False)
+        _check_mixing(self.mixing, dim)
         self.epoch_size = epoch_size
         self.val_size = val_size
         self.test_size = test_size
+
+    def setup(self, stage: str) -> None:
+        """Give all processes the first one's mixing: each has made its own, by random numbers that may differ."""
+        if self.trainer is not None and self.trainer.world_size > 1:
+            state = self.mixing.cpu().state_dict()
+            self.mixing.load_state_dict(self.trainer.strategy.broadcast(state))
 
     def training_loader(self) -> BatchLoader:
         """Batches that were never seen before; the same in every epoch under `overfit_batches`."""
@@ -143,6 +151,21 @@ class LatentDGPDataModule(ResumableDataModule):
             views = tuple(self.mixing.to(latent.device)(latent.flatten(0, 1)).chunk(2))
         converted = views if self.trainer is None else self.trainer.precision_plugin.convert_input(views)
         return cast(tuple[Tensor, ...], converted)
+
+
+@torch.no_grad()
+def _check_mixing(mixing: nn.Module, dim: int) -> None:
+    """Push one zero latent through g."""
+    expected = f"Expected `mixing` to map latents (N, d = {dim}) to (N, D), but got"
+    device = next(chain(mixing.parameters(), mixing.buffers()), torch.empty(0)).device
+    try:
+        x = mixing(torch.zeros(1, dim, dtype=torch.float32, device=device))
+    except Exception as error:  # it is anybody's module
+        raise ValueError(f"{expected} {error!r}.") from error
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{expected} a {type(x).__name__}.")
+    if x.ndim != 2 or len(x) != 1:
+        raise ValueError(f"{expected} {tuple(x.shape)} from (1, {dim}).")
 
 
 class _Positions:

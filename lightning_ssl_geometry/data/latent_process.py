@@ -10,6 +10,7 @@ __all__ = ["Conditional", "LatentProcess", "Marginal", "Space"]
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 import torch
@@ -57,8 +58,9 @@ class LatentProcess:
         concentration: kappa >= 0 of "von_mises_fisher"; without effect on the others.
 
     Raises:
-        ValueError: If an argument is out of range or of the wrong length, or the space has no such law: a uniform one
-            without bounds, von Mises-Fisher away from the sphere, one style dimension on it.
+        ValueError: If an argument is out of range or of the wrong kind or length, or the space has no such law: a
+            uniform one without bounds, von Mises-Fisher away from the sphere, one style dimension beside exact content
+            on it.
     """
 
     dim: int
@@ -76,6 +78,9 @@ class LatentProcess:
         for name, choices in {"space": Space, "marginal": Marginal, "conditional": Conditional}.items():
             if (chosen := getattr(self, name)) not in get_args(choices):
                 raise ValueError(f"Expected `{name}` to be one of {get_args(choices)}, but got {chosen!r}.")
+        for name in ("dim", "content_dim"):
+            if not isinstance(value := getattr(self, name), Integral):
+                raise ValueError(f"Expected `{name}` to be an integer, but got {value!r}.")
         if self.dim < 1:
             raise ValueError(f"Expected `dim` >= 1, but got {self.dim}.")
         if not 0 <= self.content_dim <= self.dim:
@@ -104,13 +109,14 @@ class LatentProcess:
         if self.marginal == "uniform":
             return uniform_sphere(key, self.dim) if self.space == "sphere" else counter_uniform(key, size=self.dim)
         shape, factor = _shape(self.marginal, self.p)
-        mean = torch.full((len(key), self.dim), 0.5 if self.space == "box" else 0.0, device=key.device)
+        centre = 0.5 if self.space == "box" else 0.0
+        mean = torch.full((len(key), self.dim), centre, dtype=torch.float32, device=key.device)
         scale = factor * _values(self.marginal_scale, self.dim, key.device)
         z = generalized_normal(mean, scale, shape, _per_dimension(key, self.dim), *_BOUNDS[self.space])
         return normalize(z.double(), dim=1).float() if self.space == "sphere" else z
 
     def _positives(self, anchor: Tensor, key: Tensor) -> Tensor:
-        if self.space != "sphere" or torch.as_tensor(self.content_scale).any():
+        if self.space != "sphere" or self._moves_content:
             parts = [(self.content_scale, self.content_dim), (self.style_scale, self.dim - self.content_dim)]
             scale = torch.cat([_values(scale, size, key.device) for scale, size in parts])
             noisy = self._noisy(anchor, scale, key)
@@ -132,20 +138,23 @@ class LatentProcess:
         noisy = self._noisy(style, _values(self.style_scale, style.shape[1], key.device), key)
         return (noisy * (radius / torch.linalg.vector_norm(noisy, dim=1, keepdim=True))).float()
 
+    @property
+    def _moves_content(self) -> bool:
+        return bool(torch.as_tensor(self.content_scale).any())
+
     def _check_scales(self) -> None:
         style_dim = self.dim - self.content_dim
         sizes = {"marginal_scale": self.dim, "style_scale": style_dim, "content_scale": self.content_dim}
         for name, size in sizes.items():
-            value = torch.as_tensor(getattr(self, name), dtype=torch.float64)
-            if value.shape not in {(), (size,)}:
-                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {getattr(self, name)}.")
+            value = _numbers(given := getattr(self, name))
+            if value is None or value.shape not in {(), (size,)}:
+                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {given!r}.")
             least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
             if not (positive & value.isfinite()).all():
-                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {getattr(self, name)}.")
-        if not 1 <= self.p < math.inf:
-            raise ValueError(f"Expected `p` >= 1 and finite, but got {self.p}.")
-        if not 0 <= self.concentration < math.inf:
-            raise ValueError(f"Expected `concentration` >= 0 and finite, but got {self.concentration}.")
+                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {given!r}.")
+        for name, bound in {"p": 1, "concentration": 0}.items():
+            if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
+                raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
 
     def _check_combination(self) -> None:
         if self.space == "unbounded" and self.marginal == "uniform":
@@ -156,9 +165,9 @@ class LatentProcess:
             return
         if self.dim < 2:
             raise ValueError(f"Expected `dim` >= 2 on the sphere, but got {self.dim}.")
-        if self.dim - self.content_dim == 1:
-            raise ValueError("Expected no or several style dimensions on the sphere, but got 1.")
-        if self.conditional == "von_mises_fisher" and torch.as_tensor(self.content_scale).any():
+        if self.dim - self.content_dim == 1 and not self._moves_content:
+            raise ValueError("Expected no or several style dimensions beside exact content on the sphere, but got 1.")
+        if self.conditional == "von_mises_fisher" and self._moves_content:
             raise ValueError(
                 f"Expected `content_scale` 0 for von Mises-Fisher positives, but got {self.content_scale}."
             )
@@ -167,6 +176,14 @@ class LatentProcess:
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
     """The shape p of a generalised normal distribution, and its scale s for each unit of the law's own scale."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
+
+
+def _numbers(given: object) -> Tensor | None:
+    """What was given in float64, or None where it has no numbers."""
+    try:
+        return torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _values(scale: float | Sequence[float], size: int, device: torch.device) -> Tensor:

@@ -137,6 +137,8 @@ def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)
+    if layers is not None and (missed := set(inner) - {place for place, _ in calls}):
+        raise ValueError(f"Expected `layers` that are called in a pass, but {sorted(missed)[0]!r} was not.")
     if layers is None:
         counts = Counter(place for place, _ in calls)
         calls = [(place, h) for place, h in calls if place in parts or (counts[place] == 1 and _is_layer(h, len(x)))]

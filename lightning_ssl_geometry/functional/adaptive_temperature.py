@@ -24,7 +24,6 @@ __all__ = [
 
 import math
 import warnings
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -57,17 +56,15 @@ def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: f
     return torch.tensor([tau_c] * content_dim + [tau_s] * (dim - content_dim), dtype=torch.float64)
 
 
-def equalizing_temperature(
-    sigma_c: float, sigma_s: float, *, floor: float = 0.1, mode: Literal["distance", "feature"] = "distance"
-) -> float:
+def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1) -> float:
     r"""The temperature of content that gives content and style gradients of one size, where style has temperature 1.
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
     Prop. 3 of Rusak et al. Its proof divides :math:`\sigma_c^2` by :math:`\alpha_c`: the feature by
     :math:`\sqrt{\alpha_c}`, its squared difference by :math:`\alpha_c`. A temperature of InfoNCE divides the squared
-    difference; the printed value there, `mode="distance"`, is thus milder than the proof. `mode="feature"` is the
-    proof's :math:`\alpha_c = \sigma_c^2 / \sigma_s^2`.
+    difference; the printed value there is thus milder than the proof. For the proof's give the loss `mode="feature"`,
+    which divides the feature.
 
     Exact content (:math:`\sigma_c = 0`) would have temperature 0, which no loss has: no value is below `floor`.
 
@@ -75,13 +72,12 @@ def equalizing_temperature(
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
         floor: The smallest value that is returned, > 0; in its place of a smaller one, with a warning that says so.
-        mode: What is divided by the printed value: the squared difference ("distance"), or the feature ("feature").
 
     Returns:
         A number >= `floor`.
 
     Raises:
-        ValueError: If an argument is out of its range, or `mode` none of the choices.
+        ValueError: If an argument is out of its range.
 
     >>> equalizing_temperature(0.2, 0.4)
     0.5
@@ -90,9 +86,7 @@ def equalizing_temperature(
         raise ValueError(f"Expected `sigma_c` >= 0 and finite, but got {sigma_c}.")
     _check_positive("sigma_s", sigma_s)
     _check_positive("floor", floor)
-    if mode not in ("distance", "feature"):
-        raise ValueError(f"Expected `mode` to be one of 'distance', 'feature', but got {mode!r}.")
-    tau = (sigma_c / sigma_s) ** (2 if mode == "feature" else 1)
+    tau = sigma_c / sigma_s
     if tau < floor:
         warnings.warn(
             f"The equalizing temperature of content, {tau:.3g}, is below `floor` = {floor}, which is used instead.",

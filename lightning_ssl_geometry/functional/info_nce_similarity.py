@@ -59,7 +59,10 @@ class SquaredDistance(Similarity):
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         """-scale |a_i - b_j|^2, expanded."""
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
-        return out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
+        out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
+        if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
+            out.fill_diagonal_(0)  # of rows to themselves: the expansion leaves rounding there
+        return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
         """2 scale (w b - a sum w) for `a`, and the same transposed for `b`."""

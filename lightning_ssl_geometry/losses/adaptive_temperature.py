@@ -65,8 +65,8 @@ class AdaptiveTemperatureLoss(nn.Module):
         super().__init__()
         if isinstance(temperature, Tensor) and temperature.requires_grad:
             raise ValueError("Expected a LearnedTemperature for a `temperature` that is learnt, but got a tensor.")
-        if not isinstance(temperature, int | float | nn.Module):
-            temperature = tuple(float(tau) for tau in temperature)
+        if not isinstance(temperature, nn.Module):
+            temperature = _numbers(temperature)
         self.settings: dict[str, Any] = {
             "normalize": normalize,
             "symmetric": symmetric,
@@ -125,3 +125,14 @@ class AdaptiveTemperatureLoss(nn.Module):
         if self.mode == "distance" or degree == 1:
             return tau
         return tuple(t**degree for t in tau) if isinstance(tau, tuple) else tau**degree
+
+
+def _numbers(temperature: object) -> float | tuple[float, ...]:
+    """Temperatures that are settings, as numbers of the host."""
+    try:
+        values = torch.as_tensor(temperature, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        values = None
+    if values is None or values.ndim > 1 or isinstance(temperature, bool):
+        raise ValueError(f"Expected `temperature` to be a number, P numbers or a rule, but got {temperature!r}.")
+    return values.item() if values.ndim == 0 else tuple(values.tolist())

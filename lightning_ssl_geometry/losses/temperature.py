@@ -8,6 +8,7 @@ that returns the temperatures (P,).
 __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -23,7 +24,23 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
 from lightning_ssl_geometry.functional.info_nce_settings import check_length, check_temperature
 
 
-class ContentStyleTemperature(nn.Module):
+class _FixedTemperature(nn.Module):
+    """Temperatures that do not depend on the views."""
+
+    def __init__(self, temperature: Tensor) -> None:
+        super().__init__()
+        self.temperature = tuple(temperature.tolist())
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Return the temperatures (P,), whatever the views."""
+        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
+
+    def extra_repr(self) -> str:
+        """Show the temperatures in the module's repr."""
+        return f"temperature={self.temperature}"
+
+
+class ContentStyleTemperature(_FixedTemperature):
     """Two temperatures, one for the first dimensions and one for the rest; Table 2's halves by default.
 
     Args:
@@ -41,20 +58,11 @@ class ContentStyleTemperature(nn.Module):
     """
 
     def __init__(self, dim: int, tau_c: float = 0.7, tau_s: float = 1.0, content_dim: int | None = None) -> None:
-        super().__init__()
         content_dim = dim // 2 if content_dim is None else content_dim
-        self.temperature = tuple(content_style_temperature(dim, content_dim, tau_c, tau_s).tolist())
-
-    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), whatever the views."""
-        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
-
-    def extra_repr(self) -> str:
-        """Show the temperatures in the module's repr."""
-        return f"temperature={self.temperature}"
+        super().__init__(content_style_temperature(dim, content_dim, tau_c, tau_s))
 
 
-class EqualizingTemperature(nn.Module):
+class EqualizingTemperature(_FixedTemperature):
     r"""Prop. 3 of Rusak et al. for known standard deviations: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
     The value is the printed one; whether it divides the squared difference or the feature, as in the proof, is the
@@ -76,17 +84,8 @@ class EqualizingTemperature(nn.Module):
     """
 
     def __init__(self, dim: int, sigma_c: float, sigma_s: float, content_dim: int, floor: float = 0.1) -> None:
-        super().__init__()
         tau_c = equalizing_temperature(sigma_c, sigma_s, floor=floor)
-        self.temperature = tuple(content_style_temperature(dim, content_dim, tau_c).tolist())
-
-    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), whatever the views."""
-        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
-
-    def extra_repr(self) -> str:
-        """Show the temperatures in the module's repr."""
-        return f"temperature={self.temperature}"
+        super().__init__(content_style_temperature(dim, content_dim, tau_c))
 
 
 class LearnedTemperature(nn.Module):
@@ -146,12 +145,13 @@ class GradientSpectrumTemperature(nn.Module):
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
     with the means of r before and after the jump: Prop. 3's :math:`\sigma_c / \sigma_s` where content and style have
-    equal variance; never less than `floor`, as exact content would have 0. The others get 1; all do while r has no
+    equal variance; never less than `floor`, as exact content would have 0: then it warns, once. The others get 1; all do while r has no
     jump by `min_ratio`. InfoNCE on Euclidean distances does not tell one rotation of the outputs from another until
     temperatures differ; from then on content moves into the outputs of low temperature.
 
     The averages are buffers, without gradient and the same on all ranks; in evaluation they stay. A step costs two
-    products P x N x P and eigenvalues of P x P matrices, in float64.
+    products P x N x P and eigenvalues of P x P matrices, in float64. The averages are so too, unless the whole module is
+    cast, as by the precision "bf16-true", in which steps of 1% of them are lost.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -191,6 +191,7 @@ class GradientSpectrumTemperature(nn.Module):
             raise ValueError(f"Expected `floor` with 0 < floor <= 1, but got {floor}.")
         content_count(torch.zeros(dim), min_ratio=min_ratio, eps=eps)
         self.momentum, self.floor, self.min_ratio, self.eps = momentum, floor, min_ratio, eps
+        self._said = False
         self.register_buffer("marginal", torch.zeros(dim, dim, dtype=torch.float64))
         self.register_buffer("conditional", torch.zeros(dim, dim, dtype=torch.float64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -220,4 +221,14 @@ class GradientSpectrumTemperature(nn.Module):
             variance, change = self.marginal.diag(), self.conditional.diag()
             varies = variance > 1e-10 * variance.amax()  # an output that is constant but for rounding is no content
             tau[(change / variance).where(varies, math.inf).argsort()[:count]] = max(tau_c, self.floor)
+            self._say(tau_c)
         return tau
+
+    def _say(self, tau_c: float) -> None:
+        if tau_c < self.floor and not self._said:
+            self._said = True
+            warnings.warn(
+                f"The temperature of content by the gradient's spectrum, {tau_c:.3g}, is below `floor` = {self.floor}, "
+                "which is used instead, from now on.",
+                stacklevel=2,
+            )

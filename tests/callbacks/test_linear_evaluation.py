@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from lightning_ssl_geometry.callbacks import LinearEvaluation
-from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.data import DigitsDataModule, LatentDGPDataModule
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
 
@@ -196,3 +196,7 @@ def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
         ValueError, match=r"DataModule with `clean_dataloader\(split\)` for LinearEvaluation, but got none"
     ):
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(PlainHost(), loader(), loader())
+    latent = LatentDGPDataModule(dim=4, content_dim=2, mixing=nn.Identity(), batch_size=8, epoch_size=16)
+    with pytest.raises(ValueError, match="Expected `label` in the batches for LinearEvaluation, but got only views, "):
+        model = SimCLRModule(nn.Identity(), nn.Linear(4, 4))
+        quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(model, datamodule=latent)

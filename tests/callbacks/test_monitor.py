@@ -6,11 +6,14 @@ import torch
 from hosts import HalvesHost, InterleavedHost, PlainHost, loader, pairs, quiet
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.data import LatentDGPDataModule
 from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LogSpectrum, UpperBound
+from lightning_ssl_geometry.methods import SimCLRModule
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 STANDARD = {
@@ -224,3 +227,13 @@ def test_labels_of_another_length_are_named(tmp_path):
 
     with pytest.raises(ValueError, match="`label` with 8 rows, as h and z have, but got 7"):
         fit(tmp_path, Host(), monitor(batch_keys={"label": 2}))
+
+
+def test_a_projector_without_weights_has_no_rank_and_the_next_host_has_one_again(tmp_path):
+    monitor = GeometryMonitor(stages=["val"])
+    data = LatentDGPDataModule(dim=4, content_dim=2, mixing=nn.Identity(), batch_size=16, epoch_size=16, val_size=16)
+    for projector, ranked in ((nn.Identity(), False), (nn.Linear(4, 4), True)):
+        trainer = quiet(tmp_path, callbacks=[monitor])
+        trainer.fit(SimCLRModule(nn.Linear(4, 4), projector), datamodule=data)
+        assert ("val/projector_rank" in trainer.callback_metrics) == ranked
+        assert "val/effective_rank_z" in trainer.callback_metrics

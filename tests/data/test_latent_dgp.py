@@ -188,6 +188,38 @@ def test_without_a_mixing_it_draws_one_by_its_seed(monkeypatch):
     assert not torch.equal(one.mixing.weight, other.mixing.weight)
 
 
+def rank_mixing(rank, folder):
+    torch.manual_seed(rank)
+    data, model = process(mixing=nn.Linear(6, 9)), Record()
+    own = data.mixing.weight.clone()
+    quiet(folder, devices=2, strategy="ddp").test(model, datamodule=data, verbose=False)
+    return own, data.mixing.weight, model.tested[0]
+
+
+def test_all_processes_have_the_mixing_of_the_first(two_processes, tmp_path):
+    (first, used, one), (second, other, two) = two_processes(rank_mixing, str(tmp_path))
+    assert not torch.equal(first, second)
+    assert torch.equal(used, first)
+    assert torch.equal(other, first)
+    bias = torch.cat([batch["image"] - batch["latent"][0] @ first.T for batch in (one, two)])
+    assert torch.allclose(bias, bias[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mixing", "came"),
+    [
+        (lambda: nn.Linear(5, 9), r"RuntimeError\(.*1x6 and 5x9.*\)"),
+        (lambda: InvertibleMLP(4, candidates=50), "RuntimeError"),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4))), r"\(1, 2, 4\) from \(1, 6\)"),
+        (lambda: nn.Flatten(0), r"\(6,\) from \(1, 6\)"),
+        (lambda: nn.LSTM(6, 9), "a tuple"),
+    ],
+)
+def test_a_mixing_that_does_not_map_latents_to_vectors(mixing, came):
+    with pytest.raises(ValueError, match=rf"Expected `mixing` to map latents \(N, d = 6\) to \(N, D\), but got {came}"):
+        process(mixing=mixing())
+
+
 @pytest.mark.parametrize("settings", [{}, SPHERE])
 def test_simclr_learns_from_it_without_labels(settings, tmp_path):
     torch.manual_seed(0)

@@ -1,10 +1,11 @@
 import math
+import re
 
 import pytest
 import torch
 from scipy import stats
 
-from lightning_ssl_geometry.data.latent_process import LatentProcess
+from lightning_ssl_geometry.data import LatentProcess
 from lightning_ssl_geometry.functional import counter_hash
 
 N = 20_000
@@ -104,6 +105,33 @@ def test_noise_on_the_sphere_keeps_the_length_of_the_style():
     assert along.sqrt() == pytest.approx(0.01, rel=0.02)
 
 
+@pytest.mark.parametrize("content_dim", [2, 4])  # with 4, one style dimension: allowed, as content is not exact
+def test_noise_of_content_and_style_on_the_sphere_is_that_of_the_scales_along_it(content_dim):
+    scale = torch.tensor([0.001, 0.004, 0.002, 0.008, 0.005], dtype=torch.float64)
+    scales = {"content_scale": scale[:content_dim].tolist(), "style_scale": scale[content_dim:].tolist()}
+    anchor, positive = draw(content_dim=content_dim, space="sphere", **scales)
+    assert anchor.dtype == positive.dtype == torch.float32
+    assert torch.allclose(positive.norm(dim=1), torch.ones(N))
+    assert ((positive != anchor).double().mean(0) > 0.99).all()
+    # z~ - z = (I - z z^T) e up to the noise's square: its covariance given z is P diag(s^2) P, with P = I - z z^T.
+    z = anchor.double()
+    expected = (torch.eye(5) - z[:, :, None] * z[:, None]).square() @ scale.square()
+    found = (positive.double() - z).square()
+    assert torch.allclose(found.mean(0).sqrt(), expected.mean(0).sqrt(), rtol=0.03)
+
+
+@pytest.mark.parametrize("settings", [setting for setting in PROCESSES if setting["conditional"] != "laplace"])
+def test_latents_are_float32_whatever_the_default_dtype(settings):
+    expected = draw(n=20, **settings)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = draw(n=20, **settings)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
 def test_scale_0_gives_the_anchor():
     for space in ("box", "sphere"):
         anchor, positive = draw(space=space, style_scale=0.0, n=100)
@@ -161,14 +189,37 @@ def test_scales_of_a_wrong_length(name, size):
 
 @pytest.mark.parametrize("p", [0.5, math.nan, math.inf])
 def test_bad_shapes_p(p):
-    with pytest.raises(ValueError, match="Expected `p` >= 1 and finite, but got"):
+    with pytest.raises(ValueError, match="Expected `p` to be a number >= 1 and finite, but got"):
         LatentProcess(5, 2, p=p)
 
 
 @pytest.mark.parametrize("concentration", [-1.0, math.nan, math.inf])
 def test_bad_concentrations(concentration):
-    with pytest.raises(ValueError, match="Expected `concentration` >= 0 and finite, but got"):
+    with pytest.raises(ValueError, match="Expected `concentration` to be a number >= 0 and finite, but got"):
         LatentProcess(5, 2, **VMF, concentration=concentration)
+
+
+@pytest.mark.parametrize(("name", "least"), [("p", 1), ("concentration", 0)])
+@pytest.mark.parametrize("value", [[1.0, 2.0], torch.ones(2), "a", None])
+def test_what_is_not_a_number(name, least, value):
+    message = f"Expected `{name}` to be a number >= {least} and finite, but got {value!r}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LatentProcess(5, 2, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "size"), [("marginal_scale", 5), ("style_scale", 3), ("content_scale", 2)])
+@pytest.mark.parametrize("value", ["a", ["a", "b"], None, [0.1, None], 1j])
+def test_scales_that_are_not_numbers(name, size, value):
+    message = f"Expected `{name}` to be a number or {size} of them, but got {value!r}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LatentProcess(5, 2, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["dim", "content_dim"])
+@pytest.mark.parametrize("value", [2.0, "2", None, [2], math.nan])
+def test_dims_that_are_not_integers(name, value):
+    with pytest.raises(ValueError, match=re.escape(f"Expected `{name}` to be an integer, but got {value!r}.")):
+        LatentProcess(**({"dim": 5, "content_dim": 2} | {name: value}))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +228,10 @@ def test_bad_concentrations(concentration):
         ({"space": "unbounded"}, "`marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'"),
         ({"conditional": "von_mises_fisher"}, "`space` 'sphere' for von Mises-Fisher positives, but got 'box'"),
         ({"space": "sphere", "dim": 1, "content_dim": 1}, "`dim` >= 2 on the sphere, but got 1"),
-        ({"space": "sphere", "content_dim": 4}, "no or several style dimensions on the sphere, but got 1"),
+        (
+            {"space": "sphere", "content_dim": 4},
+            "no or several style dimensions beside exact content on the sphere, but got 1",
+        ),
         (
             {"space": "sphere", "conditional": "von_mises_fisher", "content_scale": 0.1},
             r"`content_scale` 0 for von Mises-Fisher positives, but got 0\.1",

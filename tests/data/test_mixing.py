@@ -74,6 +74,16 @@ def test_nothing_is_trained_and_everything_is_saved():
     assert torch.equal(other.weight, g.weight)
 
 
+def test_a_checkpoint_brings_back_the_same_function():
+    g, other = (InvertibleMLP(4, slope=slope, candidates=50, seed=seed) for slope, seed in ((0.3, 1), (0.2, 2)))
+    z = torch.randn(7, 4)
+    assert not torch.equal(other(z), g(z))
+    other.load_state_dict(g.state_dict())
+    assert torch.equal(other(z), g(z))
+    assert torch.equal(other.inverse(z), g.inverse(z))
+    assert (other.slope, other.threshold) == (g.slope, g.threshold)
+
+
 def test_too_few_tries():
     with pytest.raises(ValueError, match=r"Expected 3 matrices of condition number <= .* among `tries` = 2, but got 0"):
         InvertibleMLP(10, candidates=500, tries=2)

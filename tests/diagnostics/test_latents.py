@@ -181,6 +181,10 @@ def test_layers_that_are_not_there_are_an_error():
         fed(LatentR2(["backbone.9"]))
     with pytest.raises(ValueError, match=r"but got 'projector.9'"):
         fed(LatentR2(["projector.9"]))
+    idle = host()
+    idle.idle = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"Expected `layers` that are called in a pass, but 'encoder\.idle' was not"):
+        fed(LatentR2(["idle"]), idle)
     module = host()
     module.backbone.extend([nn.Unflatten(1, (5, 1)), nn.Flatten()])
     with pytest.raises(ValueError, match=r"Expected `backbone.4` of shape .* N = 300, but got \(300, 5, 1\)"):

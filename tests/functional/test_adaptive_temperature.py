@@ -39,7 +39,6 @@ def test_content_comes_first():
 
 def test_the_equalizing_temperature_is_the_ratio_of_the_standard_deviations():
     assert equalizing_temperature(0.02, 0.08) == pytest.approx(0.25)
-    assert equalizing_temperature(0.02, 0.04, mode="feature") == pytest.approx(0.25)
     assert equalizing_temperature(3.0, 3.0) == 1
 
 
@@ -51,11 +50,11 @@ def test_the_equalizing_temperature_evens_out_the_gradient():
     assert content == pytest.approx(style)
 
 
-@pytest.mark.parametrize(("sigma_c", "mode"), [(0.0, "distance"), (0.001, "distance"), (0.02, "feature")])
-def test_a_temperature_below_the_floor_is_said(sigma_c, mode):
-    tau = equalizing_temperature(sigma_c, 0.05, floor=1e-9, mode=mode) if sigma_c else 0
+@pytest.mark.parametrize("sigma_c", [0.0, 0.001])
+def test_a_temperature_below_the_floor_is_said(sigma_c):
+    tau = equalizing_temperature(sigma_c, 0.05, floor=1e-9) if sigma_c else 0
     with pytest.warns(UserWarning, match=f"of content, {tau:.3g}, is below `floor` = 0.2, which is used instead"):
-        assert equalizing_temperature(sigma_c, 0.05, floor=0.2, mode=mode) == 0.2
+        assert equalizing_temperature(sigma_c, 0.05, floor=0.2) == 0.2
 
 
 def test_the_covariances_of_pairs():
@@ -185,7 +184,6 @@ def test_moments_give_what_pairs_give():
         (lambda: equalizing_temperature(-1.0, 1.0), r"Expected `sigma_c` >= 0 and finite, but got -1\.0"),
         (lambda: equalizing_temperature(1.0, 0.0), r"Expected `sigma_s` > 0 and finite, but got 0\.0"),
         (lambda: equalizing_temperature(1.0, 1.0, floor=0.0), r"Expected `floor` > 0 and finite, but got 0\.0"),
-        (lambda: equalizing_temperature(1.0, 1.0, mode="x"), "`mode` to be one of 'distance', 'feature', but got 'x'"),
         (lambda: pair_covariances(torch.zeros(3), torch.zeros(3)), r"`x1` of shape \(N, d\) .*, but got \(3,\)"),
         (lambda: pair_covariances(torch.zeros(1, 3), torch.zeros(1, 3)), r"with N >= 2, but got \(1, 3\)"),
         (lambda: pair_covariances(torch.zeros(2, 3), torch.zeros(2, 1)), r"as `x1`, \(2, 3\), but got \(2, 1\)"),

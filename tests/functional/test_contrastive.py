@@ -444,3 +444,14 @@ def test_wrong_settings_are_named(arguments, message):
 def test_wrong_views_are_named(function, z1, z2, message):
     with pytest.raises(ValueError, match=message):
         function(z1, z2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 1000.0])
+def test_a_row_has_distance_0_to_itself_in_single_precision(scale):
+    # z1 = z2 and all other rows far away: the anchor itself and the positive remain, log 2.
+    z = scale * torch.randn(64, 6)
+    temperature = [0.1, 0.1, 0.1, 10.0, 10.0, 10.0]
+    found = info_nce(z, z, temperature, normalize=False, similarity="distance", **CL_ICA)
+    expected = info_nce(z.double(), z.double(), temperature, normalize=False, similarity="distance", **CL_ICA)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    assert found >= math.log(2) - 1e-6

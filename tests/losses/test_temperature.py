@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from lightning_ssl_geometry.losses import (
     LearnedTemperature,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:The temperature of content")
 Z = torch.zeros(2, 4)
 
 
@@ -62,9 +64,13 @@ def test_the_gradient_spectrum_gives_proposition_3(content, rotated):
     assert tau.dtype == torch.float32
 
 
-def test_exact_content_has_the_temperature_of_the_floor():
+def test_exact_content_has_the_temperature_of_the_floor_and_this_is_said_once():
     rule = GradientSpectrumTemperature(4, floor=0.25)
-    assert rule(*pairs(500, 2, 2, sigma_c=0.0, sigma_s=0.2)).tolist() == [0.25, 0.25, 1, 1]
+    views = pairs(500, 2, 2, sigma_c=0.0, sigma_s=0.2)
+    with pytest.warns(UserWarning, match=r"The temperature of content .*, 0, is below `floor` = 0\.25"):
+        assert rule(*views).tolist() == [0.25, 0.25, 1, 1]
+    with warnings.catch_warnings(action="error"):
+        assert rule(*views).tolist() == [0.25, 0.25, 1, 1]
 
 
 def test_the_averages_are_those_of_all_batches_and_then_exponential():
