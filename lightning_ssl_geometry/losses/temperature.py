@@ -145,13 +145,13 @@ class GradientSpectrumTemperature(nn.Module):
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
     with the means of r before and after the jump: Prop. 3's :math:`\sigma_c / \sigma_s` where content and style have
-    equal variance; never less than `floor`, as exact content would have 0: then it warns, once. The others get 1; all do while r has no
-    jump by `min_ratio`. InfoNCE on Euclidean distances does not tell one rotation of the outputs from another until
-    temperatures differ; from then on content moves into the outputs of low temperature.
+    equal variance; never less than `floor`, as exact content would have 0: then it warns, once. The others get 1; all
+    do while r has no jump by `min_ratio`. InfoNCE on Euclidean distances does not tell one rotation of the outputs from
+    another until temperatures differ; from then on content moves into the outputs of low temperature.
 
     The averages are buffers, without gradient and the same on all ranks; in evaluation they stay. A step costs two
-    products P x N x P and eigenvalues of P x P matrices, in float64. The averages are so too, unless the whole module is
-    cast, as by the precision "bf16-true", in which steps of 1% of them are lost.
+    products P x N x P and eigenvalues of P x P matrices, in float64. The averages are so too, unless the whole module
+    is cast, as by the precision "bf16-true", in which steps of 1% of them are lost.
 
     Args:
         dim: P, the number of dimensions of the embeddings.

@@ -197,6 +197,6 @@ def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
     ):
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(PlainHost(), loader(), loader())
     latent = LatentDGPDataModule(dim=4, content_dim=2, mixing=nn.Identity(), batch_size=8, epoch_size=16)
+    model = SimCLRModule(nn.Identity(), nn.Linear(4, 4))
     with pytest.raises(ValueError, match="Expected `label` in the batches for LinearEvaluation, but got only views, "):
-        model = SimCLRModule(nn.Identity(), nn.Linear(4, 4))
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(model, datamodule=latent)
