@@ -52,7 +52,7 @@ FIGURES = {
     "linear": {"1_left": "spectrum_z", "1_left_weights": "projector_spectrum"},
     "box": {"1_middle": "1"},
     "sphere": {"1_right": "1"},
-    "learned": {"temperatures": "temperatures"},
+    "learned": {"temperatures": "sorted"},
     "table2": {"2_h": "spectrum_h", "2_z": "spectrum_z"},
     "direct_clr": {"4": "output_weights"},
 }
@@ -253,12 +253,25 @@ def by_layer(rows: list[Row]):
     return curves(lines, xlabel="layer, from the input (0) to z", ylabel="adjusted R²", floor=0.0, caption=caption)
 
 
+def sorted_temperatures(rows: list[Row]):
+    """What the runs learned: the order of the outputs differs between seeds, so a mean over these would say nothing."""
+    lines = []
+    for seed, color in zip(sorted({row.seed for row in rows}), ("blue", "green", "violet"), strict=False):
+        name = "val/dimension_temperature/"
+        found = [r.value for r in rows if (r.arm, r.seed) == ("learned", seed) and r.quantity.startswith(name)]
+        lines.append(Curve(f"seed {seed}", np.arange(1.0, len(found) + 1), np.sort(found), color))
+    caption = Caption(title="Learned temperatures, sorted")
+    return curves(lines, xlabel="output, by its temperature", ylabel="temperature", floor=0.0, caption=caption)
+
+
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Row]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
     drawn = comparison_figures(runs)
     if options.what in ("box", "sphere"):
         drawn["1"] = by_layer(rows)
+    if options.what == "learned":
+        drawn["sorted"] = sorted_temperatures(rows)
     for number, name in FIGURES.get(options.what, {}).items():
         if name in drawn:
             path = output(options) / f"figure_{number}.png"

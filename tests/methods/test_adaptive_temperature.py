@@ -110,6 +110,7 @@ def test_a_learned_temperature_is_in_the_optimizer_without_weight_decay_and_in_t
     assert "loss.temperature.log_precision" in model.state_dict()
 
 
+@pytest.mark.filterwarnings("ignore:The temperature of content")
 def test_the_gradient_spectrum_finds_the_content_of_a_linear_process():
     # Half of the latents are exact content. On Euclidean distances no output is content until temperatures differ.
     torch.manual_seed(0)
