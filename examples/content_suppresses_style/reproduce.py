@@ -35,7 +35,7 @@ RULES = "lightning_ssl_geometry.losses."
 UNNORMALIZED = [f"{MODEL}normalize=false", f"{MODEL}similarity=distance"]
 WITHOUT_ITSELF = [f"{MODEL}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
-# Arm -> name and colour of its line in Fig. 1 middle and right.
+# Arm -> name and colour of its line in Fig. 1.
 LINES = {
     "d_c = 0": ("d_c = 0", "blue"),
     "one tau": ("one tau", "orange"),
@@ -46,10 +46,14 @@ LINES = {
     "tau_c < tau_s, standardized": ("c below s, st.", "ink"),
     "one tau, w/o norm": ("one, w/o n.", "red"),
     "tau_c < tau_s, w/o norm": ("c below s, w/o", "ink"),
+    "d_c = 2": ("d_c = 2", "muted"),
+    "d_c = 4": ("d_c = 4", "orange"),
+    "d_c = 4, without itself": ("4, no self", "red"),
+    "tau_c < tau_s, without itself": ("c below s, no self", "ink"),
 }
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
-    "linear": {"1_left": "spectrum_z", "1_left_weights": "projector_spectrum"},
+    "linear": {"1_left": "1"},
     "box": {"1_middle": "1"},
     "sphere": {"1_right": "1"},
     "learned": {"temperatures": "sorted"},
@@ -221,31 +225,47 @@ def table(what: str, rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def places(rows: list[Row], arm: str, name: str) -> np.ndarray:
+    """A one-dimensional result of each run of an arm, (seeds, places)."""
+    found = {}
+    for row in rows:
+        if row.arm == arm and row.quantity.startswith(f"{name}/"):
+            found.setdefault(row.seed, []).append(row.value)
+    return np.array(list(found.values()))
+
+
+def normalized(rows: list[Row], arm: str) -> tuple[np.ndarray, np.ndarray]:
+    """Singular values over their largest, means over seeds: of W, and of W g, from the covariance of z."""
+    of_w = places(rows, arm, "val/projector_singular_values")
+    of_wg = np.exp(places(rows, arm, "val/log_spectrum_z"))
+    return tuple((values / values.max(1, keepdims=True)).mean(0) for values in (of_w, of_wg))
+
+
 def spectra(rows: list[Row]) -> str:
-    """Markdown: Fig. 1 left in numbers, the singular values of W and of W g over their largest."""
-    lines = ["| | of W | of W g, from the covariance of z |", "| --- | --- | --- |"]
+    """Markdown: Fig. 1 left in numbers."""
+    lines = ["| | of W | of W g |", "| --- | --- | --- |"]
     for arm in dict.fromkeys(row.arm for row in rows):
-        cells = []
-        for name, log in (("val/projector_singular_values/", False), ("val/log_spectrum_z/", True)):
-            found = {}
-            for row in rows:
-                if row.arm == arm and row.quantity.startswith(name):
-                    found.setdefault(row.seed, []).append(np.exp(row.value) if log else row.value)
-            values = np.mean([np.array(each) / max(each) for each in found.values()], axis=0)
-            cells.append(" ".join(f"{value:.2f}" for value in values))
+        cells = [" ".join(f"{value:.2f}" for value in values) for values in normalized(rows, arm)]
         lines.append(f"| {arm} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
+
+
+def by_index(rows: list[Row]):
+    """Fig. 1 left, of W g."""
+    lines = []
+    for arm in dict.fromkeys(row.arm for row in rows):
+        values = normalized(rows, arm)[1]
+        name, color = LINES[arm]
+        lines.append(Curve(f"{name} {values[-1]:.2f}", np.arange(1.0, len(values) + 1), values, color))
+    caption = Caption(title="Singular values of W g over their largest", notes=("Means over seeds.",))
+    return curves(lines, xlabel="index", ylabel="normalised singular value", floor=0.0, caption=caption)
 
 
 def by_layer(rows: list[Row]):
     """Fig. 1 middle and right: how much of the style each layer holds, mean and deviation over seeds."""
     lines = []
     for arm in dict.fromkeys(row.arm for row in rows):
-        found = {}
-        for row in rows:
-            if row.arm == arm and row.quantity.startswith("val/latent_r2_style/"):
-                found.setdefault(row.seed, []).append(row.value)
-        values = np.array(list(found.values()))
+        values = places(rows, arm, "val/latent_r2_style")
         name, color = LINES[arm]
         x, label = np.arange(float(values.shape[1])), f"{name} {values.mean(0)[-1]:.2f}"
         lines.append(Curve(label, x, values.mean(0), color, spread=values.std(0, ddof=min(1, len(values) - 1))))
@@ -270,6 +290,8 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
     drawn = comparison_figures(runs)
     if options.what in ("box", "sphere"):
         drawn["1"] = by_layer(rows)
+    if options.what == "linear":
+        drawn["1"] = by_index(rows)
     if options.what == "learned":
         drawn["sorted"] = sorted_temperatures(rows)
     for number, name in FIGURES.get(options.what, {}).items():
@@ -295,12 +317,12 @@ def main() -> None:
     arms = dict(settings(options.what, options.size))
     run_all([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)
     runs = {arm: [finished(folder(options, arm, seed)) for seed in options.seeds] for arm in arms}
-    places = [(arm, seed, path) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True)]
-    if missing := [(arm, seed) for arm, seed, path in places if not path]:
+    finds = [(arm, seed, path) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True)]
+    if missing := [(arm, seed) for arm, seed, path in finds if not path]:
         sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
-    rows = [row for arm, seed, path in places for row in read(path, arm, seed)]
+    rows = [row for arm, seed, path in finds for row in read(path, arm, seed)]
     if options.what == "table1":
-        rows += [row for arm, seed, _ in places for row in inverse_rows(arm, seed)]
+        rows += [row for arm, seed, _ in finds for row in inverse_rows(arm, seed)]
     write(rows, output(options) / "results.csv")
     print(table(options.what, rows))
     if options.what == "linear":
