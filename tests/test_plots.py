@@ -84,6 +84,8 @@ def test_on_a_log_axis_what_is_not_positive_is_left_out_without_a_cross():
 def test_a_floor_is_part_of_the_axis():
     assert draw(line([50.0, 60.0]), floor=0.0).get_ylim()[0] == 0.0
     assert draw(line([-5.0, 60.0]), floor=0.0).get_ylim()[0] < -5.0
+    low, high = draw(line([1e-14, 2e-3]), floor=0.0).get_ylim()  # a logarithmic axis has no zero
+    assert 0 < low < 1e-14 < 2e-3 < high
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -174,7 +174,7 @@ def y_axis(axes: "Axes", values: Floats, label: str, floor: float | None, log: b
     """Set the vertical axis, with its name above it."""
     low, high = padded(np.log10(values) if log else values, pad)
     axes.set_yscale("log" if log else "linear")
-    if floor is not None and values.min() >= floor:
+    if floor is not None and not log and values.min() >= floor:
         low = floor
     axes.set_ylim(10.0**low if log else low, 10.0**high if log else high)
     left_out = set_ticks(axes, "y", log)
