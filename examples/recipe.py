@@ -1,5 +1,6 @@
 """What the recipes' scripts share: fits run side by side, each a process of its own, its log beside what it writes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,12 @@ class Fit(NamedTuple):
     words: list[str]
     folder: Path
     done: Callable[[Path], Any]
+
+
+def finished(folder: Path) -> Path | None:
+    """The folder of a finished run of those in a folder, by what RunReport wrote."""
+    records = sorted(folder.glob("version_*/run.json"))
+    return next((file.parent for file in records if json.loads(file.read_text())["status"] == "finished"), None)
 
 
 def logger(folder: Path) -> list[str]:

@@ -12,7 +12,6 @@ report.html.
 
 import argparse
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from recipe import Fit, logger, run_all  # noqa: E402
+from recipe import Fit, finished, logger, run_all  # noqa: E402
 
 MODEL, DATA = "--model.init_args.", "--data.init_args."
 RULES = "lightning_ssl_geometry.losses."
@@ -128,12 +127,6 @@ def output(options: argparse.Namespace) -> Path:
 def folder(options: argparse.Namespace, arm: str, seed: int) -> Path:
     words = arm.replace("<", "below").replace(">", "above").replace("w/o", "without").replace("=", "")
     return output(options) / "_".join(words.replace(",", "").replace(".", "").split()) / f"seed{seed}"
-
-
-def finished(path: Path) -> Path | None:
-    """The folder of a finished run."""
-    records = sorted(path.glob("version_*/run.json"))
-    return next((file.parent for file in records if json.loads(file.read_text())["status"] == "finished"), None)
 
 
 def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:

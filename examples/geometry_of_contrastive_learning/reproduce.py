@@ -11,7 +11,6 @@ results.csv the first and the last value of every scalar of every run, and each 
 
 import argparse
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from recipe import Fit, logger, run_all  # noqa: E402
+from recipe import Fit, finished, logger, run_all  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
@@ -75,11 +74,6 @@ def mlp(hidden: int, width: int) -> list[str]:
 
 def folder(options: argparse.Namespace, group: str, seed: int) -> Path:
     return options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
-
-
-def finished(path: Path) -> bool:
-    records = [json.loads(file.read_text()) for file in path.glob("version_*/run.json")]
-    return any(record["status"] == "finished" for record in records)
 
 
 def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> Fit:
