@@ -2,7 +2,9 @@
 
 __all__ = [
     "Alignment",
+    "AlphaReQ",
     "AugmentationRank",
+    "CKADrift",
     "DimensionTemperature",
     "EffectiveRank",
     "EmbeddingSample",
@@ -10,10 +12,13 @@ __all__ = [
     "GaussianPotential",
     "GradientSpectrum",
     "HardestNegativeDistance",
+    "IntrinsicDimension",
     "InvarianceError",
     "JacobianRank",
     "LabelAgreement",
     "LatentR2",
+    "LayerSample",
+    "LiDAR",
     "LieGenerator",
     "LinearRegions",
     "LocalUnexplainedVariance",
@@ -31,6 +36,7 @@ __all__ = [
     "PolicyMaps",
     "ProjectorRank",
     "RotationRank",
+    "SIGReg",
     "SampledEmbeddings",
     "SampledRows",
     "TemperatureOrder",
@@ -40,6 +46,7 @@ __all__ = [
 ]
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
+from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.augmentation_channel import (
     EmbeddingSample,
     NonEmptyProbability,
@@ -47,6 +54,7 @@ from lightning_ssl_geometry.diagnostics.augmentation_channel import (
     PolicyEntropy,
     PolicyMaps,
 )
+from lightning_ssl_geometry.diagnostics.cka import CKADrift
 from lightning_ssl_geometry.diagnostics.content_style import (
     DimensionTemperature,
     GradientSpectrum,
@@ -57,11 +65,15 @@ from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.homomorphism import LossGap
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
+from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
 from lightning_ssl_geometry.diagnostics.latents import LatentR2
+from lightning_ssl_geometry.diagnostics.layers import LayerSample
+from lightning_ssl_geometry.diagnostics.lidar import LiDAR
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.matching import MeanCorrelation, TemperatureOrder
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
+from lightning_ssl_geometry.diagnostics.sigreg import SIGReg
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance

@@ -2,7 +2,6 @@
 
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
-import difflib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,6 +17,7 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     variance_ratios,
 )
 from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.submodule import submodule
 
 
 class GradientSpectrum(Moments):
@@ -218,13 +218,8 @@ class OutputWeights(Metric):
 
 def _named(encoder: nn.Module, layer: str) -> Tensor:
     """The weight of a submodule."""
-    modules = dict(encoder.named_modules(remove_duplicate=False))
-    if layer not in modules:
-        near = ", ".join(map(repr, difflib.get_close_matches(layer, modules))) or "none"
-        raise ValueError(
-            f"Expected `layer` to name a submodule of {type(encoder).__name__}, but got {layer!r}. Near: {near}."
-        )
-    weight = dict(modules[layer].named_parameters(recurse=False)).get("weight")
+    module = submodule(encoder, layer, "layer")
+    weight = dict(module.named_parameters(recurse=False)).get("weight")
     if weight is None or weight.ndim < 2:
-        raise ValueError(f"Expected `layer` to have a weight (out, in, ...), but got {type(modules[layer]).__name__}.")
+        raise ValueError(f"Expected `layer` to have a weight (out, in, ...), but got {type(module).__name__}.")
     return weight

@@ -6,15 +6,18 @@ __all__ = [
     "affine_map",
     "alignment",
     "alignment_uniformity_terms",
+    "alpha_req",
     "augmentation_channel_loss",
     "base_spaces",
     "chance_agreement",
+    "cka_matrix",
     "content_dimension",
     "content_style_temperature",
     "counter_hash",
     "counter_uniform",
     "draw_members",
     "effective_rank",
+    "epps_pulley",
     "equalizing_temperature",
     "equivariance_error",
     "feature_map",
@@ -29,14 +32,17 @@ __all__ = [
     "invariance_error",
     "label_agreement",
     "latent_r2",
+    "lidar",
     "lie_action",
     "lie_generator",
     "lie_strength",
+    "linear_cka",
     "linear_regions",
     "local_unexplained_variance",
     "log_bilinear_info_nce",
     "log_singular_values",
     "mean_correlation",
+    "mle_dimension",
     "nearby_bases",
     "neural_collapse",
     "normalized_distance",
@@ -47,8 +53,10 @@ __all__ = [
     "rescale",
     "rotate",
     "rotation_rank",
+    "sigreg",
     "topographic_distance",
     "translate",
+    "two_nn_dimension",
     "unexplained_variance",
     "uniform_sphere",
     "uniformity",
@@ -63,11 +71,13 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     equalizing_temperature,
     gradient_spectrum,
 )
+from lightning_ssl_geometry.functional.alpha_req import alpha_req
 from lightning_ssl_geometry.functional.augmentation_channel import (
     augmentation_channel_loss,
     draw_members,
     policy_entropy,
 )
+from lightning_ssl_geometry.functional.cka import cka_matrix, linear_cka
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
@@ -82,7 +92,9 @@ from lightning_ssl_geometry.functional.fibers import (
 )
 from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension, two_nn_dimension
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
+from lightning_ssl_geometry.functional.lidar import lidar
 from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.log_bilinear import log_bilinear_info_nce
 from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
@@ -96,6 +108,7 @@ from lightning_ssl_geometry.functional.piecewise_affine import (
     local_unexplained_variance,
 )
 from lightning_ssl_geometry.functional.rotation import rotate, rotation_rank
+from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound

@@ -1,11 +1,13 @@
 """The outputs of a network's layers, caught in passing."""
 
-__all__ = ["OUTPUT", "layer_outputs"]
+__all__ = ["OUTPUT", "hidden_layers", "layer_outputs"]
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+
+from lightning_ssl_geometry.functional.submodule import submodule
 
 OUTPUT = "output"
 
@@ -18,7 +20,8 @@ def layer_outputs(
 
     Args:
         network: Maps a tensor to a tensor.
-        layers: Dotted names of submodules, each called once in a pass. None: the network's output, as "output".
+        layers: Dotted names of submodules, "" for the network itself, each called once in a pass. None: the network's
+            output, as "output".
 
     Raises:
         ValueError: If a name is of no submodule; in a pass, if one is not called once or does not return a tensor.
@@ -31,9 +34,7 @@ def layer_outputs(
     if layers is None:
         yield lambda x: {OUTPUT: _tensor(OUTPUT, network(x))}
         return
-    modules = dict(network.named_modules(remove_duplicate=False))
-    if unknown := [name for name in layers if name not in modules]:
-        raise ValueError(f"Expected `layers` to name submodules of {type(network).__name__}, but got {unknown[0]!r}.")
+    modules = {name: submodule(network, name, "layers") if name else network for name in layers}
     caught: dict[str, list[Tensor]] = {}
 
     def catch(name: str) -> Callable[..., None]:
@@ -54,6 +55,38 @@ def layer_outputs(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """What each linear layer of a network sees, in the order of the pass: the places where a projector can be cut.
+
+    Args:
+        network: Maps x to a tensor, such as a projector.
+        x: (N, D).
+
+    Returns:
+        The input of the first linear layer that does not see x itself, (N, D'), as "hidden_1", the next one's as
+        "hidden_2", and so on, and the network's "output".
+
+    >>> import torch
+    >>> mlp = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    >>> {name: tuple(value.shape) for name, value in hidden_layers(mlp, torch.ones(4, 3)).items()}
+    {'hidden_1': (4, 5), 'output': (4, 2)}
+    """
+    seen: list[Tensor] = []
+
+    def catch(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0] is not x:
+            seen.append(inputs[0].clone())  # a copy: a later layer may work in place
+
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    handles = [module.register_forward_pre_hook(catch) for module in linear]
+    try:
+        output = _tensor(OUTPUT, network(x))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {f"hidden_{place}": value for place, value in enumerate(seen, 1)} | {OUTPUT: output}
 
 
 def _tensor(name: str, z: object) -> Tensor:

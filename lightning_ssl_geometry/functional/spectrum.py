@@ -82,7 +82,8 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
     RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values (not eigenvalues of a covariance), rows not
-    centred, eps added after the division. Libraries differ in all three.
+    centred, eps = 1e-7 added after the division. Libraries differ in all three; eigenvalues are squares of singular
+    values, and have a smaller effective rank: `singular_values_effective_rank(sigma.square())`.
 
     Args:
         h: (N, D) or (V, N, D); views are further rows.

@@ -179,7 +179,7 @@ def test_bad_arguments(kind, arguments, message):
     [
         (GradientSpectrum(), {"h": torch.ones(1, 3, 2)}, r"V >= 2 views, but got \(1, 3, 2\)"),
         (DimensionTemperature(), {"temperature": torch.ones(())}, r"`temperature` of shape \(P,\), but got \(\)"),
-        (OutputWeights("1.0"), {"encoder": ENCODER}, r"`layer` to name a submodule of Sequential, but got '1\.0'"),
+        (OutputWeights("1.0"), {"encoder": ENCODER}, r"`layer` to name submodules of Sequential, but got '1\.0'"),
         (OutputWeights("1"), {"encoder": ENCODER}, r"`layer` to have a weight \(out, in, \.\.\.\), but got ReLU"),
         (OutputWeights("2", 4), {"encoder": ENCODER}, "`split` < 4, the outputs of '2', but got 4"),
     ],

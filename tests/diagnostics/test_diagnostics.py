@@ -183,6 +183,20 @@ def test_small_singular_values_survive_float32_features():
     close(metric.compute(), F.log_singular_values(h), rtol=1e-3, atol=1e-3)
 
 
+def test_effective_rank_of_collapsed_float32_features_is_that_of_their_svd_in_float64():
+    generator = torch.Generator().manual_seed(2)
+    thin = torch.randn(2000, 4, generator=generator) @ torch.randn(4, 64, generator=generator)
+    h = thin + 1e-4 * torch.randn(2000, 64, generator=generator)
+    metric = EffectiveRank()
+    for rows in h.split(100):
+        metric.update(rows[None])
+    sigma = torch.linalg.svdvals(h.double())
+    expected = F.spectrum.singular_values_effective_rank(sigma)
+    close(metric.compute(), expected, rtol=1e-6, atol=0)
+    gram = torch.linalg.eigvalsh(h.T @ h).clamp(min=0).sqrt()  # float32: what the moments must not be
+    assert abs(F.spectrum.singular_values_effective_rank(gram) / expected - 1) > 1e-4
+
+
 def test_projector_rank_of_a_linear_layer():
     layer = nn.Linear(8, 5, bias=False)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,6 +58,26 @@ def test_effective_rank_of_two_singular_values():
     # p = (3/4, 1/4): exp(-(3/4) log(3/4) - (1/4) log(1/4)) = 4 / 3^(3/4)
     found = singular_values_effective_rank(torch.tensor([3.0, 1.0], dtype=torch.float64), eps=1e-12)
     assert found.item() == pytest.approx(4 / 3**0.75, rel=1e-9)
+
+
+def test_eigenvalues_have_a_smaller_effective_rank_than_singular_values():
+    # sigma = (3, 1), lambda = (9, 1): p = (9/10, 1/10) gives 10 / 9^(9/10)
+    sigma = torch.tensor([3.0, 1.0], dtype=torch.float64)
+    found = singular_values_effective_rank(sigma.square(), eps=1e-12)
+    assert found.item() == pytest.approx(10 / 9**0.9, rel=1e-9)
+    assert found < singular_values_effective_rank(sigma)
+
+
+def test_effective_rank_is_rankmes_sum():
+    h = (torch.randn(40, 6) * torch.linspace(0.1, 2, 6) + 1).numpy().astype("float64")
+    sigma = np.sqrt(np.linalg.eigvalsh(h.T @ h))
+    p = sigma / sigma.sum() + 1e-7
+    assert effective_rank(torch.from_numpy(h)).item() == pytest.approx(np.exp(-sum(p * np.log(p))), rel=1e-9)
+    eigenvalues = np.linalg.eigvalsh(np.cov(h.T))  # what others call by this name: centred, of the covariance
+    other = np.exp(-sum(q * np.log(q) for q in eigenvalues / eigenvalues.sum()))
+    centred = torch.linalg.svdvals(torch.from_numpy(h - h.mean(0)))
+    assert singular_values_effective_rank(centred.square(), eps=1e-15).item() == pytest.approx(other)
+    assert abs(other - effective_rank(torch.from_numpy(h)).item()) > 0.1
 
 
 def test_centring_takes_the_mean_direction_away():

@@ -1,0 +1,54 @@
+"""Exponent of the eigenspectrum of representations (Agrawal et al. 2022)."""
+
+__all__ = ["AlphaReQ"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.diagnostics.accumulate import Moments
+from lightning_ssl_geometry.functional.alpha_req import eigenvalues_alpha_req, fit_range
+
+
+class AlphaReQ(Moments):
+    """Exponent alpha of the eigenvalues of the covariance of the rows seen, lambda_i ~ i^-alpha, and its fit range.
+
+    Observes h. At least 0: low means that the variance is spread over many directions (0: all alike), high that a few
+    hold it (collapse); the paper finds the best representations near 1, worse ones on both sides. `r2`, at most 1, is
+    low where the spectrum is no power law; then alpha means little. Compare only what has the same `first` and `last`.
+    `alpha` and `r2` are NaN where the range reaches eigenvalues that are rounding of float64 or of float32 features, as
+    those of a collapsed spectrum; the rounding of bfloat16 features is not told from variance.
+    O(N D^2) per update, O(D^3) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.alpha_req`.
+
+    Args:
+        first: Of the range, counted from 1; None as :func:`lightning_ssl_geometry.functional.alpha_req.fit_range` says.
+        last: Of the range, inclusive; None as there.
+        center: Subtract the mean row first.
+        weighted: Weigh index i with 1/i, as the authors' code does.
+
+    Raises:
+        ValueError: If the range has fewer than 3 indices; in `compute`, if it leaves the spectrum or nothing was seen.
+    """
+
+    def __init__(
+        self, first: int | None = None, last: int | None = None, center: bool = True, weighted: bool = False
+    ) -> None:
+        super().__init__(center)
+        if first is not None and last is not None:
+            fit_range(last, first, last)  # checks both
+        self.first = first
+        self.last = last
+        self.weighted = weighted
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `alpha`, `r2`, `first` and `last`."""
+        eigenvalues = self.singular_values().square()
+        length = min(int(self.rows) - self.center, len(eigenvalues))
+        if self.first is self.last is None and length < 3:  # too few rows for any fit
+            nan = eigenvalues.new_tensor(torch.nan)
+            return {"alpha": nan, "r2": nan, "first": nan, "last": nan}
+        first, last = fit_range(length, self.first, self.last)
+        floor = len(eigenvalues) * torch.finfo(eigenvalues.dtype).eps * self.outer.trace() / self.rows
+        eigenvalues = eigenvalues.where(eigenvalues > floor, torch.nan)
+        found = eigenvalues_alpha_req(eigenvalues, first, last, weighted=self.weighted)
+        return {name: eigenvalues.new_tensor(float(value)) for name, value in found._asdict().items()}

@@ -1,0 +1,68 @@
+"""Intrinsic dimension of representations (Facco et al. 2017; Levina & Bickel 2004)."""
+
+__all__ = ["IntrinsicDimension"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.functional.intrinsic_dimension import (
+    distances_mle_dimension,
+    distances_two_nn_dimension,
+    neighbor_distances,
+)
+
+
+class IntrinsicDimension(SampledRows):
+    """Dimension of the cloud that `contrast_size` representations form, by two estimators.
+
+    Observes h and index; of several views the first, as the views of one sample would be its nearest neighbours. At
+    least 0, not bounded by D: low means that the representations lie near a thin, possibly curved, manifold, high that
+    they fill many dimensions around each point. `two_nn` looks at two neighbours, `mle` at `neighbors`: the first is
+    noisier and sees finer scales. Both are too small in many dimensions, where a sample would have to grow
+    exponentially; part of the value is `contrast_size`.
+    NaN where representations coincide, as those of two blank crops do, `two_nn` below 3 samples, and `mle` where there
+    are no more than `neighbors`.
+    O(contrast_size D) memory, O(contrast_size^2 D) to compute, in tiles.
+    Equations: :func:`lightning_ssl_geometry.functional.two_nn_dimension`,
+    :func:`lightning_ssl_geometry.functional.mle_dimension`.
+
+    Args:
+        neighbors: Of `mle`, from 2 to contrast_size - 1.
+        discard: As in the function of `two_nn`.
+        contrast_size: As in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if fewer than 2
+            samples were seen.
+    """
+
+    def __init__(self, neighbors: int = 20, discard: float = 0.1, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(("h",), contrast_size, seed)
+        if not 2 <= neighbors < contrast_size:
+            wanted = f"from 2 to {contrast_size - 1}, one less than `contrast_size`"
+            raise ValueError(f"Expected `neighbors` {wanted}, but got {neighbors}.")
+        if not 0 < discard < 1:
+            raise ValueError(f"Expected `discard` in (0, 1), but got {discard}.")
+        self.neighbors = neighbors
+        self.discard = discard
+
+    def update(self, h: Tensor, index: Tensor) -> None:
+        """Offer samples: h (V, N, D), or (N, D) for one view, and the position of each in its data set, index (N,)."""
+        self.offer(index, h=h[0] if h.ndim == 3 else h)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `two_nn` and `mle`."""
+        h = self.rows()["h"]
+        nan = torch.full((), torch.nan, dtype=torch.float64, device=h.device)
+        found = {"two_nn": nan, "mle": nan}
+        if len(h) < 3:
+            return found
+        distance = neighbor_distances(h, max(2, min(self.neighbors, len(h) - 1)))
+        if not distance[:, 0].all():
+            return found
+        found["two_nn"] = distances_two_nn_dimension(distance, discard=self.discard)
+        if len(h) > self.neighbors:
+            found["mle"] = distances_mle_dimension(distance)
+        return found

@@ -1,0 +1,41 @@
+"""The same samples' representations in several layers."""
+
+__all__ = ["LayerSample"]
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+
+
+class LayerSample(SampledRows):
+    """Keep the representations of the same samples in several layers, to compare the layers, or models.
+
+    O(contrast_size x total width) memory.
+
+    Args:
+        num_layers: L >= 1.
+        contrast_size: As in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If `num_layers` < 1; in `update`, if there are not so many layers.
+    """
+
+    def __init__(self, num_layers: int, contrast_size: int = 1024, seed: int = 0) -> None:
+        if num_layers < 1:
+            raise ValueError(f"Expected `num_layers` >= 1, but got {num_layers}.")
+        super().__init__(("sample", "label", *(f"layer_{k}" for k in range(num_layers))), contrast_size, seed)
+        self.num_layers = num_layers
+
+    def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
+        """Offer samples: each layer's output (N, D_l), index (N,) and, where there are some, label (N,)."""
+        if len(layers) != self.num_layers:
+            raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
+        columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}
+        self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Get `sample` (their index) and `label` (n,) and `layer_0`, `layer_1`, ... (n, D_l) of the kept samples."""
+        return self.rows()

@@ -1,0 +1,83 @@
+"""LiDAR of representations with several views of each sample (Thilak et al. 2023)."""
+
+__all__ = ["LiDAR"]
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.functional.lidar import scatter_lidar
+
+
+class LiDAR(Metric):
+    """Number of directions that tell samples apart, in units of what tells the views of a sample apart.
+
+    Observes h, with V = q >= 2 true views of each sample in one update: h[:, i] belong to sample i by construction, so
+    the sample's index is not needed. From 1 to min(n - 1, D): low means that few directions are both alive and stable
+    under augmentation (collapse, or nothing but noise of the augmentation), high that many are. Part of the value is q:
+    2 views, as training has them, give another number than 10 or 50.
+    It streams exactly in D x D memory: n, the sum of the samples' means, the sums of their outer products and of the
+    scatter within, in float64. As in :class:`Moments`, a sample that comes again counts again.
+    O(V N D^2) per update, O(D^3) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.lidar`.
+
+    Args:
+        delta: As in the function.
+        eps: As in the function.
+
+    Raises:
+        ValueError: If `delta` is not > 0; in `update`, if there are fewer than two views or another number than before;
+            in `compute`, if fewer than 2 samples were seen.
+    """
+
+    full_state_update = False
+    samples: Tensor
+    total: Tensor
+    outer: Tensor
+    within: Tensor
+
+    def __init__(self, delta: float = 1e-4, eps: float = 1e-8) -> None:
+        super().__init__()
+        if not delta > 0:
+            raise ValueError(f"Expected `delta` > 0, but got {delta}.")
+        self.delta = delta
+        self.eps = eps
+        self.views = 0
+        self.add_state("samples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("within", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, h: Tensor) -> None:
+        """Add samples: h (V, N, D) with V >= 2."""
+        if h.ndim != 3 or len(h) < 2:
+            raise ValueError(f"Expected `h` of shape (V, N, D) with V >= 2 views for LiDAR, but got {tuple(h.shape)}.")
+        if len(h) != self.views and self.views:
+            raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
+        h, self.views = h.double(), len(h)
+        mean = h.mean(0)
+        rest = (h - mean).flatten(0, 1)
+        if not self.outer.numel():
+            self.total = h.new_zeros(h.shape[-1])
+            self.outer = h.new_zeros(h.shape[-1], h.shape[-1])
+            self.within = h.new_zeros(h.shape[-1], h.shape[-1])
+        self.samples += len(mean)
+        self.total += mean.sum(0)
+        self.outer += mean.T @ mean
+        self.within += rest.T @ rest / len(h)
+
+    def compute(self) -> Tensor:
+        """Compute LiDAR, a scalar; NaN where all samples have one mean but for rounding."""
+        if not self.samples > 1:
+            seen = int(self.samples) or "none"
+            raise ValueError(f"Expected LiDAR to have observed at least 2 samples, but got {seen}.")
+        mean = self.total / self.samples
+        between = self.outer / self.samples - torch.outer(mean, mean)
+        if not between.trace() > len(mean) * torch.finfo(mean.dtype).eps * mean.square().sum():
+            return mean.sum() * torch.nan
+        return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps)
+
+    def reset(self) -> None:
+        """Forget the samples, and how many views they had."""
+        super().reset()
+        self.views = 0

@@ -1,0 +1,52 @@
+"""SIGReg's isotropy statistic of embeddings (Balestriero & LeCun 2025)."""
+
+__all__ = ["SIGReg"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
+from lightning_ssl_geometry.functional.sigreg import sigreg
+
+
+class SIGReg(SampledEmbeddings):
+    """Epps-Pulley statistic of `contrast_size` embeddings on random lines, mean over lines and views.
+
+    Observes z, which LeJEPA makes Gaussian, and index; for representations rename: `GeometryMonitor(rename={"sigreg_h":
+    {"z": "h"}})`. About 1.06 for an isotropic Gaussian of mean 0 and variance 1; high means that the cloud has another
+    shape, place or size: 0.41 contrast_size where it has collapsed into the origin, 1.45 where it is very wide, 3.95
+    where it is a point far away. Rows are not standardised, as in the paper: so embeddings on the unit sphere, whose
+    variance per direction is 1 / P, are nearly as high as collapsed ones, and `standardize=True` tells how isotropic
+    they are. The lines are a function of `seed`, the same at every readout and on all ranks. NaN where the rows to
+    standardise are all equal. Part of the value is `contrast_size`, to which it is proportional.
+    O(contrast_size P) memory, O(contrast_size num_slices (P + 17)) to compute.
+    Equation: :func:`lightning_ssl_geometry.functional.sigreg`.
+
+    Args:
+        num_slices: Number of lines.
+        standardize: As in the function.
+        contrast_size: As in :class:`SampledRows`.
+        seed: As in :class:`SampledRows`; of the lines, too.
+
+    Raises:
+        ValueError: If `num_slices` < 1, or as :class:`SampledRows`.
+    """
+
+    def __init__(
+        self, num_slices: int = 256, standardize: bool = False, contrast_size: int = 1024, seed: int = 0
+    ) -> None:
+        super().__init__(contrast_size, seed)
+        if num_slices < 1:
+            raise ValueError(f"Expected `num_slices` >= 1, but got {num_slices}.")
+        self.num_slices = num_slices
+        self.standardize = standardize
+
+    def compute(self) -> Tensor:
+        """Compute the statistic, a scalar."""
+        return torch.stack([self._statistic(z) for z in self.sample()]).mean()
+
+    def _statistic(self, z: Tensor) -> Tensor:
+        if self.standardize and (z == z[0]).all():
+            return z.double().sum() * torch.nan
+        generator = torch.Generator().manual_seed(self.seed)
+        return sigreg(z, self.num_slices, standardize=self.standardize, generator=generator)

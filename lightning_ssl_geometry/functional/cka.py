@@ -1,0 +1,114 @@
+r"""Centred kernel alignment with the linear kernel: how alike two representations of the same samples are.
+
+Kornblith et al., Similarity of Neural Network Representations Revisited (2019); the estimator without bias is Song et
+al.'s, Feature selection via dependence maximization (2012), as Nguyen et al. use it, Do Wide and Deep Networks Learn
+the Same Things? (2021). With a and b the representations, columns centred, and their Gram matrices
+:math:`K = a a^T, L = b b^T`, HSIC is a measure of their dependence:
+
+.. math::
+    \mathrm{HSIC}(K, L) \propto \mathrm{tr}(K L) = \|a^T b\|_F^2, \quad
+    \mathrm{HSIC}_1(K, L) = \frac{1}{n (n - 3)} \Bigl[\mathrm{tr}(\tilde K \tilde L)
+    + \frac{1^T \tilde K 1\, 1^T \tilde L 1}{(n - 1)(n - 2)} - \frac{2}{n - 2}\, 1^T \tilde K \tilde L 1\Bigr]
+
+where the tilde sets the diagonal to 0.
+"""
+
+__all__ = ["cka_matrix", "linear_cka"]
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
+    r"""Similarity of two representations of the same samples, up to rotation and one scale.
+
+    .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\, \mathrm{HSIC}(L, L)}}
+        = \frac{\|a^T b\|_F^2}{\|a^T a\|_F\, \|b^T b\|_F}
+
+    Sec. 3 of Kornblith et al.; with `unbiased` HSIC_1, Eq. 3 of Nguyen et al. The usual one grows with the widths
+    over n, whatever the representations: of two that are independent and isotropic it is about the geometric mean of
+    D_a / (n + D_a) and D_b / (n + D_b), which is 1/2 for n = D.
+
+    Args:
+        a: (n, D_a), any float dtype; computed in float64.
+        b: (n, D_b), of the same n samples in the same order.
+        unbiased: Use HSIC_1; needs n >= 4.
+
+    Returns:
+        A float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation); with
+        `unbiased` it may be below 0. O(n D_a D_b) or O(n^2 (D_a + D_b)), whichever is smaller.
+
+    Raises:
+        ValueError: If a shape is not (n, D), the numbers of samples differ or are too few, or the rows of one do not
+            vary.
+
+    >>> a = torch.arange(12.0).reshape(6, 2) ** 2
+    >>> f"{linear_cka(a, -3 * a.flip(1) + 5):.3f}"
+    '1.000'
+    """
+    a, b = _centred("a", a, unbiased), _centred("b", b, unbiased)
+    if len(a) != len(b):
+        raise ValueError(f"Expected `a` and `b` of the same samples, but got {len(a)} and {len(b)} rows.")
+    own = [_positive(name, _hsic(each, each, unbiased)) for name, each in (("a", a), ("b", b))]
+    return _hsic(a, b, unbiased) / (own[0] * own[1]).sqrt()
+
+
+def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
+    """:func:`linear_cka` between every two of several representations of the same samples, such as the layers'.
+
+    Args:
+        h: L representations, each (n, D_l); widths may differ.
+        unbiased: As in :func:`linear_cka`.
+
+    Returns:
+        (L, L) float64, symmetric, with ones on its diagonal.
+
+    Raises:
+        ValueError: If there is none, a shape is not (n, D), the numbers of samples differ or are too few, or the rows
+            of one do not vary.
+
+    >>> cka_matrix([torch.eye(3), torch.eye(3)[:, :2], 5 * torch.eye(3)]).shape
+    torch.Size([3, 3])
+    """
+    if not len(h):
+        raise ValueError("Expected `h` to hold at least 1 representation, but got none.")
+    layers = [_centred(f"h[{place}]", each, unbiased) for place, each in enumerate(h)]
+    if len(lengths := {len(layer) for layer in layers}) > 1:
+        raise ValueError(f"Expected `h` of the same samples, but got {sorted(lengths)} rows.")
+    length = [_positive(f"h[{i}]", _hsic(each, each, unbiased)).sqrt() for i, each in enumerate(layers)]
+    found = torch.eye(len(layers), dtype=torch.float64, device=layers[0].device)
+    for i in range(len(layers)):
+        for j in range(i):
+            found[i, j] = found[j, i] = _hsic(layers[i], layers[j], unbiased) / (length[i] * length[j])
+    return found
+
+
+def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
+    """HSIC of centred rows, up to a factor of n, by D x D or n x n products."""
+    n = len(a)
+    wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
+    trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()
+    if not unbiased:
+        return trace
+    square_a, square_b = a.square().sum(1), b.square().sum(1)
+    ones_a, ones_b = a @ a.sum(0) - square_a, b @ b.sum(0) - square_b  # row sums without the diagonal, (n,)
+    rest = ones_a.sum() * ones_b.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (ones_a @ ones_b)
+    return trace - square_a @ square_b + rest
+
+
+def _centred(name: str, h: Tensor, unbiased: bool) -> Tensor:
+    least = 4 if unbiased else 2
+    if h.ndim != 2 or len(h) < least:
+        raise ValueError(f"Expected `{name}` of shape (n, D) with n >= {least}, but got {tuple(h.shape)}.")
+    if (h == h[0]).all():
+        raise ValueError(f"Expected `{name}` with rows that vary, but all are equal.")
+    h = h.double()
+    return h - h.mean(0)
+
+
+def _positive(name: str, hsic: Tensor) -> Tensor:
+    if not hsic > 0:
+        raise ValueError(f"Expected `{name}` with HSIC > 0 with itself, but got {hsic.item():g}.")
+    return hsic

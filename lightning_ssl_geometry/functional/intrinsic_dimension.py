@@ -1,0 +1,185 @@
+r"""Intrinsic dimension of a cloud of points, from the distances to their nearest neighbours.
+
+TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017).
+MLE: Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), with the average of MacKay &
+Ghahramani, Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). With :math:`T_j(x)` the distance
+of x to its j-th neighbour.
+"""
+
+__all__ = [
+    "Average",
+    "Estimator",
+    "distances_mle_dimension",
+    "distances_two_nn_dimension",
+    "mle_dimension",
+    "neighbor_distances",
+    "two_nn_dimension",
+]
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Average = Literal["inverses", "estimates"]
+Estimator = Literal["fit", "mle"]
+
+
+def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = "fit", chunk_size: int = 256) -> Tensor:
+    r"""Intrinsic dimension from the ratio of the distances to the second and to the first neighbour.
+
+    .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
+
+    The algorithm of Facco et al.: d is the slope of the least-squares line through the origin, without the
+    largest ratios. With `estimator="mle"` it is :math:`(N - 1) / \sum_i \log \mu_i`, of all ratios, which is unbiased
+    for independent ones but has no defence against outliers.
+
+    Args:
+        h: (N, D), N >= 3, any float dtype; computed in float64.
+        discard: Part of the largest ratios that the fit leaves out, in (0, 1), at least one of them, as F = 1 has no
+            logarithm. The paper's 0.1.
+        estimator: "fit" or "mle".
+        chunk_size: Rows handled at once; memory is O(chunk_size (N + D)).
+
+    Returns:
+        A float64 scalar >= 0, not bounded by D; infinite or NaN where the neighbours of a point are all equally far, as
+        the corners of a simplex. O(N^2 D).
+
+    Raises:
+        ValueError: If `h` has another shape, an argument is out of range, or points coincide: a distance of 0 has no
+            logarithm, and a cloud of repeated points no dimension.
+
+    >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
+    >>> 1.7 < two_nn_dimension(plane).item() < 2.3
+    True
+    """
+    return distances_two_nn_dimension(neighbor_distances(h, 2, chunk_size), discard=discard, estimator=estimator)
+
+
+def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverses", chunk_size: int = 256) -> Tensor:
+    r"""Intrinsic dimension from how the number of neighbours grows with the distance.
+
+    .. math:: d_k(x) = \Bigl[\frac{1}{k - 1} \sum_{j=1}^{k-1} \log \frac{T_k(x)}{T_j(x)}\Bigr]^{-1}, \quad
+        d = \Bigl[\frac1N \sum_x d_k(x)^{-1}\Bigr]^{-1}
+        \quad\text{or}\quad \frac1N \sum_x d_k(x)
+
+    Eq. 8 of Levina & Bickel. The average of the inverses is MacKay & Ghahramani's, the maximum of the likelihood of all
+    points together, and the default here; Levina & Bickel's own, Eq. 9, is that of the estimates, which is too large by
+    a factor of about (k - 1) / (k - 2) even where the model holds. Both are for one k here; the paper averages several.
+
+    Args:
+        h: (N, D), any float dtype; computed in float64.
+        neighbors: k, from 2 to N - 1. More are less noisy, but reach where the cloud is curved or ends, which makes the
+            number smaller.
+        average: Of "inverses" or of "estimates".
+        chunk_size: Rows handled at once; memory is O(chunk_size (N + k D)).
+
+    Returns:
+        A float64 scalar >= 0, not bounded by D; infinite where the neighbours of every point (or with "estimates" of
+        one) are all equally far. O(N^2 D).
+
+    Raises:
+        ValueError: If `h` has another shape, an argument is out of range, or points coincide.
+
+    >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
+    >>> 1.7 < mle_dimension(plane, 10).item() < 2.3
+    True
+    """
+    return distances_mle_dimension(neighbor_distances(h, neighbors, chunk_size), average=average)
+
+
+def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tensor:
+    """Euclidean distances of every row to its nearest other ones.
+
+    The neighbours are found by a matrix product, in tiles, and their distances then computed from differences: so a
+    distance of 0 is exact, and means equal rows.
+
+    Args:
+        h: (N, D), any float dtype; computed in float64.
+        neighbors: k, from 2 to N - 1.
+        chunk_size: Rows handled at once; memory is O(chunk_size (N + k D)).
+
+    Returns:
+        (N, k) float64, ascending.
+
+    Raises:
+        ValueError: If `h` is not (N, D), or `neighbors` is out of range.
+
+    >>> neighbor_distances(torch.tensor([[0.0], [1.0], [3.0]]), 2)[1].tolist()
+    [1.0, 2.0]
+    """
+    if h.ndim != 2 or len(h) < 3:
+        raise ValueError(f"Expected `h` of shape (N, D) with N >= 3, but got {tuple(h.shape)}.")
+    if not 2 <= neighbors < len(h):
+        raise ValueError(f"Expected `neighbors` from 2 to {len(h) - 1}, one less than rows, but got {neighbors}.")
+    h = h.double()
+    h = h - h.mean(0)  # less is lost to rounding
+    square = h.square().sum(1)
+    found = []
+    for rows in torch.arange(len(h), device=h.device).split(chunk_size):
+        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # up to the row's own square, (chunk, N)
+        far[torch.arange(len(rows), device=h.device), rows] = torch.inf
+        near = far.topk(neighbors, largest=False).indices  # (chunk, k)
+        found.append((h[rows, None] - h[near]).norm(dim=2).sort(dim=1).values)
+    return torch.cat(found)
+
+
+def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estimator: Estimator = "fit") -> Tensor:
+    """Compute :func:`two_nn_dimension` from the distances to the neighbours.
+
+    Args:
+        distance: (N, k), ascending, k >= 2, > 0, as :func:`neighbor_distances` gives them.
+        discard: As in :func:`two_nn_dimension`.
+        estimator: As in :func:`two_nn_dimension`.
+
+    Returns:
+        As :func:`two_nn_dimension`.
+
+    Raises:
+        ValueError: If an argument is out of range or a distance is 0.
+
+    >>> f"{distances_two_nn_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]]), estimator='mle'):.4f}"  # 1 / log 8
+    '0.4809'
+    """
+    if estimator not in get_args(Estimator):
+        raise ValueError(f"Expected `estimator` to be one of {get_args(Estimator)}, but got {estimator!r}.")
+    if not 0 < discard < 1:
+        raise ValueError(f"Expected `discard` in (0, 1), but got {discard}.")
+    _check_apart(distance)
+    ratio = (distance[:, 1] / distance[:, 0]).double().log().sort().values
+    if estimator == "mle":
+        return (len(ratio) - 1) / ratio.sum()
+    kept = len(ratio) - math.ceil(discard * len(ratio))
+    if kept < 1:
+        raise ValueError(f"Expected `discard` to leave some of {len(ratio)} ratios, but got {discard}.")
+    empirical = torch.arange(1, kept + 1, device=ratio.device) / len(ratio)  # F
+    return -(ratio[:kept] @ torch.log1p(-empirical.double())) / ratio[:kept].square().sum()
+
+
+def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") -> Tensor:
+    """Compute :func:`mle_dimension` from the distances to the k neighbours.
+
+    Args:
+        distance: (N, k), ascending, k >= 2, > 0, as :func:`neighbor_distances` gives them.
+        average: As in :func:`mle_dimension`.
+
+    Returns:
+        As :func:`mle_dimension`.
+
+    Raises:
+        ValueError: If `average` is none of the choices or a distance is 0.
+
+    >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
+    '0.9618'
+    """
+    if average not in get_args(Average):
+        raise ValueError(f"Expected `average` to be one of {get_args(Average)}, but got {average!r}.")
+    _check_apart(distance)
+    inverse = (distance[:, -1:] / distance[:, :-1]).double().log().mean(1)
+    return 1 / inverse.mean() if average == "inverses" else (1 / inverse).mean()
+
+
+def _check_apart(distance: Tensor) -> None:
+    if same := int((distance[:, 0] == 0).sum()):
+        raise ValueError(f"Expected rows that differ, but {same} of {len(distance)} coincide with another.")

@@ -1,0 +1,89 @@
+r"""LiDAR: how many directions tell samples apart, in units of what tells the views of one sample apart.
+
+Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023). Every sample is a
+class of linear discriminant analysis, and its q views are the class's members. With :math:`\mu_i` the mean of the
+views of sample i and :math:`\mu` the mean of these means,
+
+.. math::
+    \Sigma_b = \frac1n \sum_i (\mu_i - \mu)(\mu_i - \mu)^T, \quad
+    \Sigma_w = \frac1{nq} \sum_{i,v} (h_{vi} - \mu_i)(h_{vi} - \mu_i)^T + \delta I
+"""
+
+__all__ = ["lidar", "scatter_lidar"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank
+
+
+def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
+    r"""Effective rank of the between-sample covariance, whitened by the within-sample one.
+
+    .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
+        \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
+
+    Eq. 1-4 of Thilak et al. The covariances are divided by n and nq; other denominators are a factor of all lambda and
+    drop out, up to delta. The paper gives no value of delta; as it is absolute, the number depends on the scale of h
+    where the variance within a sample is not far above delta. A direction without any difference between samples still
+    has lambda of about 1/q, and noise of both covariances where n is not far above D: compare at equal q, n and D.
+
+    Args:
+        h: (q, N, D), q >= 2 true views of each of N >= 2 samples: h[:, i] are views of sample i, drawn apart from each
+            other. Consecutive rows of a queue are not that. Any float dtype; computed in float64, since float32 is
+            2-3% off.
+        delta: Added to the variance within, > 0.
+        eps: Keeps log(0) out; it also adds a bias of about D * eps * log(1 / eps).
+
+    Returns:
+        A float64 scalar from 1 (one direction tells samples apart) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
+
+    Raises:
+        ValueError: If `h` has another shape, `delta` is not > 0, or the samples have one mean: then no direction is
+            there to count.
+
+    >>> f"{lidar(torch.eye(4).repeat(2, 1, 1)):.3f}"  # the mean takes one of four directions
+    '3.000'
+    """
+    if h.ndim != 3 or h.shape[0] < 2 or h.shape[1] < 2:
+        raise ValueError(f"Expected `h` of shape (q, N, D) with q >= 2 and N >= 2, but got {tuple(h.shape)}.")
+    h = h.double()
+    mean = h.mean(0)  # (N, D)
+    within = (h - mean).flatten(0, 1)
+    between = mean - mean.mean(0)
+    return scatter_lidar(between.T @ between / len(mean), within.T @ within / len(within), delta=delta, eps=eps)
+
+
+def scatter_lidar(between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
+    r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
+
+    The eigenvalues are those of :math:`L^{-1} \Sigma_b L^{-T}` with :math:`\Sigma_w = L L^T`, a rotation of the above.
+
+    Args:
+        between: Sigma_b (D, D).
+        within: Sigma_w (D, D), without delta.
+        delta: As in :func:`lidar`.
+        eps: As in :func:`lidar`.
+
+    Returns:
+        As :func:`lidar`.
+
+    Raises:
+        ValueError: If the shapes differ, `delta` is not > 0, or `between` is 0.
+
+    >>> f"{scatter_lidar(torch.diag(torch.tensor([1.0, 1.0, 0.0])), torch.eye(3)):.3f}"
+    '2.000'
+    """
+    if between.ndim != 2 or between.shape[0] != between.shape[1] or within.shape != between.shape:
+        shapes = f"{tuple(between.shape)} and {tuple(within.shape)}"
+        raise ValueError(f"Expected `between` and `within` of one shape (D, D), but got {shapes}.")
+    if not delta > 0:
+        raise ValueError(f"Expected `delta` > 0, but got {delta}.")
+    if not between.any():
+        raise ValueError("Expected samples of different means, but all means are equal.")
+    ridge = delta * torch.eye(len(within), dtype=torch.float64, device=within.device)
+    lower = torch.linalg.cholesky(within.double() + ridge)
+    half = torch.linalg.solve_triangular(lower, between.double(), upper=False)
+    whitened = torch.linalg.solve_triangular(lower, half.T, upper=False)
+    eigenvalues = torch.linalg.eigvalsh(whitened).clamp(min=0)  # rounding may give -1e-17
+    return singular_values_effective_rank(eigenvalues, eps=eps)

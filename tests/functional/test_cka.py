@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional.cka import cka_matrix, linear_cka
+
+
+def pair(n=30, wide=7, narrow=4):
+    a = torch.randn(n, wide, dtype=torch.float64) + 2
+    return a, a[:, :narrow].square() + 0.5 * torch.randn(n, narrow, dtype=torch.float64)
+
+
+def slow_hsic(a, b, unbiased):
+    """By n x n kernels and, without bias, by Song et al.'s sums over indices that all differ."""
+    k, other = (x.numpy() @ x.numpy().T for x in (a, b))
+    n = len(k)
+    if not unbiased:
+        centre = np.eye(n) - 1 / n
+        return np.trace(k @ centre @ other @ centre)
+    k, other = k - np.diag(np.diag(k)), other - np.diag(np.diag(other))
+    two = sum(k[i, j] * other[i, j] for i in range(n) for j in range(n))
+    three = sum(k[i, j] * other[i, m] for i in range(n) for j in range(n) for m in range(n) if j != m)
+    four = k.sum() * other.sum() - 4 * three - 2 * two  # all four indices differ
+    falling = n * (n - 1)
+    return two / falling - 2 * three / (falling * (n - 2)) + four / (falling * (n - 2) * (n - 3))
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize("widths", [(7, 4), (60, 90)])
+def test_it_is_the_kernels_hsic_whichever_product_is_smaller(widths, unbiased):
+    a, b = pair(20, *widths) if widths[0] < 20 else torch.randn(20, 150, dtype=torch.float64).split(widths, dim=1)
+    hsic = [slow_hsic(x, y, unbiased) for x, y in ((a, b), (a, a), (b, b))]
+    assert linear_cka(a, b, unbiased=unbiased).item() == pytest.approx(hsic[0] / np.sqrt(hsic[1] * hsic[2]), abs=1e-12)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_rotation_scale_translation_and_common_order_change_nothing(unbiased):
+    a, b = pair()
+    turn = torch.linalg.qr(torch.randn(7, 7, dtype=torch.float64)).Q
+    found = linear_cka(a, b, unbiased=unbiased)
+    torch.testing.assert_close(linear_cka(3e4 * a @ turn + 8, -b, unbiased=unbiased), found)
+    torch.testing.assert_close(linear_cka(b, a, unbiased=unbiased), found)
+    order = torch.randperm(30)
+    torch.testing.assert_close(linear_cka(a[order], b[order], unbiased=unbiased), found)
+    torch.testing.assert_close(linear_cka(a, 2 * a @ turn, unbiased=unbiased), torch.ones_like(found))
+    assert 0 < found < 1
+
+
+def test_orthogonal_columns_share_nothing():
+    wave = torch.arange(40).double() * 2 * torch.pi / 40
+    a, b = torch.stack([wave.sin(), wave.cos()], 1), torch.stack([(2 * wave).sin(), (3 * wave).cos()], 1)
+    assert abs(linear_cka(a, b).item()) < 1e-12
+    assert linear_cka(a, torch.cat([a, b], 1)).item() == pytest.approx(0.5**0.5)  # |a'a|^2 / (|a'a| * 2^0.5 |a'a|)
+
+
+def test_the_bias_of_independent_representations():
+    a, b = torch.randn(2, 10, 100, 100, dtype=torch.float64)
+    biased = torch.stack([linear_cka(x, y) for x, y in zip(a, b, strict=True)])
+    assert biased.mean().item() == pytest.approx(0.5, abs=0.02)
+    unbiased = torch.stack([linear_cka(x, y, unbiased=True) for x, y in zip(a, b, strict=True)])
+    assert abs(unbiased.mean().item()) < 0.02
+    assert unbiased.min() < 0
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_the_matrix_holds_every_pair(unbiased):
+    layers = [*pair(), torch.randn(30, 50)]
+    found = cka_matrix(layers, unbiased=unbiased)
+    assert torch.equal(found, found.T)
+    assert torch.equal(found.diagonal(), torch.ones(3, dtype=torch.float64))
+    for i in range(3):
+        for j in range(3):
+            torch.testing.assert_close(found[i, j], linear_cka(layers[i], layers[j], unbiased=unbiased))
+
+
+def test_bad_input():
+    a, b = pair()
+    with pytest.raises(ValueError, match="`a` and `b` of the same samples, but got 30 and 29 rows"):
+        linear_cka(a, b[1:])
+    with pytest.raises(ValueError, match=r"`b` of shape \(n, D\) with n >= 2, but got \(2, 30, 4\)"):
+        linear_cka(a, torch.stack([b, b]))
+    with pytest.raises(ValueError, match=r"`a` of shape \(n, D\) with n >= 4, but got \(3, 7\)"):
+        linear_cka(a[:3], b[:3], unbiased=True)
+    with pytest.raises(ValueError, match="`b` with rows that vary, but all are equal"):
+        linear_cka(a, torch.full((30, 3), 0.3))
+    with pytest.raises(ValueError, match="`a` with HSIC > 0 with itself, but got nan"):
+        linear_cka(a * torch.nan, b)
+    with pytest.raises(ValueError, match="`h` to hold at least 1 representation, but got none"):
+        cka_matrix([])
+    with pytest.raises(ValueError, match=r"`h` of the same samples, but got \[29, 30\] rows"):
+        cka_matrix([a, b[1:]])
+    with pytest.raises(ValueError, match=r"`h\[1\]` with rows that vary, but all are equal"):
+        cka_matrix([a, torch.ones(30, 2)])
+    with pytest.raises(ValueError, match=r"`h\[0\]` with HSIC > 0 with itself, but got nan"):
+        cka_matrix([a * torch.nan])

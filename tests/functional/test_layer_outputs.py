@@ -1,0 +1,54 @@
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.functional.layer_outputs import hidden_layers, layer_outputs
+from lightning_ssl_geometry.functional.submodule import submodule
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_hidden_layers_are_what_linear_layers_see():
+    network, x = mlp(), torch.randn(6, 3)
+    found = hidden_layers(network, x)
+    assert list(found) == ["hidden_1", "hidden_2", "output"]
+    torch.testing.assert_close(found["hidden_1"], network[:2](x))
+    torch.testing.assert_close(found["hidden_2"], network[:4](x))
+    torch.testing.assert_close(found["output"], network(x))
+    assert not any(module._forward_pre_hooks for module in network.modules())
+
+
+def test_hidden_layers_of_networks_without_or_behind_a_linear_layer():
+    x = torch.randn(6, 3)
+    assert list(hidden_layers(nn.Identity(), x)) == ["output"]
+    assert list(hidden_layers(nn.Linear(3, 2), x)) == ["output"]
+    normalised = nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2))
+    torch.testing.assert_close(hidden_layers(normalised, x)["hidden_1"], normalised[0](x))
+
+
+def test_layer_outputs_by_name():
+    network, x = mlp(), torch.randn(6, 3)
+    with layer_outputs(network, ["", "1"]) as run:
+        found = run(x)
+    torch.testing.assert_close(found[""], network(x))
+    torch.testing.assert_close(found["1"], network[:2](x))
+
+
+def test_names_pass_through_what_torch_compile_wraps():
+    network = nn.Sequential(nn.Linear(3, 5), mlp())
+    compiled = nn.Sequential(network[0], torch.compile(network[1], backend="eager"))
+    assert submodule(compiled, "1.2", "taps") is network[1][2]
+    assert submodule(torch.compile(network, backend="eager"), "1.2", "taps") is network[1][2]
+
+
+def test_near_names_are_offered():
+    network = nn.ModuleDict({"backbone": nn.Linear(1, 1), "head": nn.Linear(1, 1)})
+    with pytest.raises(ValueError, match=r"`taps` to name .* ModuleDict, but got h='bakbone'. Near: backbone."):
+        submodule(network, "bakbone", "taps", "h='bakbone'")
+    with pytest.raises(ValueError, match=r"`layer` to .* but got 'zzz'. Near: backbone, head."):
+        submodule(network, "zzz", "layer")
+    with pytest.raises(ValueError, match=r"but got ''. Near: it has none."):
+        submodule(nn.Linear(1, 1), "", "layer")

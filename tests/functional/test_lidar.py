@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import eigh
+
+from lightning_ssl_geometry.functional.lidar import lidar, scatter_lidar
+
+
+def views(q=3, n=50, dim=6, noise=0.4):
+    samples = torch.randn(n, dim, dtype=torch.float64) * torch.linspace(0.2, 2, dim)
+    return samples + noise * torch.randn(q, n, dim, dtype=torch.float64) + 1
+
+
+def slow(h, delta=1e-4, eps=1e-8):
+    """The paper's sums one term at a time, and scipy's generalised eigenvalues."""
+    q, n, dim = h.shape
+    h = h.numpy()
+    mean = [sum(h[v, i] for v in range(q)) / q for i in range(n)]
+    grand = sum(mean) / n
+    between = sum(np.outer(m - grand, m - grand) for m in mean) / n
+    within = sum(np.outer(h[v, i] - mean[i], h[v, i] - mean[i]) for v in range(q) for i in range(n)) / (n * q)
+    eigenvalues = eigh(between, within + delta * np.eye(dim), eigvals_only=True)
+    p = eigenvalues / eigenvalues.sum() + eps
+    return np.exp(-sum(each * np.log(each) for each in p))
+
+
+@pytest.mark.parametrize(("q", "dim", "delta"), [(2, 6, 1e-4), (5, 6, 0.3), (3, 1, 1e-4), (2, 40, 1e-2)])
+def test_it_is_the_papers_sums(q, dim, delta):
+    h = views(q, dim=dim)
+    assert lidar(h, delta=delta).item() == pytest.approx(slow(h, delta), rel=1e-9)
+
+
+def test_it_counts_the_directions_that_tell_samples_apart():
+    # Sigma_b = diag(1, 1, 1, 0, 0) and Sigma_w = I: three eigenvalues are alike
+    between = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0]))
+    assert scatter_lidar(between, torch.eye(5), eps=1e-15).item() == pytest.approx(3)
+    # the noise of the views lies along one of the three, and a hundred times stronger: two are left
+    noisy = torch.diag(torch.tensor([1e8, 1.0, 1.0, 1.0, 1.0]))
+    assert scatter_lidar(between, noisy, eps=1e-15).item() == pytest.approx(2, abs=1e-5)
+    # but delta is absolute: of features as small as this it hides all noise, and three count again
+    assert scatter_lidar(1e-16 * between, 1e-16 * noisy, eps=1e-15).item() == pytest.approx(3, abs=1e-3)
+
+
+def test_without_delta_it_is_invariant_under_every_linear_map_and_with_it_under_rotation():
+    h = views(4, 200)
+    turn = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
+    assert lidar(h @ turn + 9).item() == pytest.approx(lidar(h).item())
+    tiny = lidar(h @ (turn * torch.linspace(1, 3, 6)), delta=1e-12).item()
+    assert tiny == pytest.approx(lidar(h, delta=1e-12).item(), rel=1e-6)
+
+
+def test_the_order_of_views_and_samples_is_free_but_not_which_views_are_of_one_sample():
+    h = views(4, 30)
+    assert lidar(h[torch.randperm(4)][:, torch.randperm(30)]).item() == pytest.approx(lidar(h).item())
+    mixed = h.flatten(0, 1)[torch.randperm(120)].reshape(4, 30, 6)
+    assert abs(lidar(mixed).item() - lidar(h).item()) > 0.1
+
+
+def test_its_bounds():
+    assert 1 <= lidar(views()).item() <= 6 + 1e-5
+    line = torch.randn(3, 40, 1, dtype=torch.float64) * torch.ones(5) + torch.arange(40.0)[:, None]
+    assert lidar(line).item() == pytest.approx(1, abs=1e-4)
+    assert lidar(torch.eye(4).repeat(2, 1, 1)).item() == pytest.approx(3, abs=1e-5)
+
+
+def test_it_is_computed_in_float64():
+    h = views().float()
+    assert lidar(h).dtype == torch.float64
+    assert lidar(h).item() == lidar(h.double()).item()
+
+
+def test_bad_input():
+    for shape in ((1, 5, 3), (5, 3), (2, 1, 3)):
+        with pytest.raises(ValueError, match=r"`h` of shape \(q, N, D\) with q >= 2 and N >= 2, but got"):
+            lidar(torch.ones(shape))
+    for delta in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match=f"`delta` > 0, but got {delta}"):
+            lidar(views(), delta=delta)
+    with pytest.raises(ValueError, match="samples of different means, but all means are equal"):
+        lidar(torch.ones(2, 5, 3))
+    with pytest.raises(ValueError, match=r"one shape \(D, D\), but got \(3, 3\) and \(2, 2\)"):
+        scatter_lidar(torch.eye(3), torch.eye(2))
