@@ -23,7 +23,7 @@ class Images(NamedTuple):
 
     Attributes:
         image: uint8 (M, C, H, W).
-        label: int64 (M,).
+        label: int64 (M,); None: nobody labelled them.
         coarse_label: int64 (M,), superclasses, where there are some.
         rows: int64 (N,), which rows of the above are of this part: two parts then share one tensor; None: all.
         box: integers (M, 4), top, left, bottom and right (exclusive) of the cell that each image lies in, the rest of
@@ -31,14 +31,14 @@ class Images(NamedTuple):
     """
 
     image: Tensor
-    label: Tensor
+    label: Tensor | None
     coarse_label: Tensor | None = None
     rows: Tensor | None = None
     box: Tensor | None = None
 
 
 class Source(NamedTuple):
-    """What a data set holds; `class_names` by label."""
+    """What a data set holds; `class_names` by label, none where there are no labels."""
 
     train: Images
     test: Images
@@ -49,10 +49,10 @@ class ImageDataModule(ResumableDataModule):
     """Base of the image data sets: a subclass says in :meth:`load` where the images come from.
 
     Training batches have `views`, validation and test batches `views` (the same in every epoch) and `image`
-    (without augmentation); all have `label` and `index`, the position in the training or the test set as published,
-    or in the whole set where nobody published a split, and `box` where each image lies in a cell of its own. Images
-    are brought to their size and views made in `on_after_batch_transfer`, so on the training device; views are
-    functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
+    (without augmentation); all have `index`, the position in the training or the test set as published, or in the
+    whole set where nobody published a split, `label` where the set has labels, and `box` where each image lies in a
+    cell of its own. Images are brought to their size and views made in `on_after_batch_transfer`, so on the training
+    device; views are functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
 
     Args:
         batch_size: Samples per process.
@@ -67,15 +67,15 @@ class ImageDataModule(ResumableDataModule):
             `std` stay those of the original images.
 
     Attributes:
-        num_classes: Number of classes, after `setup`.
-        class_names: Their names, after `setup`.
+        num_classes: Number of classes, after `setup`, where the set has labels.
+        class_names: Their names, after `setup`; empty where it has none.
         image_shape: (C, H, W) of an image in a batch, after `setup`.
         mean: (C,), of the training images in [0, 1], after `setup`.
         std: (C,), likewise.
 
     Raises:
         ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, has only
-            one class, or leaves nothing for training or validation.
+            one class, or leaves nothing for training or validation; where a split is asked for that has no images.
     """
 
     num_classes: int
@@ -122,18 +122,22 @@ class ImageDataModule(ResumableDataModule):
         if self._images:
             return
         source = self.load()
-        if len(source.class_names) < 2:
-            raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
-        train, val = self._split(_all_rows(source.train))
+        if source.train.label is not None:
+            if len(source.class_names) < 2:
+                raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
+            self.num_classes = len(source.class_names)
+        rows, test = _all_rows(source.train), _all_rows(source.test)
+        train, val = self._split(rows) if len(rows) else (rows, rows)
         height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
         for part in (source.train, source.test):
             if part.box is not None:
                 check_box(part.box, part.image, height, width)
         around = 0 if source.train.box is None else height * width - source.train.image[0, 0].numel()
-        self.mean, self.std = _moments(source.train.image, train, self.channels, around)
+        seen = (source.train.image, train) if len(train) else (source.test.image, test)
+        self.mean, self.std = _moments(*seen, self.channels, around)
         self.image_shape = (len(self.mean), height, width)
-        self.num_classes, self.class_names = len(source.class_names), source.class_names
-        self._positions = {"train": train, "val": val, "test": _all_rows(source.test)}
+        self.class_names = source.class_names
+        self._positions = {"train": train, "val": val, "test": test}
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
@@ -142,7 +146,8 @@ class ImageDataModule(ResumableDataModule):
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         """Batches of the validation set, in order, each sample once; nothing with `val_fraction=0`."""
-        return self._loader("val", augmented=True) if self.val_fraction else []
+        self.setup()
+        return self._loader("val", augmented=True) if len(self._positions["val"]) else []
 
     def test_dataloader(self) -> BatchLoader:
         """Batches of the test set, in order, each sample once."""
@@ -169,7 +174,9 @@ class ImageDataModule(ResumableDataModule):
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Bring the images to their size, make views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
-        made: Batch = {"label": batch["label"], "index": batch["index"]}
+        made: Batch = {"index": batch["index"]}
+        if "label" in batch:
+            made["label"] = batch["label"]
         if "box" in batch:
             made["box"] = batch["box"].long()
             image = place(image, made["box"], *self.image_shape[1:])
@@ -204,6 +211,8 @@ class ImageDataModule(ResumableDataModule):
 
     def _loader(self, split: Split, augmented: bool, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
         self.setup()
+        if not len(self._positions[split]):
+            raise ValueError(f"Expected images in the split {split!r}, but it has none.")
         slices = _Slices(self._images[split], self._positions[split], self.channels, split, augmented)
         return self._batches(slices, len(self._positions[split]), shuffle, drop_last)
 
@@ -226,11 +235,11 @@ class _Slices:
         return batch | {"image": _recolour(batch["image"], self.channels), "index": index} | self.kind
 
 
-def random_split(label: Tensor, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Choose a test set where nobody published one.
 
     Args:
-        label: (N,) of all samples.
+        n: Number of samples.
         test_fraction: Fraction of them, in (0, 1).
         seed: Of the choice.
 
@@ -240,21 +249,21 @@ def random_split(label: Tensor, test_fraction: float, seed: int) -> tuple[Tensor
     Raises:
         ValueError: If `test_fraction` is out of range, or leaves nothing for one of both.
 
-    >>> [len(rows) for rows in random_split(torch.zeros(10), 0.2, seed=0)]
+    >>> [len(rows) for rows in random_split(10, 0.2, seed=0)]
     [8, 2]
     """
-    held_out = round(test_fraction * len(label))
-    if not 0 < held_out < len(label):
+    held_out = round(test_fraction * n)
+    if not 0 < held_out < n:
         raise ValueError(
-            f"Expected `test_fraction` to leave some of {len(label)} samples for training and some for testing, "
+            f"Expected `test_fraction` to leave some of {n} samples for training and some for testing, "
             f"but got {test_fraction}."
         )
-    order = torch.randperm(len(label), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def _all_rows(images: Images) -> Tensor:
-    return torch.arange(len(images.label)) if images.rows is None else images.rows
+    return torch.arange(len(images.image)) if images.rows is None else images.rows
 
 
 def _recolour(image: Tensor, channels: int | None) -> Tensor:

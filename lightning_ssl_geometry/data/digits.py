@@ -52,5 +52,5 @@ class DigitsDataModule(ImageDataModule):
         digits = load_digits()
         image = torch.from_numpy(digits.images * (255 / 16)).round().byte()[:, None]
         all_images = Images(image, torch.from_numpy(digits.target).long())
-        train, test = random_split(all_images.label, self.test_fraction, self.seed)
+        train, test = random_split(len(all_images.image), self.test_fraction, self.seed)
         return Source(all_images._replace(rows=train), all_images._replace(rows=test), [*map(str, range(10))])

@@ -15,14 +15,15 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 
 
 class ImageFolderDataModule(ImageDataModule):
-    """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`.
+    """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
 
     Every image is decoded once, its short side resized to `image_size` and its centre cropped, with a progress bar,
     into one file (`.ssl_geometry-<image_size>.pt`) that every run maps into memory. A changed folder is decoded
     anew.
 
     Args:
-        root: The folder. Without `train` in it, its folders are the classes. A folder `val` stands for `test` where
+        root: The folder. Without `train` in it, its folders are the classes; a folder that has images and no folders
+            has no labels. A folder `val` stands for `test` where
             there is none of that name, and is left alone where there is; without both, the test set is chosen by
             seed.
         image_size: Height and width of the images in pixels.
@@ -33,11 +34,12 @@ class ImageFolderDataModule(ImageDataModule):
         channels: 1 turns colour into grey; None or 3 leaves it: images are decoded as colour.
         seed: Of test set, subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
-        test_fraction: Fraction held out as the test set where the folder has none, in (0, 1).
+        test_fraction: Fraction held out as the test set where the folder has none, in (0, 1]. 1: all images are the
+            test set, for a network that is only looked at; `mean` and `std` are then theirs.
         cache: Folder of the decoded file, one for each data set; None: `root` itself.
 
     Raises:
-        ValueError: As :class:`ImageDataModule`; if the folder is empty, has one class, holds a file that is no
+        ValueError: As :class:`ImageDataModule`; if the folder has no images, has one class, holds a file that is no
             whole image of 8 bits, or its parts differ in their classes.
         FileNotFoundError: If `root` does not exist.
         OSError: If the decoded file cannot be written, before anything is decoded where that shows.
@@ -62,8 +64,8 @@ class ImageFolderDataModule(ImageDataModule):
         super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
         if image_size < 1:
             raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
-        if not 0 < test_fraction < 1:
-            raise ValueError(f"Expected `test_fraction` in (0, 1), but got {test_fraction}.")
+        if not 0 < test_fraction <= 1:
+            raise ValueError(f"Expected `test_fraction` in (0, 1], but got {test_fraction}.")
         self.root = Path(root)
         self.image_size = image_size
         self.test_fraction = test_fraction
@@ -76,10 +78,14 @@ class ImageFolderDataModule(ImageDataModule):
     def load(self) -> Source:
         """Map the decoded images into memory, and choose a test set where the folder has none."""
         listing, image = self._decoded()
-        label, cut = torch.tensor(listing.label), listing.train_size
-        if cut < len(label):
-            return Source(Images(image[:cut], label[:cut]), Images(image[cut:], label[cut:]), listing.classes)
-        train, test = random_split(label, self.test_fraction, self.seed)
+        label, cut = torch.tensor(listing.label) if listing.classes else None, listing.train_size
+        if cut < len(image):
+            train_label, test_label = (None, None) if label is None else (label[:cut], label[cut:])
+            return Source(Images(image[:cut], train_label), Images(image[cut:], test_label), listing.classes)
+        if self.test_fraction == 1:
+            train, test = torch.arange(0), torch.arange(len(image))
+        else:
+            train, test = random_split(len(image), self.test_fraction, self.seed)
         return Source(Images(image, label, rows=train), Images(image, label, rows=test), listing.classes)
 
     def _decoded(self) -> tuple["_Listing", Tensor]:
@@ -91,7 +97,7 @@ class ImageFolderDataModule(ImageDataModule):
 
 
 class _Listing(NamedTuple):
-    """Files, those for training first, with their labels."""
+    """Files, those for training first, with their labels; no classes: no labels."""
 
     files: list[Path]
     label: list[int]
@@ -107,6 +113,9 @@ def _list(root: Path) -> _Listing:
         train = root / "train"
         test = next((part for part in (root / "test", root / "val") if part.is_dir()), None)
     classes = _folders(train)
+    if not classes and _images_in(train):
+        parts = [_images_in(part) for part in (train, test) if part is not None]
+        return _Listing([file for part in parts for file in part], [], len(parts[0]), [])
     if len(classes) < 2:
         raise ValueError(f"Expected `root` to have a folder for each of 2 classes or more, but {train} has {classes}.")
     if test is not None and _folders(test) != classes:
@@ -128,7 +137,7 @@ def _folders(folder: Path) -> list[str]:
 def _images_in(folder: Path) -> list[Path]:
     files = sorted(f for f in folder.rglob("*") if f.is_file() and not f.name.startswith("."))
     if not files:
-        raise ValueError(f"Expected `root` to have images in every class, but {folder} is empty.")
+        raise ValueError(f"Expected `root` to have images, in every class if it has classes, but {folder} has none.")
     return files
 
 

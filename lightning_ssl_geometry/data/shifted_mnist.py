@@ -99,7 +99,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         return source._replace(train=self._shifted(source.train, "train"), test=self._shifted(source.test, "test"))
 
     def _shifted(self, images: Images, split: Split) -> Images:
-        index = torch.arange(len(images.label))
+        index = torch.arange(len(images.image))
         chosen = (self.grid * counter_uniform(self.seed, _STREAMS[split], index, size=2)).long()  # (M, 2)
         corner = self.cell * chosen + (self.canvas - self.grid * self.cell) // 2
         return images._replace(box=torch.cat([corner, corner + self.cell], 1).short())

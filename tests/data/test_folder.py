@@ -98,7 +98,7 @@ def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda root: None, "`root` to have a folder for each of 2 classes or more, but .* has \\[\\]"),
+        (lambda root: None, "`root` to have images, in every class if it has classes, but .* has none"),
         (
             lambda root: tree(root).joinpath("train/cat/5.png").write_bytes(b"no image"),
             r"train/cat/5.png \(cannot identify",
@@ -116,7 +116,7 @@ def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path
         ),
         (
             lambda root: (tree(root, ("train",)) / "train/emu").mkdir(),
-            "images in every class, but .*train/emu is empty",
+            "images, in every class .* but .*train/emu has none",
         ),
     ],
 )
@@ -137,8 +137,36 @@ def test_bad_arguments(tmp_path):
         folder(tmp_path / "nowhere").setup()
     with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
         folder(tmp_path, image_size=0)
-    with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 0"):
+    with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\], but got 0"):
         folder(tmp_path, test_fraction=0)
+
+
+@pytest.mark.parametrize("parts", [(), ("train", "test")])
+def test_a_folder_without_labels(tmp_path, parts):
+    for part in parts or ("",):
+        for i in range(6):
+            write(tmp_path / part / f"{i}.png", value=10 * i)
+    data = folder(tmp_path, val_fraction=0.0, test_fraction=0.5, drop_last=False)
+    data.prepare_data()
+    batches = list(data.test_dataloader())
+    made = data.on_after_batch_transfer(batches[0], 0)
+    assert sorted(made) == ["image", "index", "views"]
+    assert sum(len(batch["image"]) for batch in batches) == (6 if parts else 3)
+    assert data.class_names == []
+    assert not hasattr(data, "num_classes")
+    assert "label" not in next(iter(data.train_dataloader()))
+
+
+def test_all_images_as_the_test_set(tmp_path):
+    data = folder(tree(tmp_path, parts=("",)), test_fraction=1.0)
+    batches = list(data.test_dataloader())
+    assert torch.cat([batch["index"] for batch in batches]).tolist() == list(range(12))
+    assert torch.cat([batch["label"] for batch in batches]).tolist() == [0] * 6 + [1] * 6
+    images = torch.cat([batch["image"] for batch in batches]) / 255
+    torch.testing.assert_close(data.mean, images.mean(dim=(0, 2, 3)))
+    assert data.val_dataloader() == []
+    with pytest.raises(ValueError, match="images in the split 'train', but it has none"):
+        data.train_dataloader()
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_decoded(tmp_path, monkeypatch):
