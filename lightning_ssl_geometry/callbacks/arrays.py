@@ -4,10 +4,14 @@ __all__ = ["ArrayFiles"]
 
 import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
+
+from lightning_ssl_geometry.callbacks.loggers import log_array
 
 
 class ArrayFiles:
@@ -18,13 +22,22 @@ class ArrayFiles:
 
     Args:
         folder: Made when the first array is written.
+        loggers: Get what has one axis, too, as :func:`log_array` says.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, loggers: Sequence[Logger] = ()) -> None:
         self.folder = folder
+        self.loggers = loggers
 
     def append(self, name: str, epoch: int, step: int, values: Tensor) -> None:
-        """Write one readout.
+        """Write one readout, and log it.
+
+        Args:
+            name: With its stage: `val/log_spectrum_h`.
+            epoch: Counted from 0.
+            step: Optimizer steps done. Scalars of a fit are logged with the index of the last one, one less, and so is
+                what goes to the loggers.
+            values: (K,), or with more axes.
 
         Raises:
             ValueError: If the array is a scalar, or its length differs from that of earlier rows.
@@ -34,6 +47,9 @@ class ArrayFiles:
         path = self.folder / f"{name}.{'csv' if values.ndim == 1 else 'npz'}"
         path.parent.mkdir(parents=True, exist_ok=True)
         (_append_row if values.ndim == 1 else _replace)(path, name, epoch, step, values)
+        if values.ndim == 1:
+            index = step if name.startswith("test/") else max(step - 1, 0)
+            log_array(self.loggers, name, index, values.double().numpy(force=True))
 
     def keep_until(self, step: int) -> None:
         """Drop what is from behind a step: rows, and files that hold nothing else."""

@@ -2,18 +2,20 @@
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
+import itertools
 from abc import ABC, abstractmethod
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.observer import Observer
+from lightning_ssl_geometry.callbacks.observer import BatchKeys, Observer, on_device, undisturbed, validation_loader
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
 
@@ -33,7 +35,7 @@ class _Probe(L.Callback, ABC):
         num_classes: int | None,
         taps: dict[str, str] | None,
         views: ViewLayout,
-        batch_keys: dict[str, str | int] | None,
+        batch_keys: BatchKeys | None,
     ) -> None:
         super().__init__()
         if num_classes is not None and num_classes < 2:
@@ -93,10 +95,7 @@ class _Probe(L.Callback, ABC):
         observation = self.observer.close(outputs, batch, trainer, "val")
         if trainer.sanity_checking or not self._ready():
             return
-        h, label = self._labelled(observation, check=True)
-        assert self._accuracy is not None
-        with torch.inference_mode():
-            self._accuracy.update(self._predict(observation.get("h_image", h[0]).float()), label)
+        self._score(observation)
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the accuracy."""
@@ -104,6 +103,24 @@ class _Probe(L.Callback, ABC):
         if self._accuracy.update_called:
             pl_module.log(f"val/{self.name}_accuracy", self._accuracy.compute(), prog_bar=True)
             self._accuracy.reset()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Pass the validation set of a host that has no `validation_step` through it."""
+        loader = None if is_overridden("validation_step", pl_module) else validation_loader(trainer)
+        if loader is None:
+            return
+        self.on_validation_epoch_start(trainer, pl_module)
+        self.observer.restart("val")
+        with undisturbed(pl_module):
+            for batch in itertools.islice(loader, 1 if trainer.fast_dev_run else None):  # type: ignore[attr-defined]
+                self._score(self.observer.look(pl_module, on_device(batch, trainer), trainer, "val"))
+        self.on_validation_epoch_end(trainer, pl_module)
+
+    def _score(self, observation: dict[str, Any]) -> None:
+        h, label = self._labelled(observation, check=True)
+        assert self._accuracy is not None
+        with torch.inference_mode():
+            self._accuracy.update(self._predict(observation.get("h_image", h[0]).float()), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
         """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
@@ -152,7 +169,7 @@ class LinearProbe(_Probe):
         optimizer: OptimizerCallable | None = None,
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
-        batch_keys: dict[str, str | int] | None = None,
+        batch_keys: BatchKeys | None = None,
     ) -> None:
         super().__init__("linear_probe", num_classes, taps, views, batch_keys)
         self.optimizer = optimizer or _adam
@@ -218,8 +235,8 @@ class KNNProbe(_Probe):
     """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
 
     The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks; no
-    further forward pass. It is emptied at the start of each epoch. Memory: bank_size x D, and chunk_size x
-    bank_size while predicting.
+    further forward pass. It is emptied at the start of each epoch. Memory, in float32 on the training device: bank_size
+    x D, the same again during a validation, and chunk_size x bank_size while predicting.
 
     Args:
         k: Number of neighbours, >= 1; the whole bank if that is smaller.
@@ -244,7 +261,7 @@ class KNNProbe(_Probe):
         num_classes: int | None = None,
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
-        batch_keys: dict[str, str | int] | None = None,
+        batch_keys: BatchKeys | None = None,
     ) -> None:
         super().__init__("knn_probe", num_classes, taps, views, batch_keys)
         for name, value in {"k": k, "bank_size": bank_size, "chunk_size": chunk_size}.items():
@@ -279,7 +296,7 @@ class KNNProbe(_Probe):
         return self._gathered is not None
 
     def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
-        self._bank.append((h[0].float(), label))
+        self._bank.append((h[0].to(torch.float32, copy=True), label.clone()))  # a view would keep all views alive
         size = self.bank_size // distributed.world_size()
         while sum(len(rows) for _, rows in self._bank) - len(self._bank[0][1]) >= size:
             self._bank.pop(0)

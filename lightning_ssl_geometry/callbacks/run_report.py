@@ -7,15 +7,20 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal, get_args
 
 import lightning as L
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_ssl_geometry.callbacks.loggers import log_run
 from lightning_ssl_geometry.callbacks.observer import run_folder
+
+Kind = Literal["fit", "diagnosis"]
 
 
 class RunReport(L.Callback):
@@ -23,53 +28,70 @@ class RunReport(L.Callback):
 
     The record is written when the fit starts and again when it ends, fails or is interrupted. The report is
     `report.html` in the run's folder, one page without outside resources; the same as `ssl-geometry report RUN`
-    writes. It reads what Lightning's CSVLogger writes. Rank 0 only.
+    writes. It reads what Lightning's CSVLogger writes. Among the Trainer's callbacks it goes behind those that write
+    what it reads. Rank 0 only.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
+        kind: "fit": of a training run. "diagnosis": of `Trainer.test` on a model that is not trained here; a fit then
+            leaves nothing.
+        about: More entries for the record, such as {"checkpoint": "x.ckpt"}; they win over those found here.
+        figures: Log the page's figures, and to wandb the arrays behind them, where there is a TensorBoardLogger or a
+            WandbLogger beside the CSVLogger.
 
     Raises:
-        ValueError: When a fit starts, if there is no CSVLogger among the Trainer's loggers.
+        ValueError: If `kind` is not one of these; when the run starts, if there is no CSVLogger among the Trainer's
+            loggers.
     """
 
-    def __init__(self, page: bool = True, table: bool = True) -> None:
+    def __init__(
+        self,
+        page: bool = True,
+        table: bool = True,
+        kind: Kind = "fit",
+        about: Mapping[str, str | int | float | None] | None = None,
+        figures: bool = True,
+    ) -> None:
         super().__init__()
+        if kind not in get_args(Kind):
+            raise ValueError(f"Expected `kind` to be one of {get_args(Kind)}, but got {kind!r}.")
         self.page = page
         self.table = table
+        self.kind = kind
+        self.about = dict(about or {})
+        self.figures = figures
         self._record: dict[str, Any] = {}
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Go behind the callbacks that write what is read here; those that save checkpoints stay the last."""
+        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        saving = [callback for callback in others if isinstance(callback, Checkpoint)]
+        writing = [callback for callback in others if not isinstance(callback, Checkpoint)]
+        trainer.callbacks = [*writing, self, *saving]  # type: ignore[attr-defined]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record."""
-        if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
-            raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
-        seed = os.environ.get("PL_GLOBAL_SEED")
-        datamodule = getattr(trainer, "datamodule", None)
-        self._record = {
-            "model": type(pl_module).__name__,
-            "data": type(datamodule).__name__ if datamodule else None,
-            "command": _command(),
-            "seed": int(seed) if seed else None,
-            "started": _now(),
-            "ended": None,
-            "parameters": sum(p.numel() for p in pl_module.parameters()),
-            "world_size": trainer.world_size,
-            "precision": str(trainer.precision),
-            "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
-            "machine": {
-                "system": f"{platform.system()} {platform.machine()}",
-                "cpus": os.cpu_count(),
-                "device": str(pl_module.device),
-            },
-        }
-        self._write(trainer, "running")
+        if self.kind == "fit":
+            self._begin(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record again, the page and the table."""
-        self._end(trainer, "finished")
+        if self.kind == "fit":
+            self._end(trainer, "finished")
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do the same for a diagnosis."""
+        if self.kind == "diagnosis":
+            self._begin(trainer, pl_module)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do the same for a diagnosis."""
+        if self.kind == "diagnosis":
+            self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Do the same for what there is, when the fit was interrupted or failed; that error is the one to be seen."""
+        """Do the same for what there is, when the run was interrupted or failed; that error is the one to be seen."""
         if not self._record:
             return
         try:
@@ -77,42 +99,70 @@ class RunReport(L.Callback):
         except (OSError, ValueError) as error:
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
+    def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
+            raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
+        self._path = run_folder(trainer)  # a broadcast: all ranks are here, which a failure does not promise
+        self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
+        self._write(trainer, "running")
+
     def _end(self, trainer: L.Trainer, status: str) -> None:
         for logger in trainer.loggers:
             logger.save()
         self._record["ended"] = _now()
         self._write(trainer, status)
+        self._record = {}  # what fails from here on is not this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._report(trainer, status)
+            self._report(trainer)
 
-    def _report(self, trainer: L.Trainer, status: str) -> None:
+    def _report(self, trainer: L.Trainer) -> None:
         from rich.console import Console
 
         from lightning_ssl_geometry.report import read_run, summary_table, write_report
 
-        folder = self._folder(trainer, status)
         console = Console()
         if self.table:
-            console.print(summary_table(read_run(folder)))
+            console.print(summary_table(read_run(self._path)))
         if self.page:
-            console.print(
-                f"The page of this run: {write_report(folder)}", soft_wrap=True, highlight=False, markup=False
-            )
+            page = write_report(self._path)
+            console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
+        if self.figures:
+            log_run(trainer.loggers, self._path, max(trainer.global_step - 1, 0))
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
-        record = self._record | {"status": status, "epochs": trainer.current_epoch, "steps": trainer.global_step}
-        folder = self._folder(trainer, status)
+        done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
-
-    def _folder(self, trainer: L.Trainer, status: str) -> Any:
-        if status == "running":
-            self._path = run_folder(trainer)  # a broadcast: all ranks are here, which a failure does not promise
-        return self._path
+            self._path.mkdir(parents=True, exist_ok=True)
+            record = self._record | {"status": status} | done
+            (self._path / "run.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "numpy")
+_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")
+
+
+def _record(trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    datamodule = getattr(trainer, "datamodule", None)
+    root, classes = getattr(datamodule, "root", None), getattr(datamodule, "num_classes", None)
+    return {
+        "model": type(pl_module).__name__,
+        "data": type(datamodule).__name__ if datamodule else None,
+        "data_path": str(root) if isinstance(root, str | os.PathLike) else None,
+        "classes": classes if isinstance(classes, int) else None,
+        "command": _command(),
+        "seed": int(seed) if seed else None,
+        "started": _now(),
+        "ended": None,
+        "parameters": sum(p.numel() for p in pl_module.parameters()),
+        "world_size": trainer.world_size,
+        "precision": str(trainer.precision),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cpus": os.cpu_count(),
+            "device": str(pl_module.device),
+        },
+    }
 
 
 def _command() -> str:

@@ -31,13 +31,13 @@ def knn_predict(
         num_classes: C.
         k: From 1 to B.
         temperature: tau > 0.
-        chunk_size: Queries handled at once; memory is O(chunk_size x B).
+        chunk_size: Queries handled at once, >= 1; memory beside the arguments is chunk_size x B numbers.
 
     Returns:
         (M,) int64.
 
     Raises:
-        ValueError: If the shapes do not fit, or `k` or `temperature` is out of range.
+        ValueError: If the shapes do not fit, or `k`, `temperature` or `chunk_size` is out of range.
 
     >>> knn_predict(torch.tensor([[1.0, 0.1]]), torch.eye(2), torch.tensor([3, 5]), 6, k=1)
     tensor([3])
@@ -50,10 +50,12 @@ def knn_predict(
         raise ValueError(f"Expected `k` from 1 to {len(bank)}, the size of the bank, but got {k}.")
     if not temperature > 0:
         raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
-    bank = unit(bank, dim=-1)
+    if not chunk_size >= 1:
+        raise ValueError(f"Expected `chunk_size` >= 1, but got {chunk_size}.")
+    length = bank.norm(dim=1).clamp_min(1e-12)  # as `normalize` has it; the bank is not copied
     predictions = []
-    for chunk in unit(h, dim=-1).split(chunk_size):
-        similarity, nearest = (chunk @ bank.T).topk(k)  # (chunk, k)
+    for chunk in h.split(chunk_size):
+        similarity, nearest = (unit(chunk, dim=-1) @ bank.T).div_(length).topk(k)  # (chunk, k)
         votes = similarity.new_zeros(len(chunk), num_classes)
         weight = ((similarity - similarity[:, :1]) / temperature).exp()  # the largest is 1: no overflow
         predictions.append(votes.scatter_add_(1, label[nearest], weight).argmax(1))

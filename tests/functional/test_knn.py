@@ -1,6 +1,8 @@
 import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lightning_ssl_geometry.functional.knn import knn_predict
 
@@ -11,6 +13,39 @@ def test_it_agrees_with_scikit_learn(chunk_size):
     judge = KNeighborsClassifier(9, metric="cosine", weights=lambda d: torch.exp((1 - torch.tensor(d)) / 0.07).numpy())
     expected = torch.from_numpy(judge.fit(bank, label).predict(h))
     assert torch.equal(knn_predict(h, bank, label, 4, 9, chunk_size=chunk_size), expected)
+
+
+class Largest(TorchDispatchMode):
+    """The largest piece of memory that any operation asks for, in numbers."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
+                self.numbers = max(self.numbers, x.untyped_storage().nbytes() // 4)
+        return result
+
+
+@pytest.mark.parametrize("queries", [64, 512])
+@pytest.mark.parametrize("chunk_size", [4, 16])
+def test_memory_is_of_a_chunk_and_not_of_all_queries_or_of_another_bank(queries, chunk_size):
+    bank, h, label = torch.randn(300, 100), torch.randn(queries, 100), torch.randint(4, (300,))
+    with Largest() as largest:
+        knn_predict(h, bank, label, 4, chunk_size=chunk_size)
+    assert largest.numbers == max(chunk_size * 300, 2 * queries)  # similarities; and the answer, in int64
+
+
+def test_the_length_of_a_row_does_not_matter_and_none_is_divided_by_zero():
+    bank, h, label = torch.randn(50, 3), torch.randn(20, 3), torch.randint(3, (50,))
+    expected = knn_predict(h, bank, label, 3, 5)
+    assert torch.equal(knn_predict(10 * h, bank * torch.rand(50, 1).add(0.1), label, 3, 5), expected)
+    bank[7] = 0
+    kept = torch.arange(50) != 7
+    far = knn_predict(h, bank[kept], label[kept], 3, 5)
+    assert torch.equal(knn_predict(h, bank, label, 3, 5), far)  # similarity 0, among 49 others: not of the nearest
 
 
 def test_weights_do_not_overflow():
@@ -27,3 +62,5 @@ def test_bad_input():
         knn_predict(one, one, torch.zeros(3).long(), 2, 4)
     with pytest.raises(ValueError, match="`temperature` > 0, but got 0"):
         knn_predict(one, one, torch.zeros(3).long(), 2, 1, temperature=0)
+    with pytest.raises(ValueError, match="`chunk_size` >= 1, but got 0"):
+        knn_predict(one, one, torch.zeros(3).long(), 2, 1, chunk_size=0)

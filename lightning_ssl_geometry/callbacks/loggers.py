@@ -1,0 +1,139 @@
+"""What Lightning's loggers get besides scalars: arrays as histograms, and the page's figures.
+
+All loggers get the scalars. Arrays and figures go to TensorBoardLogger and WandbLogger. Lightning has no common way to
+hand them to other loggers, which get nothing of them: they are in the run's folder, and on its page. CSVLogger's is the
+folder that :class:`ArrayFiles` writes to.
+"""
+
+__all__ = ["log_array", "log_run"]
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lightning_ssl_geometry.report import Run
+
+_BINS, _MOST_BINS = 64, 512  # wandb takes no more
+_MOST = 1e100  # as in the figures
+
+
+def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
+    """Log an array of one axis as a histogram: of its finite values, or as which it was computed.
+
+    A spectrum is logged in 3 ms so; drawn as a line it took 45. The line is among the figures of :func:`log_run`.
+
+    Args:
+        loggers: Of any kind.
+        name: With its stage. If it ends in `histogram`, `values` are fractions in bins of equal width over [0, 2], the
+            distances that unit vectors can have.
+        step: As the scalars of the same moment have it.
+        values: (K,).
+    """
+    if not any(map(_shows, loggers)):
+        return
+    counts, edges = _as_histogram(values) if name.endswith("histogram") else _histogram(values)
+    if not len(counts):
+        return
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger):
+            _to_tensorboard(logger, name, step, counts, edges)
+        elif isinstance(logger, WandbLogger):
+            import wandb
+
+            histogram = wandb.Histogram(np_histogram=(counts, edges))
+            logger.log_metrics({name: histogram}, step=step)  # type: ignore[dict-item]  # passed on to wandb as it is
+
+
+def log_run(loggers: Sequence[Logger], folder: Path, step: int) -> None:
+    """Log the figures of the page as images, `figures/{name}`, and to wandb the arrays' values as tables.
+
+    A table `geometry/{stage}/{name}` is the file of that name: a row per readout, its epoch and step, and its values.
+
+    Args:
+        loggers: Of any kind.
+        folder: What the run wrote so far.
+        step: As in :func:`log_array`.
+
+    Raises:
+        ValueError: If the folder holds no run, and there is a logger that shows more than scalars.
+    """
+    from lightning_ssl_geometry.report import figures, read_run
+
+    able = [logger for logger in loggers if _shows(logger)]
+    if not able:
+        return
+    run = read_run(folder)
+    for name, figure in figures(run).items():
+        image = _pixels(figure)
+        for logger in able:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_image(f"figures/{name}", image, step, dataformats="HWC")
+            elif isinstance(logger, WandbLogger):
+                logger.log_image(f"figures/{name}", [image], step)
+    for logger in able:
+        if isinstance(logger, WandbLogger):
+            _tables(logger, run, step)
+
+
+def _shows(logger: Logger) -> bool:
+    return isinstance(logger, TensorBoardLogger | WandbLogger)
+
+
+def _as_histogram(fractions: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not np.isfinite(fractions).all():
+        return np.empty(0), np.empty(0)
+    centers = (np.arange(len(fractions)) + 0.5) * 2 / len(fractions)
+    return np.histogram(centers, min(len(fractions), _MOST_BINS), (0.0, 2.0), weights=fractions)
+
+
+def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    values = values[np.abs(values) < _MOST]  # nor is NaN
+    if not len(values):
+        return np.empty(0), np.empty(0)
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    if high - low <= 1e-9 * size:  # numpy cannot cut what is constant but for rounding
+        low, high = low - (0.5 * size or 0.5), high + (0.5 * size or 0.5)
+    counts, edges = np.histogram(values, _BINS, (low, high))
+    return counts.astype(np.float64), edges
+
+
+def _to_tensorboard(
+    logger: TensorBoardLogger, name: str, step: int, counts: NDArray[np.float64], edges: NDArray[np.float64]
+) -> None:
+    centers = (edges[1:] + edges[:-1]) / 2
+    logger.experiment.add_histogram_raw(
+        name,
+        min=float(edges[0]),
+        max=float(edges[-1]),
+        num=float(counts.sum()),
+        sum=float(counts @ centers),
+        sum_squares=float(counts @ centers**2),
+        bucket_limits=edges[1:].tolist(),
+        bucket_counts=counts.tolist(),
+        global_step=step,
+    )
+
+
+def _tables(logger: WandbLogger, run: "Run", step: int) -> None:
+    for array in run.arrays.values():
+        columns = ["epoch", "step", *map(str, range(array.values.shape[1]))]
+        rows = np.column_stack([array.epoch, array.step, array.values]).tolist()
+        logger.log_table(f"geometry/{array.name}", columns, rows, step=step)
+
+
+def _pixels(figure: "Figure") -> NDArray[np.uint8]:
+    """Draw at twice the page's size: (H, W, 3)."""
+    from PIL import Image
+
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=144)
+    return np.asarray(Image.open(file).convert("RGB"))
