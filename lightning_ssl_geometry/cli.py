@@ -12,7 +12,8 @@ from lightning.pytorch.cli import LightningCLI
 from lightning_ssl_geometry import __version__
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
-LightningCLI's; besides them, `ssl-geometry report RUN [--output PAGE]` writes the page of a run."""
+LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
+`ssl-geometry report RUN [--output PAGE]` writes the page of a run."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -24,6 +25,10 @@ def main(args: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if args is None else list(args)
     if given[:1] == ["report"]:
         _report(given[1:])
+    elif given[:1] == ["diagnose"]:
+        from lightning_ssl_geometry.diagnose import command
+
+        command.run(given[1:])
     else:
         lightning_cli(args)
 

@@ -23,7 +23,8 @@ ROOMS = {
     "callbacks": {"diagnostics", "functional", "distributed", "views", "types", "report"},
     "plots": {"types"},
     "report": {"types", "plots"},
-    "cli": {"report"},
+    "diagnose": {"callbacks", "diagnostics", "functional", "data", "methods", "nn", "views", "types", "report"},
+    "cli": {"report", "diagnose"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -1,8 +1,17 @@
 """Lightning Callbacks: observe the geometry, probe the representation, report the run."""
 
-__all__ = ["ChannelEvaluation", "GeometryMonitor", "KNNProbe", "LinearEvaluation", "LinearProbe", "RunReport"]
+__all__ = [
+    "ChannelEvaluation",
+    "GeometryMonitor",
+    "KNNProbe",
+    "LayerGeometry",
+    "LinearEvaluation",
+    "LinearProbe",
+    "RunReport",
+]
 
 from lightning_ssl_geometry.callbacks.channel_evaluation import ChannelEvaluation
+from lightning_ssl_geometry.callbacks.layer_geometry import LayerGeometry
 from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation
 from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
 from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe

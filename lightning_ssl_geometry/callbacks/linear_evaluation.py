@@ -2,7 +2,6 @@
 
 __all__ = ["LinearEvaluation"]
 
-import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
@@ -16,6 +15,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
+from lightning_ssl_geometry.functional.submodule import submodule
 
 Features = Literal["pixels", "frozen", "trained"]
 _PROJECTOR = "projector"
@@ -46,6 +46,7 @@ class LinearEvaluation(Evaluation):
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector",
             each of which returns (N, D), or (N, C, H, W), which is averaged over H and W. Judged when the fit ends,
             from one more pass over the splits; `features` may be empty beside them.
+        at: "fit", as above, or "test": at the end of a test, of the network as it is; there is then nothing "frozen".
 
     Raises:
         ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`; when the fit begins, if
@@ -63,8 +64,13 @@ class LinearEvaluation(Evaluation):
         features: Sequence[Features] = ("pixels", "frozen", "trained"),
         solver: Solver = "sklearn",
         layers: Sequence[str] = (),
+        at: Literal["fit", "test"] = "fit",
     ) -> None:
         super().__init__(Judge(solver, True, regularization, max_iter, tol=1e-3), split)
+        if at not in ("fit", "test"):
+            raise ValueError(f"Expected `at` to be one of 'fit', 'test', but got {at!r}.")
+        if at == "test" and "frozen" in features:
+            raise ValueError(f"Expected `features` of 'pixels' and 'trained' with `at='test'`, but got {features}.")
         if not (features or layers) or not set(features) <= set(get_args(Features)):
             raise ValueError(f"Expected `features` to be of {get_args(Features)}, but got {features}.")
         if isinstance(layers, str) or len(set(layers)) < len(layers) or set(layers) & {"", *get_args(Features)}:
@@ -78,6 +84,7 @@ class LinearEvaluation(Evaluation):
         self.labels_per_class = tuple(labels_per_class)
         self.repeats = repeats
         self.seed = seed
+        self.at = at
 
     def state_dict(self) -> dict[str, Any]:
         """The rows so far: a resumed run still knows its untrained network's."""
@@ -89,19 +96,30 @@ class LinearEvaluation(Evaluation):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate pixels and the untrained network, unless a checkpoint brought their rows."""
-        known = dict(pl_module.named_modules(remove_duplicate=False))
-        if unknown := [name for name in self.layers if name not in known]:
-            near = ", ".join(map(repr, difflib.get_close_matches(unknown[0], known))) or "none"
-            raise ValueError(
-                f"Expected `layers` to name submodules of {type(pl_module).__name__}, but got {unknown[0]!r}. "
-                f"Near: {near}."
-            )
-        if not self.rows:
-            self._evaluate(trainer, pl_module, ("pixels", "frozen"))
+        if self.at == "fit":
+            self._check_layers(pl_module)
+            if not self.rows:
+                self._evaluate(trainer, pl_module, ("pixels", "frozen"))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the trained network and its layers, and write the table."""
-        self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
+        if self.at == "fit":
+            self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
+            self._evaluate_network(trainer, pl_module)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Evaluate pixels, the network as it is and its layers, and write the table, if that was asked for."""
+        if self.at == "test":
+            self._check_layers(pl_module)
+            self.rows = []
+            self._evaluate(trainer, pl_module, ("pixels",))
+            self._evaluate_network(trainer, pl_module)
+
+    def _check_layers(self, pl_module: L.LightningModule) -> None:
+        for name in self.layers:
+            submodule(pl_module, name, "layers")
+
+    def _evaluate_network(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._evaluate(trainer, pl_module, ("trained",))
         if self.layers:
             self._judge(trainer, pl_module, self.layers, partial(_layers, pl_module, self.layers))

@@ -4,7 +4,7 @@ __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import lightning as L
@@ -13,7 +13,14 @@ from torch.utils.data import DistributedSampler
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
-from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.observer import (
+    BatchKeys,
+    Observer,
+    on_device,
+    run_folder,
+    undisturbed,
+    validation_loader,
+)
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
@@ -42,10 +49,18 @@ class GeometryMonitor(L.Callback):
             the end of training epochs. It is the stage that compares one network over training on the same samples.
         every_n_steps: Observe every n-th training batch, the first of an epoch included.
         taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
-            {"h": "backbone", "z": "projection_head", "projector": "projection_head"}.
+            {"h": "backbone", "z": "projection_head", "projector": "projection_head"}. Where the monitor passes views
+            through the host itself (stage "probe", `augment`), it calls "encoder" and "projector" if both are named,
+            else the host, or if that has no `forward`, what h and z name.
         views: How the host's two views pass through a tapped submodule: "calls" (one call each), "halves" or
             "interleaved" (one call on 2N rows).
-        batch_keys: What to take from the host's batch: name -> key or position, such as {"label": 1}.
+        batch_keys: What to take from the host's batch: name -> key, position or dotted path, such as {"label": 1}; the
+            stage "probe" takes "views" (the place of a list of views, or a list of places), or "image". Where the
+            batches of a stage differ from the others, its name goes before: {"label": 1, "val/label": "label"}.
+        augment: Makes two views of the batch's `image` where a tapped host's batches have one: called with
+            (image, index, epoch), such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
+            :class:`lightning_ssl_geometry.views.NormalizedViews`. The monitor then passes them through the host
+            itself, in eval mode, in all stages, beside the host's own step.
         probe_size: Size of the probe set, up to whole batches, which are taken at equal spaces over the validation set.
         probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
 
@@ -62,9 +77,10 @@ class GeometryMonitor(L.Callback):
         every_n_steps: int = 50,
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
-        batch_keys: dict[str, str | int] | None = None,
+        batch_keys: BatchKeys | None = None,
         probe_size: int = 1024,
         probe_every_n_epochs: int = 1,
+        augment: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self._standard = diagnostics is None
@@ -82,7 +98,11 @@ class GeometryMonitor(L.Callback):
         self.every_n_steps = every_n_steps
         self.probe_size = probe_size
         self.probe_every_n_epochs = probe_every_n_epochs
-        self.observer = Observer(taps, views, batch_keys)
+        if augment is not None and not taps:
+            raise ValueError(
+                "Expected `taps` beside `augment`: the modules of this package get views in their batches."
+            )
+        self.observer = Observer(taps, views, batch_keys, augment=augment)
         self._rename = rename or {}
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
         self._arguments = {name: dict(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
@@ -98,7 +118,7 @@ class GeometryMonitor(L.Callback):
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._files = ArrayFiles(folder / "geometry")
+            self._files = ArrayFiles(folder / "geometry", trainer.loggers)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the hooks, and take back what this host had no use for."""
@@ -136,7 +156,7 @@ class GeometryMonitor(L.Callback):
     ) -> None:
         """Feed the diagnostics with what the step returned or passed through the taps."""
         if "train" in self._metrics and batch_idx % self.every_n_steps == 0:
-            self._update("train", self.observer.close(outputs, batch, trainer, "train"))
+            self._update("train", self._observed(outputs, batch, trainer, "train"))
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read out and log."""
@@ -204,9 +224,16 @@ class GeometryMonitor(L.Callback):
     ) -> None:
         if stage not in self._metrics or trainer.sanity_checking:
             return
-        observation = self.observer.close(outputs, batch, trainer, stage)
+        observation = self._observed(outputs, batch, trainer, stage)
         loader = loaders[dataloader_idx] if isinstance(loaders, Sequence) else loaders
         self._update(stage, self._without_repeats(observation, trainer, loader, dataloader_idx))
+
+    def _observed(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: Stage) -> dict[str, Any]:
+        """End to observe a step; with `augment`, look at the batch anew."""
+        if self.observer.augment is None:
+            return self.observer.close(outputs, batch, trainer, stage)
+        with undisturbed(trainer.lightning_module):
+            return self.observer.look(trainer.lightning_module, batch, trainer, stage)
 
     def _without_repeats(
         self, observation: dict[str, Any], trainer: L.Trainer, loader: Any, dataloader_idx: int
@@ -269,8 +296,7 @@ class GeometryMonitor(L.Callback):
         return scalars
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        datamodule = getattr(trainer, "datamodule", None)
-        loader = datamodule.val_dataloader() if datamodule else trainer.val_dataloaders
+        loader = validation_loader(trainer)
         if loader is None:
             raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
         self._reset("probe", pl_module)
@@ -279,31 +305,13 @@ class GeometryMonitor(L.Callback):
             for place, batch in enumerate(loader):
                 if place not in chosen:
                     continue
-                batch = trainer.strategy.batch_to_device(batch)
-                self.observer.open()
-                outputs = self._pass(pl_module, batch)
-                observation = self.observer.close(outputs, batch, trainer, "probe")
-                self._update("probe", self._with_image(observation, batch))
+                observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
+                self._update("probe", observation)
                 if place == 0:
                     rows = observation["z" if "z" in observation else "h"].shape[1]
                     chosen = _spread(loader, -(-self.probe_size // rows))
                 if place == chosen[-1]:
                     break
-
-    def _with_image(self, observation: dict[str, Any], batch: Any) -> dict[str, Any]:
-        """Add the image without augmentation, and its representation, where a tapped host's step did not."""
-        if self.observer.taps is None or not isinstance(batch, Mapping) or "image" not in batch:
-            return observation
-        encoder = observation.get("encoder")
-        h_image = {"h_image": encoder(batch["image"]).flatten(1)} if encoder else {}
-        return {"image": batch["image"]} | h_image | observation
-
-    def _pass(self, pl_module: L.LightningModule, batch: Any) -> Any:
-        if self.observer.taps is None:
-            return pl_module.observe(batch)  # type: ignore[operator]
-        for call in self.observer.taps.calls(batch["views"]):
-            self.observer.taps.forward(pl_module, call)
-        return None
 
 
 def _has_linear(host: nn.Module) -> bool:

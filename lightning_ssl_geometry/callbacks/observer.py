@@ -1,8 +1,8 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["Observer", "run_folder", "undisturbed"]
+__all__ = ["BatchKeys", "Observer", "Place", "on_device", "place", "run_folder", "undisturbed", "validation_loader"]
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,15 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
+from lightning_ssl_geometry.views import NormalizedViews
+
+Place = str | int
+BatchKeys = dict[str, Place | list[Place]]
+_STAGES = ("train", "val", "test", "probe")
 
 
 class Observer:
@@ -21,20 +27,31 @@ class Observer:
     Args:
         taps: None for a module whose steps return a mapping with these names; else as in :class:`Taps`.
         views: As in :class:`Taps`.
-        batch_keys: Name of the observation -> its place in the batch (a key, or a position), such as {"label": 1}.
+        batch_keys: Name of the observation -> its place in the batch, such as {"label": 1}: a key, a position, a dotted
+            path ("views.0.image"), or a list of these. Where the batches of a stage differ from the others, its name
+            goes before: {"label": "views.0.label", "val/label": "label"}.
         finite: Refuse values of h and z that are not finite; an accelerator is waited for.
+        augment: As in :class:`GeometryMonitor`.
+
+    Raises:
+        ValueError: If `batch_keys` names no stage, or `views` is none of the choices.
     """
 
     def __init__(
         self,
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
-        batch_keys: dict[str, str | int] | None = None,
+        batch_keys: BatchKeys | None = None,
         finite: bool = True,
+        augment: nn.Module | None = None,
     ) -> None:
         self.finite = finite
+        self.augment = augment
         self.taps = Taps(taps, views) if taps else None
         self.batch_keys = batch_keys or {}
+        for name in self.batch_keys:
+            if "/" in name and name.split("/")[0] not in _STAGES:
+                raise ValueError(f"Expected `batch_keys` of one of the stages {_STAGES}, but got {name!r}.")
         self._rows: dict[str, int] = {}
 
     def attach(self, host: L.LightningModule) -> None:
@@ -67,13 +84,70 @@ class Observer:
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
         if self.taps:
             found |= self.taps.close()
-        found |= {name: _place(batch, key, name) for name, key in self.batch_keys.items()}
+        keys = self._keys(stage)
+        found |= {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}
         if spaces:
             self._check(observation, spaces, trainer)
             self._number(observation, next(iter(spaces.values())), trainer, stage)
         return observation
+
+    def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
+        """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if it has one.
+
+        The caller sees to modes, gradients and random state.
+
+        Raises:
+            ValueError: As :meth:`close`; if the batch has no views, and no image to make them of.
+        """
+        if self.taps is None:
+            with trainer.precision_plugin.forward_context():
+                outputs = host.observe(batch)  # type: ignore[operator]
+            return self.close(outputs, batch, trainer, stage)
+        views = trainer.precision_plugin.convert_input(self._views(batch, trainer, stage))
+        self.open()
+        with trainer.precision_plugin.forward_context():
+            for call in self.taps.calls(views):
+                self.taps.forward(host, call)
+        observation = self.close(None, batch, trainer, stage)
+        if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
+            observation["image"] = batch["image"]
+        if "image" in observation and "encoder" in observation and "h_image" not in observation:
+            with trainer.precision_plugin.forward_context():
+                observation["h_image"] = observation["encoder"](observation["image"]).flatten(1)
+        return observation
+
+    def _keys(self, stage: str) -> BatchKeys:
+        """Take the places of a stage: those that are its own go before those of all stages."""
+        own = {name.partition("/")[2]: key for name, key in self.batch_keys.items() if name.startswith(f"{stage}/")}
+        return {name: key for name, key in self.batch_keys.items() if "/" not in name} | own
+
+    def _views(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
+        if self.augment is not None:
+            return self._augmented(batch, trainer, stage)
+        found = place(batch, self._keys(stage).get("views", "views"), "views")
+        if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
+            raise ValueError(f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.")
+        return found
+
+    def _augmented(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
+        """Make the views of a batch that has one image per sample."""
+        assert self.augment is not None
+        keys = self._keys(stage)
+        image = place(batch, keys.get("image", "image"), "image")
+        if "index" in keys:
+            index = place(batch, keys["index"], "index")
+        else:
+            index = self._numbers(len(image), trainer, stage, torch.device("cpu"))
+        if not isinstance(self.augment, NormalizedViews) and image.is_floating_point():
+            low, high = (float(bound) for bound in image.aminmax())
+            if not (low >= 0 and high <= 1):
+                raise ValueError(
+                    f"Expected images in [0, 1] for `augment`, but got values from {low:.3g} to {high:.3g}. Of "
+                    "normalised images, NormalizedViews makes views."
+                )
+        return self.augment(image, index, 0)
 
     def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
         for name, value in spaces.items():
@@ -94,10 +168,14 @@ class Observer:
     def _number(self, observation: dict[str, Any], space: Tensor, trainer: L.Trainer, stage: str) -> None:
         if "index" in observation:
             return
-        start, n = self._rows.get(stage, 0), space.shape[1]
-        place = torch.arange(start, start + n, device=space.device)
-        observation["index"] = place * trainer.world_size + trainer.global_rank
-        self._rows[stage] = start + n
+        n = space.shape[1]
+        observation["index"] = self._numbers(n, trainer, stage, space.device)
+        self._rows[stage] = self._rows.get(stage, 0) + n
+
+    def _numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
+        """Number the next n samples of a stage, on each rank its own."""
+        start = self._rows.get(stage, 0)
+        return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def run_folder(trainer: L.Trainer) -> Path:
@@ -109,23 +187,53 @@ def run_folder(trainer: L.Trainer) -> Path:
     return Path(trainer.strategy.broadcast(logs[0] if logs else trainer.log_dir or trainer.default_root_dir))
 
 
+def on_device(batch: Any, trainer: L.Trainer) -> Any:
+    """Transfer a batch as Lightning's loops do."""
+    return trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
+
+
+def validation_loader(trainer: L.Trainer) -> Any:
+    """Find the loader of the (first) validation set; None if there is none.
+
+    Lightning leaves the set of a host without `validation_step` aside; here it is found.
+    """
+    loaders = trainer.val_dataloaders
+    if loaders is None and (source := trainer.fit_loop.epoch_loop.val_loop._data_source).is_defined():
+        loaders = source.dataloader()
+    return loaders[0] if isinstance(loaders, Sequence) else loaders
+
+
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Run in eval mode without gradients, and leave modes and random state as they were."""
     modes = [(child, child.training) for child in module.modules()]
-    devices = [module.device] if getattr(module, "device", torch.device("cpu")).type == "cuda" else []
+    cuda = getattr(module, "device", torch.device("cpu")).type == "cuda"
     module.eval()
     try:
-        with torch.random.fork_rng(devices), torch.no_grad():
+        with isolate_rng(include_cuda=cuda), torch.no_grad():  # numpy's too: transforms of data sets draw from it
             yield
     finally:
         for child, training in modes:
             child.training = training
 
 
-def _place(batch: Any, key: str | int, name: str) -> Any:
+def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
+    """Find what is at a place: a key, a position or a dotted path of these; of several places, a list."""
+    if isinstance(key, Sequence) and not isinstance(key, str):
+        return [place(batch, each, name) for each in key]
+    if isinstance(key, int) or (isinstance(batch, Mapping) and key in batch):
+        return _item(batch, key, name, key)
+    for part in key.split("."):
+        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
+    return batch
+
+
+def _item(holder: Any, part: Place, name: str, whole: Place) -> Any:
     try:
-        return batch[key]
+        return holder[part]
     except (KeyError, IndexError, TypeError) as error:
-        places = sorted(batch) if isinstance(batch, Mapping) else f"{len(batch)} positions"
-        raise ValueError(f"Expected `batch_keys` {name}={key!r} to be in the batch, which has {places}.") from error
+        if isinstance(holder, Mapping):
+            places = ", ".join(map(repr, holder))
+        else:
+            places = f"{len(holder)} positions" if isinstance(holder, Sequence) else f"a {type(holder).__name__}"
+        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}.") from error

@@ -23,6 +23,9 @@ from lightning_ssl_geometry.functional.knn import knn_predict
 class _Probe(L.Callback, ABC):
     """Base: observes h and the label, and scores predictions on the validation set.
 
+    The validation set of a host that has no `validation_step` is passed through it at the end of each epoch, as
+    :class:`GeometryMonitor` does for its stage "probe".
+
     Args:
         name: Logged as `val/{name}_accuracy`.
         num_classes: None: the DataModule's `num_classes`.

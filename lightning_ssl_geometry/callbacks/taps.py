@@ -2,15 +2,17 @@
 
 __all__ = ["Taps", "ViewLayout"]
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.functional.submodule import submodule
+
 ViewLayout = Literal["calls", "halves", "interleaved"]
 _MODULES = ("encoder", "projector")
+_NO_FORWARD = "LightningModule.forward"  # by name: Lightning's class comes in the packages lightning, pytorch_lightning
 
 
 class Taps:
@@ -32,6 +34,7 @@ class Taps:
         self.taps = taps
         self.views = views
         self._modules: dict[str, nn.Module] = {}
+        self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor]] = {}
         self._handles: list[Any] = []
         self._open = False
@@ -43,24 +46,19 @@ class Taps:
             ValueError: If a tap names no submodule of the host; the nearest names are offered.
         """
         self.detach()
-        names = dict(host.named_modules())
         for name, path in self.taps.items():
-            if path not in names:
-                near = difflib.get_close_matches(path, names) or [n for n in names if n and "." not in n]
-                raise ValueError(
-                    f"Expected `taps` to name submodules of {type(host).__name__}, but got {name}={path!r}. "
-                    f"Near: {', '.join(near) or 'it has none'}."
-                )
-            if name in _MODULES:
-                self._modules[name] = names[path]
+            module = submodule(host, path, "taps", f"{name}={path!r}")
+            self._sources[name] = module
+            if name in _MODULES:  # diagnostics differentiate it and read its layers: without torch.compile's wrapper
+                self._modules[name] = getattr(module, "_orig_mod", module)
             else:
-                self._handles.append(names[path].register_forward_hook(self._hook(name)))
+                self._handles.append(module.register_forward_hook(self._hook(name)))
 
     def detach(self) -> None:
         """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self._modules, self._open = [], {}, False
+        self._handles, self._modules, self._sources, self._open = [], {}, {}, False
 
     def open(self) -> None:
         """Catch what passes from now on."""
@@ -76,7 +74,9 @@ class Taps:
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
         if silent:
             raise ValueError(
-                f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called."
+                f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called. "
+                "(What torch.compile had compiled before is called without hooks. Where the monitor makes views, or "
+                "in the stage 'probe', tap `encoder` and `projector` too, unless the host's `forward` returns z.)"
             )
         caught, self._caught = self._caught, {}
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
@@ -89,9 +89,17 @@ class Taps:
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
-        """Pass a batch through the tapped encoder and projector, or where not both are tapped, through the host."""
+        """Pass a batch through the tapped encoder and projector.
+
+        Where not both are tapped, it goes through the host, or if that has no `forward`, from what h to what z is
+        tapped at.
+        """
         if self._modules.keys() >= {"encoder", "projector"}:
-            self._modules["projector"](self._modules["encoder"](x).flatten(1))
+            self._sources["projector"](self._sources["encoder"](x).flatten(1))
+        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:
+            h = self._sources["h"](x).flatten(1)
+            if "z" in self._sources:
+                self._sources["z"](h)
         else:
             host(x)
 

@@ -4,6 +4,7 @@ __all__ = [
     "AugmentationFamily",
     "CropFamily",
     "GroupViews",
+    "NormalizedViews",
     "QuarterTurnFamily",
     "SimCLRViews",
     "ViewParameters",
@@ -33,6 +34,7 @@ from lightning_ssl_geometry.views.color import (
 from lightning_ssl_geometry.views.family import AugmentationFamily, CropFamily, QuarterTurnFamily
 from lightning_ssl_geometry.views.geometric import gaussian_blur, horizontal_flip, resized_crop
 from lightning_ssl_geometry.views.group import GroupViews
+from lightning_ssl_geometry.views.normalized import NormalizedViews
 from lightning_ssl_geometry.views.render import ViewParameters
 from lightning_ssl_geometry.views.sampling import (
     sample_bernoulli,

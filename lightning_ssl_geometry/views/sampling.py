@@ -124,9 +124,9 @@ def sample_color_jitter(
         hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
 
     Returns:
-        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue: what comes first,
-            second, third and fourth; each of the 24 equally likely.
-        factor: (N, 4), the factors in the order brightness, contrast, saturation, hue.
+        The order (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation and 3 hue, each of the 24
+        equally likely, that says what comes first, second, third and fourth; and (N, 4), the factors of brightness,
+        contrast, saturation and hue.
 
     Raises:
         ValueError: If `u` has not 5 columns, or a range is not one.

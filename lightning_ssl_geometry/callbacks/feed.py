@@ -1,0 +1,49 @@
+"""A diagnostic gets what the arguments of its `update` name."""
+
+__all__ = ["feed", "named_results"]
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torchmetrics import Metric
+
+
+def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
+    """Update a diagnostic from an observation.
+
+    Args:
+        metric: Its `update` names what it observes; an argument with a default is optional.
+        observation: By name.
+        rename: Argument -> what it gets instead of what has its name.
+        name: Of the diagnostic, for the error.
+        stage: Whose step it is, for the error.
+
+    Raises:
+        ValueError: If the observation has not what the diagnostic needs.
+    """
+    wanted = {}
+    for argument, parameter in inspect.signature(metric.update).parameters.items():
+        what = rename.get(argument, argument)
+        if what in observation:
+            wanted[argument] = observation[what]
+        elif parameter.default is inspect.Parameter.empty:
+            raise ValueError(
+                f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
+                f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
+                "`taps`, `batch_keys` or `rename`."
+            )
+    metric.update(**wanted)
+
+
+def named_results(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
+    """Compute and reset diagnostics that have observed something: `{name}`, or `{name}_{key}` of one with several."""
+    results: dict[str, Tensor] = {}
+    for name, metric in metrics.items():
+        if not metric.update_called:  # an epoch that was resumed behind its last observed step
+            continue
+        result = metric.compute()
+        results |= {f"{name}_{key}": v for key, v in result.items()} if isinstance(result, dict) else {name: result}
+        metric.reset()
+    return results

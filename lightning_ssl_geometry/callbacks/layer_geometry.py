@@ -1,0 +1,173 @@
+"""LayerGeometry: the same diagnostics in every layer from the representation to the embedding."""
+
+__all__ = ["LayerGeometry"]
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
+from lightning_ssl_geometry.callbacks.evaluation import write_rows
+from lightning_ssl_geometry.callbacks.feed import feed, named_results
+from lightning_ssl_geometry.callbacks.observer import run_folder
+from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
+from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
+from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
+from lightning_ssl_geometry.diagnostics.layers import LayerSample
+from lightning_ssl_geometry.diagnostics.neighbors import LabelAgreement
+from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
+from lightning_ssl_geometry.functional.cka import cka_matrix
+from lightning_ssl_geometry.functional.layer_outputs import OUTPUT, hidden_layers
+
+Stage = Literal["val", "test"]
+
+
+class LayerGeometry(L.Callback):
+    """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
+
+    Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
+    Guillotine Regularization (2022). Observes modules whose evaluation step returns h (V, N, D), `projector` and, for
+    its views, what they come from; and `h_image` and `label` where they are there. Of h's that pass the projector as
+    fibers, h and z alone are seen. Nothing is trained, and the backbone runs no further time.
+
+    At the end of each validation, or of a test, it writes to the run's folder `layers.csv`, one row per layer with its
+    width and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L); and
+    `representations.npz`, `index` (n,), `label` (n,) and each layer (n, D_l) of the same `sample_size` samples, of
+    clean images where the step has them, by which models are compared. The latest readout is kept.
+
+    Args:
+        diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
+            the views as `h` and as `z` (V, N, D_l), `label` and `index`. None: effective rank, alpha-ReQ, intrinsic
+            dimension, alignment, uniformity and, with labels, how often the hardest negative has the same one.
+        stage: "val" or "test".
+        sample_size: Samples that are kept, chosen by their index.
+
+    Raises:
+        ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h.
+    """
+
+    def __init__(
+        self, diagnostics: dict[str, Metric] | None = None, stage: Stage = "val", sample_size: int = 1024
+    ) -> None:
+        super().__init__()
+        if stage not in get_args(Stage):
+            raise ValueError(f"Expected `stage` to be one of {get_args(Stage)}, but got {stage!r}.")
+        LayerSample(1, sample_size)  # checks
+        self.diagnostics = diagnostics
+        self.stage = stage
+        self.sample_size = sample_size
+        self._metrics: dict[str, dict[str, Metric]] = {}
+        self._widths: dict[str, int] = {}
+        self._sample: LayerSample | None = None
+
+    def on_validation_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Pass the batch's representations through the projector."""
+        if self.stage == "val" and not trainer.sanity_checking:
+            self._observe(pl_module, outputs)
+
+    def on_test_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Do the same."""
+        if self.stage == "test":
+            self._observe(pl_module, outputs)
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what was seen."""
+        self._read_out(trainer)
+
+    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what was seen."""
+        self._read_out(trainer)
+
+    def _observe(self, pl_module: L.LightningModule, outputs: Any) -> None:
+        if not isinstance(outputs, Mapping) or "h" not in outputs:
+            raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
+        layers, clean = _layers(outputs)
+        if self._sample is None:
+            self._begin(layers, "label" in outputs, pl_module.device)
+        assert self._sample is not None
+        rest = {name: outputs[name] for name in ("label", "coarse_label", "index") if name in outputs}
+        for layer, value in layers.items():
+            for name, metric in self._metrics[layer].items():
+                feed(metric, {"h": value, "z": value} | rest, {}, name, self.stage)
+        self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
+
+    def _begin(self, layers: Mapping[str, Tensor], labels: bool, device: torch.device) -> None:
+        diagnostics = _default(labels) if self.diagnostics is None else self.diagnostics
+        self._widths = {layer: value.shape[-1] for layer, value in layers.items()}
+        self._metrics = {
+            layer: {name: copy.deepcopy(metric).to(device) for name, metric in diagnostics.items()} for layer in layers
+        }
+        self._sample = LayerSample(len(layers), self.sample_size).to(device)
+
+    def _read_out(self, trainer: L.Trainer) -> None:
+        """Every rank takes part; the first one writes."""
+        if self._sample is None:
+            return
+        rows = [
+            {"layer": layer, "width": self._widths[layer]}
+            | {name: value.item() for name, value in named_results(metrics).items() if value.ndim == 0}
+            for layer, metrics in self._metrics.items()
+        ]
+        sample = self._sample.compute()
+        self._sample = None
+        write_rows(trainer, "layers.csv", rows)
+        folder = run_folder(trainer)
+        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
+            cka = cka_matrix(list(kept.values()))
+            files = ArrayFiles(folder / "geometry")
+            files.append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
+            about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
+            arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
+            np.savez(folder / "representations.npz", **{name: v.numpy(force=True) for name, v in arrays.items()})
+
+
+def _default(labels: bool) -> dict[str, Metric]:
+    found: dict[str, Metric] = {
+        "effective_rank": EffectiveRank(),
+        "alpha_req": AlphaReQ(),
+        "intrinsic_dimension": IntrinsicDimension(),
+        "alignment": Alignment(),
+        "uniformity": Uniformity(),
+    }
+    return found | ({"label_agreement": LabelAgreement()} if labels else {})
+
+
+def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Layers' outputs for the views, (V, N, D_l), and of one row per sample, (N, D_l): the clean image, or view 1."""
+    h, views = outputs["h"], len(outputs["h"])
+    if "projector" not in outputs:
+        return {"h": h}, {"h": outputs.get("h_image", h[0])}
+    if "fibers" in outputs:
+        seen = {"h": h, "z": outputs["z"]}
+        return seen, {name: value[0] for name, value in seen.items()}
+    rows = torch.cat([h.flatten(0, 1), *([outputs["h_image"]] if "h_image" in outputs else [])])
+    found = {"h": rows} | hidden_layers(outputs["projector"], rows)
+    found["z"] = found.pop(OUTPUT)
+    n = h.shape[1]
+    return (
+        {name: value[: views * n].unflatten(0, (views, n)) for name, value in found.items()},
+        {name: value[views * n :] if "h_image" in outputs else value[:n] for name, value in found.items()},
+    )

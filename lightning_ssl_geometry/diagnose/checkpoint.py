@@ -1,0 +1,86 @@
+"""The weights in a checkpoint, read without running any code of it."""
+
+__all__ = ["load_weights"]
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
+    """Load a state dict, or the one in a Lightning checkpoint, into a network, in place.
+
+    The file is read with `weights_only=True`, always: other files may run any code when they are read.
+
+    Args:
+        network: Gets the weights; every one of its keys must be there.
+        checkpoint: A file of `torch.save` or of Lightning: keys -> tensors, at its top or under `state_dict`, `model`
+            or `model_state_dict`.
+        prefix: Of the keys that are the network's, such as "backbone."; it is cut off, and other keys are left alone.
+
+        ignore: Beginnings of keys, behind the prefix, that the network has no use for, such as "fc.".
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it cannot be read with `weights_only=True`, holds no state dict, or its keys or shapes are not
+            those of the network.
+    """
+    state = _state_dict(Path(checkpoint))
+    found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    found = {key: value for key, value in found.items() if not key.startswith(tuple(ignore))}
+    own = network.state_dict()
+    missing = [key for key in own if key not in found]
+    surplus = [key for key in found if key not in own]
+    if missing or surplus:
+        raise ValueError(
+            f"Expected `checkpoint` {checkpoint} to have the keys of {type(network).__name__}, but {_some(missing)} "
+            f"are missing and {_some(surplus)} too many (see `ignore`).{_hint(own, state, prefix)}"
+        )
+    if wrong := [key for key, value in own.items() if value.shape != found[key].shape]:
+        key, shapes = wrong[0], (tuple(own[wrong[0]].shape), tuple(found[wrong[0]].shape))
+        raise ValueError(f"Expected {key!r} in `checkpoint` {checkpoint} of shape {shapes[0]}, but got {shapes[1]}.")
+    network.load_state_dict(found)
+
+
+def _state_dict(path: Path) -> Mapping[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"Expected `checkpoint` {path} to load with weights_only=True, but it {_reason(error)}. If you trust where "
+            "it comes from, load it in Python with weights_only=False and save its `state_dict` alone."
+        ) from error
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(held, Mapping) and isinstance(held.get(name), Mapping):
+            held = held[name]
+    if not isinstance(held, Mapping) or not held or not all(isinstance(value, Tensor) for value in held.values()):
+        kind = f"{', '.join(map(str, list(held)[:5]))}" if isinstance(held, Mapping) else type(held).__name__
+        raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds {kind or 'nothing'}.")
+    return held
+
+
+def _reason(error: Exception) -> str:
+    """Torch names the first thing that it refuses to build, among much advice."""
+    named = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class) (\S+)", str(error))
+    return f"holds {named[1]}, which is no tensor and no plain container" if named else "is broken, or no checkpoint"
+
+
+def _some(keys: list[str]) -> str:
+    if not keys:
+        return "none"
+    return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _hint(own: Mapping[str, Any], state: Mapping[str, Any], prefix: str) -> str:
+    """Offer the prefix under which the file has all keys of the network."""
+    first = next(iter(own), "")
+    starts = [key.removesuffix(first) for key in state if key.endswith(first)]
+    fits = [start for start in starts if start != prefix and all(start + key in state for key in own)]
+    return f" They are there with `prefix` {fits[0]!r}." if fits else ""

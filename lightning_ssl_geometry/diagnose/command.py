@@ -1,0 +1,183 @@
+"""The command `ssl-geometry diagnose`."""
+
+__all__ = ["run"]
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from lightning.pytorch import LightningDataModule
+from torch import nn
+
+from lightning_ssl_geometry.data import ImageDataModule
+from lightning_ssl_geometry.diagnose.comparison import compare
+from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
+from lightning_ssl_geometry.diagnose.source import Loaded, Source
+from lightning_ssl_geometry.views import SimCLRViews
+
+_DESCRIPTION = """Look at a network without training it: one pass over images, and a page. What to look at is a run of
+`ssl-geometry fit` or a checkpoint in it, `timm:NAME`, a YAML file with the options below, or these options themselves,
+such as --model.class_path; the images are a folder, any DataModule, or those that the run was trained on."""
+_YAML = (".yaml", ".yml")
+
+
+class _ShortHelp(DefaultHelpFormatter):
+    """Help without the list of all modules that torch has."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the command line, without the word `diagnose` itself; errors in what was given end it with a message."""
+    parser = _parser()
+    given = list(args)
+    if given and Path(given[0]).suffix in _YAML:
+        given = ["--config", *given]
+    options = parser.parse_args(given)
+    L.seed_everything(options.seed_everything, verbose=False)
+    try:
+        built = parser.instantiate_classes(options)
+        config = parser.dump(options, skip_none=True)
+        if built.compare:
+            print(f"The page of the comparison: {_compare(built, config)}")
+        else:
+            _diagnose_one(built, config)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp)
+    parser.add_argument("--config", action="config", help="YAML file with any of these options")
+    parser.add_argument("what", nargs="?", help="a run's folder, a checkpoint in one, timm:NAME, or a YAML file")
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        default=[],
+        metavar="NAME=WHAT",
+        help="several of these, or folders of earlier diagnoses, side by side",
+    )
+    _add_source(parser)
+    parser.add_argument("--images", type=str | None, help="folder of images, with or without a folder per class")
+    parser.add_argument("--image_size", type=int | None, help="height and width in pixels; what the network wants")
+    parser.add_argument("--batch_size", type=int, default=256, help="of --images")
+    parser.add_subclass_arguments(
+        LightningDataModule, "data", as_group=False, required=False, help="instead of --images"
+    )
+    parser.add_subclass_arguments(
+        nn.Module, "views", as_group=False, required=False, help="make two views of an image; SimCLRViews by default"
+    )
+    parser.add_argument("--seed_everything", type=int, default=0, help="of a network with random weights")
+    parser.add_argument("--linear_evaluation", type=bool, default=False, help="fit a classifier on the training set")
+    parser.add_argument("--output", default="runs/diagnosis", help="each diagnosis gets a folder in it")
+    parser.add_argument("--name", type=str | None, help="of the model")
+    parser.add_argument("--accelerator", default="auto", help="the Trainer's")
+    parser.add_argument("--devices", type=int, default=1, help="the Trainer's")
+    parser.add_argument("--precision", default="32-true", help="the Trainer's")
+    parser.add_argument("--progress", type=bool, default=True, help="show a progress bar")
+    return parser
+
+
+def _add_source(parser: ArgumentParser) -> None:
+    parser.add_class_arguments(Source, None, as_group=True, skip={"model"})
+    parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False, help="any class, by its name")
+
+
+def _diagnose_one(options: Namespace, config: str) -> None:
+    given = {name: options[name] for name in _fields()} | _named_source(options.what)
+    source = Source(**given)
+    _diagnose(source, options.name or source.name, options, config)
+
+
+def _diagnose(source: Source, name: str, options: Namespace, config: str) -> Path:
+    loaded = source.load(augment=options.views or SimCLRViews())
+    data = _data(loaded, options)
+    normalization = loaded.normalization
+    if normalization is None and isinstance(loaded.data, ImageDataModule) and data is not loaded.data:
+        loaded.data.prepare_data()
+        loaded.data.setup("test")
+        normalization = tuple(loaded.data.mean.tolist()), tuple(loaded.data.std.tolist())
+    return diagnose(
+        loaded.module,
+        data,
+        options.output,
+        name,
+        normalization=normalization,
+        linear_evaluation=options.linear_evaluation,
+        about=loaded.about,
+        config=config,
+        accelerator=options.accelerator,
+        devices=options.devices,
+        precision=options.precision,
+        progress=options.progress,
+    )
+
+
+def _data(loaded: Loaded, options: Namespace) -> LightningDataModule:
+    if options.images is not None and options.data is not None:
+        raise ValueError("Expected one of --images and --data, but got both.")
+    if options.images is None:
+        data = options.data or loaded.data
+        if data is None:
+            raise ValueError("Expected --images or --data: this network brings no images along.")
+        return data
+    size = options.image_size or loaded.image_size
+    if size is None:
+        raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")
+    data = folder_of_images(options.images, size, options.batch_size, Path(options.output) / ".decoded")
+    data.views = options.views or SimCLRViews()
+    return data
+
+
+def _source(what: str, pretrained: bool) -> Source:
+    """Read `timm:NAME`, a YAML file, a run's folder or a checkpoint in it."""
+    if Path(what).suffix in _YAML:
+        parser = ArgumentParser(exit_on_error=False)
+        _add_source(parser)
+        try:
+            built = parser.instantiate_classes(parser.parse_path(what))
+        except argparse.ArgumentError as error:
+            raise ValueError(f"Expected {what} to say what to look at, but: {error}") from error
+        return Source(**{name: built[name] for name in _fields()})
+    return Source(**_named_source(what), pretrained=pretrained)
+
+
+def _named_source(what: str | None) -> dict[str, Any]:
+    if what is None:
+        return {}
+    return {"timm": what.removeprefix("timm:")} if what.startswith("timm:") else {"run": what}
+
+
+def _compare(options: Namespace, config: str) -> Path:
+    beside = [name for name in Source.__dataclass_fields__ if options[name] and name != "pretrained"]
+    if options.what or beside:
+        got = ", ".join([*([options.what] if options.what else []), *(f"--{name}" for name in beside)])
+        raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
+    named = dict(_named(each) for each in options.compare)
+    if len(named) < len(options.compare):
+        raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
+    folders = {name: _diagnosed(name, what, options, config) for name, what in named.items()}
+    return compare(folders, Path(options.output) / "comparison.html")
+
+
+def _diagnosed(name: str, what: str, options: Namespace, config: str) -> Path:
+    """Folder of a diagnosis: that which is there already, or a new one."""
+    if (Path(what) / "representations.npz").is_file():
+        return Path(what)
+    return _diagnose(_source(what, options.pretrained), name, options, config)
+
+
+def _named(given: str) -> tuple[str, str]:
+    name, equals, what = given.partition("=")
+    if equals and name and what:
+        return name, what
+    return (given if given.startswith("timm:") else Path(given).resolve().name), given
+
+
+def _fields() -> Any:
+    return Source.__dataclass_fields__.keys()

@@ -1,0 +1,85 @@
+"""Several diagnoses of the same images side by side."""
+
+__all__ = ["compare", "similarity"]
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lightning_ssl_geometry.functional.cka import cka_matrix
+from lightning_ssl_geometry.report import write_comparison
+
+_FILE = "representations.npz"
+
+
+def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
+    """Write the page that compares diagnoses: every diagnostic, layer by layer, and CKA between the models.
+
+    Args:
+        diagnoses: Name of the model -> folder of its diagnosis.
+        output: The page's path.
+        layer: Whose representations CKA compares; models may differ in its width.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        FileNotFoundError: If a folder has no `representations.npz`, or is none.
+        ValueError: If there are fewer than two, or they looked at different data or samples.
+    """
+    if len(diagnoses) < 2:
+        raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
+    values = similarity(diagnoses, layer)
+    groups = {name: [folder] for name, folder in diagnoses.items()}
+    return write_comparison(groups, output, title="Comparison of models", similarity=(list(diagnoses), values))
+
+
+def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
+    """Linear CKA between the models' representations of the same samples, (M, M).
+
+    Raises:
+        FileNotFoundError: As :func:`compare`.
+        ValueError: If the samples differ, or a diagnosis has not the layer.
+    """
+    found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
+    seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
+    first, (index, _) = next(iter(found.items()))
+    for name, data in seen.items():
+        if data != seen[first]:
+            raise ValueError(
+                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}."
+            )
+    for name, (other, _) in found.items():
+        if not torch.equal(index, other):
+            shared = len(np.intersect1d(index.numpy(), other.numpy()))
+            raise ValueError(
+                f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
+                f"{name!r} only {shared} are. Diagnose them on the same images."
+            )
+    return cka_matrix([h for _, h in found.values()]).numpy()
+
+
+def _data(folder: Path) -> str:
+    """What was looked at, as the record says."""
+    record = folder / "run.json"
+    held = json.loads(record.read_text()) if record.is_file() else {}
+    return f"{held.get('data')} ({held.get('data_path') or 'no folder'})"
+
+
+def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
+    """Index (n,), ascending, and representations (n, D) in that order."""
+    path = folder / _FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
+    with np.load(path) as held:
+        if layer not in held:
+            layers = ", ".join(key for key in held if key not in ("index", "label"))
+            raise ValueError(f"Expected `layer` {layer!r} in the diagnosis of {name!r}, but it has {layers}.")
+        index, h = torch.from_numpy(held["index"]), torch.from_numpy(held[layer])
+    order = index.argsort()
+    return index[order], h[order]

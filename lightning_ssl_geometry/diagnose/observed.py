@@ -1,0 +1,56 @@
+"""What a diagnosis looks at."""
+
+__all__ = ["diagnosis_monitor"]
+
+from torch import nn
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.diagnostics import (
+    AlphaReQ,
+    HardestNegativeDistance,
+    IntrinsicDimension,
+    LabelAgreement,
+    LiDAR,
+    LogSpectrum,
+    NeuralCollapse,
+    NullSpaceFraction,
+    SIGReg,
+    UnexplainedVariance,
+)
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+
+_CLEAN = ("log_spectrum_h_image", "alpha_req", "intrinsic_dimension")
+_OF_Z = ("alignment", "uniformity", "gaussian_potential", "bound", "sigreg", "label_agreement")
+
+
+def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
+    """Observe in the test loop what can be observed of a network without training.
+
+    The standard set, spectrum, alpha-ReQ and intrinsic dimension of clean images' h, LiDAR, SIGReg; with a linear
+    projector, what it ignores; with labels, label agreement and neural collapse. Without a projector, h stands for z.
+
+    Args:
+        projector: The network's, None where it has none.
+        labels: Whether the images have labels.
+    """
+    diagnostics: dict[str, Metric] = standard_diagnostics() | {
+        "log_spectrum_h_image": LogSpectrum(),
+        "alpha_req": AlphaReQ(),
+        "intrinsic_dimension": IntrinsicDimension(),
+        "lidar": LiDAR(),
+        "sigreg": SIGReg(),
+        "hardest_negative": HardestNegativeDistance(),
+    }
+    if labels:
+        diagnostics |= {"label_agreement": LabelAgreement(), "neural_collapse": NeuralCollapse()}
+    if isinstance(projector, nn.Linear):
+        diagnostics |= {"unexplained_variance": UnexplainedVariance(), "null_space": NullSpaceFraction()}
+    rename = STANDARD_RENAME | {name: {"h": "h_image"} for name in _CLEAN}
+    if projector is None:
+        rename |= {name: {"z": "h"} for name in (*_OF_Z, "hardest_negative")}
+        for name in ("effective_rank_z", "log_spectrum_z"):
+            del diagnostics[name], rename[name]
+    if projector is None or not any(isinstance(module, nn.Linear) for module in projector.modules()):
+        del diagnostics["projector"]
+    return GeometryMonitor(diagnostics, {name: rename[name] for name in rename if name in diagnostics}, stages=["test"])

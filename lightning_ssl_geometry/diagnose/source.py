@@ -1,0 +1,188 @@
+"""Where a network comes from: a run of this package, a checkpoint, timm, or any class by its name."""
+
+__all__ = ["Source"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch import LightningDataModule
+from torch import nn
+
+from lightning_ssl_geometry.callbacks.observer import BatchKeys
+from lightning_ssl_geometry.data import ImageDataModule
+from lightning_ssl_geometry.diagnose.checkpoint import load_weights
+from lightning_ssl_geometry.diagnose.subject import Subject
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.nn import TimmBackbone
+
+
+@dataclass
+class Source:
+    """What to look at, in what YAML and the command line can say. One of `run`, `timm` and `model` is given.
+
+    Args:
+        run: Folder of a run of `ssl-geometry fit`, or a checkpoint in it: its model with the weights of the last
+            checkpoint.
+        timm: timm's name of a network, which is taken without its classifier.
+        model: Any module: a LightningModule of anybody's, or any other `torch.nn.Module`.
+        pretrained: Whether timm's weights are loaded, which downloads them.
+        checkpoint: Weights for `model` or `timm`: see :func:`lightning_ssl_geometry.diagnose.load_weights`.
+        prefix: Of the checkpoint's keys.
+        ignore: Beginnings of keys of the checkpoint that are left alone.
+        backbone: Name of the submodule that maps images to h: see :class:`lightning_ssl_geometry.diagnose.Subject`.
+        layer: Name of the backbone's submodule whose output is h instead.
+        projector: Name of the submodule that maps h to z.
+        mean: Per channel, what the network's images are normalised by; None: what timm says of pretrained weights, what
+            a run was trained with, or else the mean of the images.
+        std: Likewise.
+        batch_keys: Where a foreign batch has its views, image, label and index.
+
+    Raises:
+        ValueError: If not one of the three is given, or an argument stands beside one that it does not belong to.
+    """
+
+    run: str | None = None
+    timm: str | None = None
+    model: nn.Module | None = None
+    pretrained: bool = True
+    checkpoint: str | None = None
+    prefix: str = ""
+    ignore: Sequence[str] = ()
+    backbone: str | None = None
+    layer: str | None = None
+    projector: str | None = None
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    batch_keys: BatchKeys = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("run", "timm", "model") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"Expected one of `run`, `timm` and `model`, but got {' and '.join(given) or 'none'}.")
+        if self.run is not None and self.checkpoint is not None:
+            raise ValueError("Expected `checkpoint` beside `model` or `timm`; as `run`, give the checkpoint itself.")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("Expected `mean` and `std`, both or none, but got one.")
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        if self.model is not None:
+            return type(self.model).__name__
+        return self.timm or _run_name(Path(str(self.run)))
+
+    def load(self, augment: nn.Module | None = None) -> "Loaded":
+        """Build the network, with its weights.
+
+        Args:
+            augment: Makes two views of an image, for batches that have none.
+
+        Raises:
+            FileNotFoundError: If a file or folder does not exist.
+            ValueError: If the weights do not fit, or a name is of no submodule.
+        """
+        if self.run is not None:
+            loaded = _load_run(Path(self.run))
+        elif self.timm is not None:
+            loaded = _load_timm(self.timm, self.pretrained and self.checkpoint is None)
+        else:
+            assert self.model is not None
+            loaded = Loaded(self.model, {})
+        if self.checkpoint is not None:
+            load_weights(loaded.network, self.checkpoint, self.prefix, self.ignore)
+            loaded.about["checkpoint"] = str(self.checkpoint)
+        if self.mean is not None and self.std is not None:
+            loaded.normalization = tuple(self.mean), tuple(self.std)
+        named = (self.backbone, self.layer, self.projector)
+        if not isinstance(loaded.network, SSLModule) or any(named):
+            loaded.network = Subject(loaded.network, *named, self.batch_keys, augment)
+        loaded.about = {"model": self.name} | loaded.about
+        return loaded
+
+
+@dataclass
+class Loaded:
+    """A network with its weights, and what is known of the images that it wants.
+
+    Attributes:
+        network: Ready to be looked at.
+        about: For the record: its name, its checkpoint.
+        normalization: Mean and standard deviation per channel, where known.
+        image_size: Height and width in pixels, where known.
+        data: What it was trained on, where known.
+    """
+
+    network: nn.Module
+    about: dict[str, Any]
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    image_size: int | None = None
+    data: LightningDataModule | None = None
+
+    @property
+    def module(self) -> L.LightningModule:
+        """The network as a Trainer takes it."""
+        assert isinstance(self.network, L.LightningModule)
+        return self.network
+
+
+def _load_timm(name: str, pretrained: bool) -> Loaded:
+    backbone = TimmBackbone(name, pretrained=pretrained)
+    known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
+    normalization = (tuple(known["mean"]), tuple(known["std"])) if pretrained else None
+    about = {"weights": "timm's" if pretrained else "random"}
+    return Loaded(backbone, about, normalization, int(known["input_size"][-1]))
+
+
+def _load_run(path: Path) -> Loaded:
+    folder, checkpoint = _locate(path)
+    model, data = _configured(folder / "config.yaml")
+    load_weights(model, checkpoint)
+    loaded = Loaded(model, {"checkpoint": str(checkpoint)}, data=data)
+    if isinstance(data, ImageDataModule):
+        loaded.image_size = data.image_size
+    return loaded
+
+
+def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | None]:
+    """Build model and data as a run's config says; the Trainer's part of it is left alone."""
+    import yaml
+    from jsonargparse import ArgumentParser
+
+    if not config.is_file():
+        raise FileNotFoundError(f"Expected `run` to have its config.yaml, but there is none at {config}.")
+    held = yaml.safe_load(config.read_text())
+    parts = {name: held[name] for name in ("model", "data") if held.get(name) is not None}
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(L.LightningModule, "model")
+    parser.add_subclass_arguments(LightningDataModule, "data", required=False)
+    built = parser.instantiate_classes(parser.parse_object(parts))
+    return built.model, built.get("data")
+
+
+def _locate(path: Path) -> tuple[Path, Path]:
+    """Find the run's folder and its checkpoint."""
+    if not path.exists():
+        raise FileNotFoundError(f"Expected `run` to be a run's folder or a checkpoint in it, but there is no {path}.")
+    if path.is_file():
+        folder = next((parent for parent in path.resolve().parents if (parent / "config.yaml").is_file()), path.parent)
+        return folder, path
+    folder = path
+    if not (path / "config.yaml").is_file():
+        versions = [each for each in path.glob("version_*") if (each / "config.yaml").is_file()]
+        folder = max(versions, key=lambda each: int(each.name.removeprefix("version_")), default=path)
+    checkpoints = sorted((folder / "checkpoints").glob("*.ckpt"), key=lambda file: file.stat().st_mtime)
+    if not checkpoints:
+        raise FileNotFoundError(
+            f"Expected `run` to have a checkpoint, but there is none in {folder / 'checkpoints'} (the callback "
+            "ModelCheckpoint writes them)."
+        )
+    last = folder / "checkpoints" / "last.ckpt"
+    return folder, last if last.is_file() else checkpoints[-1]
+
+
+def _run_name(path: Path) -> str:
+    parts = [part for part in path.resolve().parts if part != "checkpoints" and not part.startswith("version_")]
+    return parts[-2] if path.is_file() else parts[-1]

@@ -1,0 +1,70 @@
+"""Views of images that somebody else's DataModule has normalised already."""
+
+__all__ = ["NormalizedViews"]
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.views.simclr import SimCLRViews
+
+
+class NormalizedViews(nn.Module):
+    """Undo a normalisation, make views, and normalise them again.
+
+    A batch of a foreign DataModule often holds normalised images, while colours are defined on images in [0, 1].
+
+    Args:
+        mean: Per channel, that was subtracted from images in [0, 1].
+        std: Per channel, that they were divided by.
+        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
+
+    Raises:
+        ValueError: If the two differ in length, a `mean` is not finite, or a `std` not positive.
+
+    >>> views = NormalizedViews(mean=[0.5], std=[0.5])
+    >>> [view.shape for view in views(torch.zeros(4, 1, 8, 8), torch.arange(4))]
+    [torch.Size([4, 1, 8, 8]), torch.Size([4, 1, 8, 8])]
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], views: nn.Module | None = None) -> None:
+        super().__init__()
+        if not mean or len(mean) != len(std):
+            raise ValueError(f"Expected `mean` and `std` of one length >= 1, but got {len(mean)} and {len(std)}.")
+        if not all(math.isfinite(value) for value in mean):
+            raise ValueError(f"Expected finite `mean`, but got {list(mean)}.")
+        if not all(value > 0 for value in std):
+            raise ValueError(f"Expected `std` > 0 for each channel, but got {list(std)}.")
+        self.mean = tuple(mean)
+        self.std = tuple(std)
+        self.views = SimCLRViews() if views is None else views
+
+    def forward(self, image: Tensor, index: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
+        """Make V views of every image.
+
+        Args:
+            image: (N, C, H, W), normalised with `mean` and `std`.
+            index: (N,) int64, the position of each sample in its data set.
+            epoch: Of the training.
+
+        Returns:
+            V tensors (N, C, h, w), normalised likewise.
+
+        Raises:
+            ValueError: If `image` has another number of channels, or is not in [0, 1] without the normalisation.
+        """
+        if image.ndim != 4 or image.shape[1] != len(self.mean):
+            raise ValueError(f"Expected `image` (N, {len(self.mean)}, H, W), but got shape {tuple(image.shape)}.")
+        mean, std = torch.tensor(self.mean, device=image.device), torch.tensor(self.std, device=image.device)
+        plain = image.float() * std[:, None, None] + mean[:, None, None]
+        low, high = (float(bound) for bound in plain.aminmax())
+        slack = 0.02 if image.dtype in (torch.bfloat16, torch.float16) else 1e-3  # rounding of the normalised values
+        if not (low >= -slack and high <= 1 + slack):
+            raise ValueError(
+                f"Expected `image` in [0, 1] once `mean` {self.mean} and `std` {self.std} are undone, but got values "
+                f"from {low:.3g} to {high:.3g}."
+            )
+        views = self.views(plain.clamp(0, 1), index, epoch, mean, std)  # what is clamped is rounding
+        return tuple(view.to(image.dtype) for view in views)

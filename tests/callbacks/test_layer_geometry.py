@@ -1,0 +1,125 @@
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hosts import PlainHost, loader, quiet
+from torch import nn
+from torchmetrics import MeanMetric
+
+from lightning_ssl_geometry.callbacks import LayerGeometry
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.diagnostics import EffectiveRank
+from lightning_ssl_geometry.functional import alignment, effective_rank, linear_cka
+from lightning_ssl_geometry.methods import HSSLModule, SimCLRModule
+from lightning_ssl_geometry.nn import EquivariantCNN, MLPProjector, SmallCNN
+from lightning_ssl_geometry.views import GroupViews
+
+
+def model(projector=None):
+    torch.manual_seed(0)
+    return SimCLRModule(SmallCNN(1, 4), projector or MLPProjector(32, 16, 8, depth=2))
+
+
+def digits():
+    return DigitsDataModule(batch_size=64, subset=600)
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    trained = model()
+    trainer = quiet(tmp_path, callbacks=[LayerGeometry()], max_epochs=2)
+    trainer.fit(trained, datamodule=digits())
+    return trained.eval(), trainer, tmp_path
+
+
+def test_each_layer_has_its_row_with_its_own_values(fitted):
+    trained, trainer, folder = fitted
+    table = pd.read_csv(folder / "layers.csv", index_col="layer")
+    assert table.index.tolist() == ["h", "hidden_1", "z"]
+    assert table["width"].tolist() == [32, 16, 8]
+    with torch.no_grad():
+        views = torch.cat([torch.stack(batch["views"]) for batch in transferred(trainer, "val")], 1)
+        h = trained(views.flatten(0, 1))
+        layers = {"h": h, "hidden_1": hidden(trained.projector, h), "z": trained.projector(h)}
+    for name, rows in layers.items():
+        assert table.loc[name, "effective_rank"] == pytest.approx(effective_rank(rows).item(), rel=1e-4)
+        assert table.loc[name, "alignment"] == pytest.approx(alignment(*rows.chunk(2)).item(), rel=1e-4)
+    assert table.notna().all(axis=None)
+
+
+def test_cka_and_representations_are_of_clean_images(fitted):
+    trained, trainer, folder = fitted
+    with np.load(folder / "representations.npz") as held:
+        kept = {name: torch.from_numpy(held[name]) for name in held}
+    assert list(kept) == ["h", "hidden_1", "z", "index", "label"]
+    batches = transferred(trainer, "val")
+    image, index, label = (torch.cat([batch[name] for batch in batches]) for name in ("image", "index", "label"))
+    place = {int(i): row for row, i in enumerate(index)}
+    rows = torch.tensor([place[int(i)] for i in kept["index"]])
+    assert len(rows) == len(set(rows.tolist())) == 60
+    assert torch.equal(label[rows], kept["label"])
+    with torch.no_grad():
+        torch.testing.assert_close(kept["h"], trained(image[rows]), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(kept["z"], trained.projector(kept["h"]), rtol=1e-4, atol=1e-5)
+    with np.load(folder / "geometry/val/layer_cka.npz") as held:
+        assert held["values"].shape == (3, 3)
+        assert held["values"][0, 2] == pytest.approx(linear_cka(kept["h"], kept["z"]).item(), rel=1e-5)
+
+
+def hidden(projector, h):
+    for layer in list(projector)[:-1]:
+        h = layer(h)
+    return h
+
+
+def transferred(trainer, split):
+    data = digits()
+    data.setup()
+    return [data.on_after_batch_transfer(batch, 0) for batch in data.val_dataloader()]
+
+
+def test_training_is_the_same_bit_for_bit(tmp_path):
+    bare = model()
+    watched = copy.deepcopy(bare)
+    for network, callbacks in [(bare, []), (watched, [LayerGeometry()])]:
+        torch.manual_seed(1)
+        quiet(tmp_path, callbacks=callbacks, max_epochs=2).fit(network, datamodule=digits())
+    for name, value in bare.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
+
+
+def test_in_a_test_with_diagnostics_of_ones_own(tmp_path):
+    callback = LayerGeometry({"rank": EffectiveRank()}, stage="test", sample_size=50)
+    quiet(tmp_path, callbacks=[callback]).test(model(nn.Linear(32, 8)), datamodule=digits(), verbose=False)
+    table = pd.read_csv(tmp_path / "layers.csv")
+    assert table.columns.tolist() == ["layer", "width", "rank"]
+    assert table["layer"].tolist() == ["h", "z"]
+    with np.load(tmp_path / "representations.npz") as held:
+        assert held["h"].shape == (50, 32)
+
+
+def test_a_projector_of_fibers_is_seen_at_its_ends(tmp_path):
+    data = DigitsDataModule(batch_size=64, image_size=9, subset=300, views=GroupViews(action=None, num_views=1))
+    hssl = HSSLModule(EquivariantCNN(width=4, group="scale"), group="scale")
+    callback = LayerGeometry({"rank": EffectiveRank()}, stage="test")
+    quiet(tmp_path, callbacks=[callback]).test(hssl, datamodule=data, verbose=False)
+    assert pd.read_csv(tmp_path / "layers.csv")["layer"].tolist() == ["h", "z"]
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match=r"`stage` to be one of \('val', 'test'\), but got 'train'"):
+        LayerGeometry(stage="train")
+    with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
+        LayerGeometry(sample_size=1)
+    with pytest.raises(ValueError, match="the val step to return `h` for LayerGeometry, but it does not"):
+        quiet(tmp_path, callbacks=[LayerGeometry()]).fit(PlainHost(), loader(), loader(seed=1))
+
+    class Asks(MeanMetric):
+        def update(self, latent):
+            super().update(latent)
+
+    callback = LayerGeometry({"asks": Asks()}, stage="test")
+    with pytest.raises(ValueError, match="`latent` for the diagnostic 'asks', but the test step has only h, index"):
+        quiet(tmp_path, callbacks=[callback]).test(model(), datamodule=digits(), verbose=False)

@@ -1,0 +1,78 @@
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.diagnose import load_weights
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+
+def equal(a, b):
+    return all(torch.equal(value, b.state_dict()[key]) for key, value in a.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state, "epoch": 3, "optimizer_states": [{"state": {}}]},
+        lambda state: {"model": state},
+        lambda state: {"model_state_dict": state},
+    ],
+    ids=["state dict", "Lightning", "model", "model_state_dict"],
+)
+def test_where_the_weights_lie(tmp_path, wrap):
+    trained, other = network(1), network(2)
+    torch.save(wrap(trained.state_dict()), tmp_path / "w.pt")
+    load_weights(other, tmp_path / "w.pt")
+    assert equal(trained, other)
+
+
+def test_prefix_and_keys_to_ignore(tmp_path):
+    trained, other = network(1), network(2)
+    state = {f"backbone.{key}": value for key, value in trained.state_dict().items()}
+    state |= {"backbone.fc.weight": torch.ones(2, 2), "queue": torch.ones(3)}
+    torch.save({"state_dict": state}, tmp_path / "w.ckpt")
+    load_weights(other, tmp_path / "w.ckpt", prefix="backbone.", ignore=["fc."])
+    assert equal(trained, other)
+
+
+def test_keys_that_do_not_fit_are_named(tmp_path):
+    path = tmp_path / "w.ckpt"
+    torch.save({f"encoder.{key}": value for key, value in network().state_dict().items()}, path)
+    with pytest.raises(
+        ValueError,
+        match=r"keys of Sequential, but '0.weight', '0.bias', '1.weight' and 4 more are .*`prefix` 'encoder.'",
+    ):
+        load_weights(network(), path)
+    torch.save(nn.Linear(3, 5).state_dict(), path)
+    with pytest.raises(ValueError, match=r"'weight' in `checkpoint` .* of shape \(4, 3\), but got \(5, 3\)"):
+        load_weights(nn.Linear(3, 4), path)
+    with pytest.raises(ValueError, match=r"but none are missing and 'bias' too many"):
+        load_weights(nn.Linear(3, 5, bias=False), path)
+
+
+def test_only_weights_are_loaded(tmp_path, monkeypatch):
+    path = tmp_path / "whole.pt"
+    torch.save(network(), path)
+    asked = []
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: asked.append(kwargs) or load(*args, **kwargs))
+    with pytest.raises(ValueError, match=r"but it holds torch.nn.modules.container.Sequential, which"):
+        load_weights(network(), path)
+    assert [kwargs["weights_only"] for kwargs in asked] == [True]  # no second try
+
+
+def test_files_that_are_no_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"`checkpoint` to be a file, but there is none at .*nowhere"):
+        load_weights(network(), tmp_path / "nowhere.pt")
+    (tmp_path / "text.pt").write_text("hello")
+    with pytest.raises(ValueError, match=r"weights_only=True, but it is broken, or no checkpoint"):
+        load_weights(network(), tmp_path / "text.pt")
+    for held, shown in [([1], "it holds list"), ({"epoch": 3}, "it holds epoch"), ({}, "it holds nothing")]:
+        torch.save(held, tmp_path / "other.pt")
+        with pytest.raises(ValueError, match=f"to hold a state dict, but {shown}"):
+            load_weights(network(), tmp_path / "other.pt")

@@ -1,0 +1,219 @@
+import json
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from diagnose.hosts import Theirs
+from diagnose.test_diagnosis import write_images
+from torch import nn
+
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.diagnose import Source
+from lightning_ssl_geometry.diagnose.source import Loaded
+from lightning_ssl_geometry.methods import SimCLRModule
+
+CONFIG = {
+    "seed_everything": 0,
+    "trainer": {
+        "accelerator": "cpu",
+        "devices": 1,
+        "max_epochs": 1,
+        "limit_train_batches": 2,
+        "limit_val_batches": 0,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+        "logger": {"class_path": "CSVLogger", "init_args": {"save_dir": "runs", "name": "digits"}},
+    },
+    "model": {
+        "class_path": "lightning_ssl_geometry.methods.SimCLRModule",
+        "init_args": {
+            "backbone": {
+                "class_path": "lightning_ssl_geometry.nn.SmallCNN",
+                "init_args": {"in_channels": 3, "width": 4},
+            },
+            "projector": {"class_path": "torch.nn.Linear", "init_args": {"in_features": 32, "out_features": 8}},
+        },
+    },
+    "data": {
+        "class_path": "lightning_ssl_geometry.data.DigitsDataModule",
+        "init_args": {"batch_size": 128, "channels": 3, "image_size": 12},
+    },
+}
+QUIET = ["--accelerator", "cpu", "--progress", "false"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run as `ssl-geometry fit` leaves it; the folder that it was started in is its parents[2]."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    main(["fit", "--config", "config.yaml"])
+    patch.undo()
+    return folder / "runs" / "digits" / "version_0"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scalars(folder):
+    return pd.read_csv(folder / "metrics.csv").iloc[-1]
+
+
+def refused(capsys, *args):
+    """The message with which the command ends."""
+    with pytest.raises(SystemExit) as ended:
+        main(["diagnose", *args])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["runs/digits", "version_0", "last.ckpt"])
+def test_a_run_on_the_data_it_was_trained_on(here, run, what):
+    checkpoint = next((run / "checkpoints").glob("*.ckpt"))
+    main(["diagnose", str({"runs/digits": run.parent, "version_0": run, "last.ckpt": checkpoint}[what]), *QUIET])
+    (folder,) = here.glob("runs/diagnosis/digits/version_*")
+    assert pd.read_csv(folder / "layers.csv")["layer"].tolist() == ["h", "z"]
+    record = json.loads((folder / "run.json").read_text())
+    assert record["checkpoint"] == str(checkpoint)
+    assert record["seed"] == 0
+    assert "SimCLR" not in (folder / "config.yaml").read_text()  # of the diagnosis, not of the run
+
+
+def test_the_weights_are_the_checkpoints(run):
+    loaded = Source(run=str(run)).load()
+    assert isinstance(loaded.module, SimCLRModule)
+    assert isinstance(loaded.data, DigitsDataModule)
+    held = torch.load(next((run / "checkpoints").glob("*.ckpt")), weights_only=True)["state_dict"]
+    for name, value in loaded.module.state_dict().items():
+        assert torch.equal(value, held[name]), name
+    assert loaded.image_size == 12
+    inner = Source(run=str(run), backbone="backbone", projector="projector").load().module
+    x = torch.rand(2, 3, 12, 12)
+    torch.testing.assert_close(inner.eval()(x), loaded.module.eval()(x))
+
+
+def test_a_run_on_other_images_is_normalised_as_in_training(here, run):
+    write_images(here / "images")
+    main(["diagnose", str(run), "--images", "images", *QUIET])
+    record = json.loads((here / "runs/diagnosis/digits/version_0/run.json").read_text())
+    data = DigitsDataModule(channels=3, image_size=12)
+    data.setup()
+    assert record["normalization"].startswith(f"mean {data.mean[0]:.3f}")
+    assert record["data_path"] == "images"
+
+
+def test_anybodys_class_with_a_lightning_checkpoint(here):
+    torch.manual_seed(5)
+    theirs = Theirs(width=7)
+    torch.save({"state_dict": theirs.state_dict(), "epoch": 1}, "theirs.ckpt")
+    write_images(here / "images", classes=0)
+    options = {
+        "model": {"class_path": "diagnose.hosts.Theirs", "init_args": {"width": 7}},
+        "checkpoint": "theirs.ckpt",
+        "backbone": "trunk",
+        "projector": "head",
+    }
+    (here / "theirs.yaml").write_text(yaml.safe_dump(options))
+    main(["diagnose", "theirs.yaml", "--images", "images", "--image_size", "8", *QUIET])
+    dotted = ["--model", "diagnose.hosts.Theirs", "--model.width", "7", "--checkpoint", "theirs.ckpt"]
+    dotted += ["--backbone", "trunk", "--projector", "head", "--images", "images", "--image_size", "8"]
+    main(["diagnose", *dotted, *QUIET])
+    first, second = (scalars(here / f"runs/diagnosis/Theirs/version_{k}") for k in (0, 1))
+    assert first.equals(second)
+    assert pd.read_csv(here / "runs/diagnosis/Theirs/version_0/layers.csv")["width"].tolist() == [7, 8, 4]
+
+
+def test_timm_by_its_name_and_any_datamodule(here):
+    data = ["--data", "diagnose.hosts.TheirData", "--batch_keys", "{image: 0, label: 1}"]
+    views = ["--views", "lightning_ssl_geometry.views.NormalizedViews", "--views.mean", "[0.5,0.5,0.5]"]
+    views += ["--views.std", "[0.25,0.25,0.25]"]
+    main(["diagnose", "timm:resnet10t", "--pretrained", "false", *data, *views, "--name", "random", *QUIET])
+    values = scalars(here / "runs/diagnosis/random/version_0")
+    assert "test/neural_collapse_simplex" in values.index
+    record = json.loads((here / "runs/diagnosis/random/version_0/run.json").read_text())
+    assert (record["weights"], record["samples"]) == ("random", 40)
+
+
+def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
+    pretrained = []
+    from lightning_ssl_geometry.diagnose import source
+
+    class Offline(source.TimmBackbone):
+        def __init__(self, name, pretrained_weights=False, **options):
+            pretrained.append(options.pop("pretrained"))
+            super().__init__(name, **options)
+
+    monkeypatch.setattr(source, "TimmBackbone", Offline)
+    loaded = Source(timm="resnet18").load()
+    assert isinstance(loaded, Loaded)
+    assert loaded.normalization == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert loaded.image_size == 224
+    assert Source(timm="resnet18", pretrained=False).load().normalization is None
+    assert pretrained == [True, False]
+    assert Source(timm="resnet18", pretrained=False, mean=[0.5], std=[0.2]).load().normalization == ((0.5,), (0.2,))
+
+
+def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
+    (here / "theirs.yaml").write_text(
+        yaml.safe_dump({"model": {"class_path": "diagnose.hosts.Theirs"}, "backbone": "trunk"})
+    )
+    write_images(here / "images", n=30)
+    given = ["--images", "images", "--image_size", "12", *QUIET]
+    main(["diagnose", "--compare", f"ours={run}", "theirs=theirs.yaml", *given])
+    assert "The page of the comparison: runs/diagnosis/comparison.html" in capsys.readouterr().out
+    page = (here / "runs/diagnosis/comparison.html").read_text()
+    assert "theirs" in page
+    assert "CKA" in page
+    earlier = here / "runs/diagnosis/ours/version_0"
+    main(["diagnose", "--compare", f"again={earlier}", "theirs=theirs.yaml", *given])
+    assert len(list(here.glob("runs/diagnosis/ours/version_*"))) == 1
+    assert len(list(here.glob("runs/diagnosis/theirs/version_*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "one of `run`, `timm` and `model`, but got none"),
+        (["nowhere"], "`run` to be a run's folder or a checkpoint in it, but there is no nowhere"),
+        (["timm:resnet18", "--run", "x"], "one of `run`, `timm` and `model`, but got run and timm"),
+        (["timm:resnot18"], "to be a timm model, but got 'resnot18'. Near: "),
+        (["timm:resnet10t", "--pretrained", "false"], "--images or --data: this network brings no images along"),
+        (["timm:resnet10t", "--mean", "[0.5]"], "`mean` and `std`, both or none, but got one"),
+        (["--run", "x", "--checkpoint", "y"], "`checkpoint` beside `model` or `timm`"),
+        (["--model", "torch.nn.Flatten", "--images", "."], "--image_size beside --images"),
+        (["--model", "torch.nn.Flatten", "--images", "none", "--image_size", "8"], "there is none at none"),
+        (["--model", "torch.nn.Flatten", "--images", "empty", "--image_size", "8"], "to have images, in every class"),
+        (["--compare", "timm:resnet10t", "x", "--backbone", "trunk"], "but got --backbone"),
+        (["--compare", "a=x", "a=y"], "different names in --compare, but got a=x, a=y"),
+        (["--compare", "a=bad.yaml", "b=x"], "Expected bad.yaml to say what to look at"),
+        (["timm:resnet10t", "--no_such_option", "3"], "no_such_option"),
+    ],
+)
+def test_bad_input(here, capsys, args, message):
+    (here / "empty").mkdir()
+    (here / "bad.yaml").write_text("no_such_option: 3\n")
+    assert message in refused(capsys, *args)
+
+
+def test_a_run_that_is_not_whole(here, capsys):
+    (here / "run").mkdir()
+    assert "Expected `run` to have a checkpoint, but there is none in run/checkpoints" in refused(capsys, "run")
+    (here / "run/checkpoints").mkdir()
+    torch.save(nn.Linear(1, 1).state_dict(), here / "run/checkpoints/last.ckpt")
+    assert "Expected `run` to have its config.yaml" in refused(capsys, "run")
+
+
+def test_help_is_short(capsys):
+    with pytest.raises(SystemExit):
+        main(["diagnose", "--help"])
+    said = capsys.readouterr().out
+    assert "known subclasses" not in said
+    assert len(said.splitlines()) < 130

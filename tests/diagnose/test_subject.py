@@ -1,0 +1,93 @@
+import pytest
+import torch
+from torch import nn
+
+from lightning_ssl_geometry.diagnose import Subject
+from lightning_ssl_geometry.views import SimCLRViews
+
+
+class Host(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.head(self.trunk(x).flatten(1))
+
+
+def batch(n=5):
+    generator = torch.Generator().manual_seed(1)
+    views = tuple(torch.rand(n, 3, 8, 8, generator=generator) for _ in range(2))
+    return {"views": views, "image": views[0], "label": torch.arange(n) % 2, "index": torch.arange(n)}
+
+
+class Ranks:
+    world_size, global_rank = 2, 1
+
+
+def test_it_passes_views_and_images_through_backbone_and_projector():
+    host, seen = Host(), batch()
+    found = Subject(host, backbone="trunk", projector="head").test_step(seen, 0)
+    h = torch.stack([host.trunk(view).flatten(1) for view in seen["views"]])
+    torch.testing.assert_close(found["h"], h)
+    torch.testing.assert_close(found["z"], host.head(h))
+    torch.testing.assert_close(found["h_image"], h[0])
+    assert found["projector"] is host.head
+    assert (found["label"] == seen["label"]).all()
+
+
+def test_a_network_as_it_is_and_an_inner_layer_of_it():
+    host, x = Host(), batch()["image"]
+    torch.testing.assert_close(Subject(host)(x), host(x))
+    torch.testing.assert_close(Subject(host, layer="trunk.2")(x), host.trunk(x).flatten(1))
+    assert "z" not in Subject(host).test_step(batch(), 0)
+
+
+@pytest.mark.parametrize("keys", [{"image": 0, "label": 1}, {"image": 0, "label": 1, "index": 2}])
+def test_views_are_made_where_a_batch_has_one_image(keys):
+    made, given = SimCLRViews(seed=3), batch()
+    model = Subject(Host(), batch_keys=keys, augment=made)
+    model.trainer = Ranks()
+    index = torch.tensor([7, 1, 3, 0, 2])
+    for start in (0, 5):
+        found = model.test_step((given["image"], given["label"], index), 0)
+        expected = index if "index" in keys else (start + torch.arange(5)) * 2 + 1
+        assert found["index"].tolist() == expected.tolist()
+        views = made(given["image"], expected)
+        torch.testing.assert_close(found["h"], torch.stack([model(view) for view in views]))
+    model.on_test_epoch_start()
+    if "index" not in keys:
+        assert model.test_step((given["image"], given["label"], index), 0)["index"].tolist() == [1, 3, 5, 7, 9]
+
+
+def test_views_at_places_of_their_own():
+    given = batch()
+    model = Subject(Host(), batch_keys={"views": ["0.a", "0.b"], "index": 1})
+    found = model.test_step([{"a": given["views"][0], "b": given["views"][1]}, given["index"]], 0)
+    torch.testing.assert_close(found["h"], Subject(Host()).test_step(given, 0)["h"])
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"`backbone` to name submodules of Host, but got 'trunc'. Near: trunk"):
+        Subject(Host(), backbone="trunc")
+    with pytest.raises(ValueError, match=r"`projector` to name submodules of Host, .* Near: trunk, head"):
+        Subject(Host(), projector="projector")
+    with pytest.raises(ValueError, match=r"`layer` to name submodules of Sequential, but got 'avgpool'"):
+        Subject(Host(), backbone="trunk", layer="avgpool")
+    with pytest.raises(ValueError, match=r"`trunk.1` to return \(N, D\) or \(N, D, 1, 1\), but got \(5, 6, 6, 6\)"):
+        Subject(Host(), layer="trunk.1")(batch()["image"])
+    with pytest.raises(ValueError, match=r"`backbone` to return .* but got tuple"):
+        Subject(Pair())(batch()["image"])
+    with pytest.raises(
+        ValueError, match=r"`views`, or with an `image` beside `augment`, but they have nothing that is"
+    ):
+        Subject(Host()).test_step([torch.ones(2, 3, 8, 8)], 0)
+    with pytest.raises(ValueError, match=r"but they have image, label that is known"):
+        Subject(Host()).test_step({"image": torch.ones(2, 3, 8, 8), "label": torch.zeros(2)}, 0)
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
