@@ -1,9 +1,11 @@
 """Everything that has to hold before a change lands: `nox`."""
 
+from pathlib import Path
+
 import nox
 
 nox.options.default_venv_backend = "uv"
-nox.options.sessions = ["lint", "tests", "escnn"]
+nox.options.sessions = ["lint", "tests", "escnn", "docs", "package"]
 nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -35,3 +37,27 @@ def escnn(session):
     session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")
     session.run("pytest", "tests/escnn", env={"OMP_WAIT_POLICY": "passive"})
     session.run("pytest", "tests/test_examples.py", "-k", "escnn", env={"OMP_WAIT_POLICY": "passive"})
+
+
+@nox.session
+def docs(session):
+    """The site, into site/: no warning is let through."""
+    session.install("-e", ".", *groups("docs"))
+    session.run("sphinx-build", "-W", "--keep-going", "-E", "-q", "-b", "html", "docs", "site")
+
+
+@nox.session
+def package(session):
+    """The wheel and the sdist, each installed and used away from the checkout; the wheel is built from the sdist."""
+    here = Path.cwd()
+    folder = Path(session.create_tmp()).resolve()
+    session.run("uv", "build", "-q", "--clear", "--out-dir", str(folder / "dist"), external=True)
+    session.chdir(folder)
+    for ending in ("*.whl", "*.tar.gz"):
+        (archive,) = folder.glob(f"dist/{ending}")
+        session.install("--reinstall-package", "lightning-ssl-geometry", str(archive))
+        session.run("python", str(here / "tests" / "installed_package.py"))
+        session.run("ssl-geometry", "--version")
+        if ending == "*.whl":
+            smoke = str(here / "examples" / "simclr" / "smoke.yaml")
+            session.run("ssl-geometry", "fit", "--config", smoke, "--trainer.fast_dev_run", "true")

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import documents
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -10,7 +11,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return documents.blocks(README, language)
 
 
 def test_the_second_command_is_the_one_that_ci_runs():
@@ -19,8 +20,8 @@ def test_the_second_command_is_the_one_that_ci_runs():
 
 
 def test_the_files_that_it_names_exist():
-    for path in re.findall(r"examples/[\w/.]+|benchmarks/[\w/.]+", README):
-        assert (ROOT / path).exists(), path
+    for path in re.findall(r"(?<![\w/])(?:examples|benchmarks|docs)/[\w/.]+", README):
+        assert (ROOT / path.rstrip(".")).exists(), path
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice to users: loggers, workers, logging intervals

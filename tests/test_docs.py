@@ -1,0 +1,114 @@
+"""The documentation keeps its word: its Python runs, its commands parse, and its formulas are formulas."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from documents import blocks
+
+from lightning_ssl_geometry.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
+
+
+def commands(text):
+    lines = "\n".join(blocks(text, "sh")).replace("\\\n", " ").splitlines()
+    return [line[line.index("ssl-geometry ") :] for line in lines if "ssl-geometry " in line and line[0] != "#"]
+
+
+COMMANDS = sorted(
+    {command for text in (*PAGES.values(), (ROOT / "README.md").read_text()) for command in commands(text)}
+)
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice to users: loggers, workers, logging intervals
+@pytest.mark.parametrize("page", PYTHON)
+def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page}
+    for block in blocks(PAGES[page], "python"):
+        exec(compile(block, f"{page}.md", "exec"), names)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_parses(command, monkeypatch, capsys):
+    """All but `report` print the configuration that they would run, where an unknown option is an error."""
+    monkeypatch.chdir(ROOT)
+    _, subcommand, *arguments = shlex.split(command)
+    with pytest.raises(SystemExit) as end:
+        main([subcommand, *(["--help"] if subcommand == "report" else [*arguments, "--print_config"])])
+    assert end.value.code in (0, None)
+    if subcommand == "report":
+        known = capsys.readouterr().out
+        assert all(option in known for option in re.findall(r"(?<= )--[\w.-]+", command))
+
+
+def module(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def formulas():
+    for path in (ROOT / "lightning_ssl_geometry").rglob("*.py"):
+        text = path.read_text()
+        yield from ((latex, False) for latex in re.findall(r":math:`([^`]*)`", text))
+        displayed = re.compile(r"^( *)\.\. math::(.*\n(?:\1 +.*\n|\n(?=\1 +\S))*)", re.MULTILINE)
+        yield from ((found[2].strip(), True) for found in displayed.finditer(text))
+
+
+def test_norms_and_products_are_text_and_code_formulas_and_doctests_stay():
+    given = [
+        "|G| and size *n* of `a * b | c`, as :func:`info_nce` has it.",
+        "",
+        r".. math:: |x|",
+        r"    * |y|",
+        "",
+        "Then |z|.",
+        "",
+        ">>> 2 * 3 | 4",
+        "6",
+        "",
+        "*end",
+    ]
+    expected = [
+        r"\|G\| and size \*n\* of `a * b | c`, as :func:`.info_nce` has it.",
+        "",
+        *given[2:5],
+        r"Then \|z\|.",
+        "",
+        *given[7:10],
+        r"\*end",
+    ]
+    assert module("docstrings").as_rest(given) == expected
+
+
+def test_every_formula_of_the_package_becomes_mathml():
+    mathml = module("docstrings").mathml
+    found = list(formulas())
+    assert len(found) > 150
+    for latex, block in found:
+        result = mathml(latex, block=block)
+        assert result.startswith("<math"), latex
+        assert not re.search(r">[^<]*\\[a-zA-Z]", result), latex  # a command that was not understood
+
+
+def test_every_page_is_in_the_table_of_contents():
+    pages = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.[mr][ds]*")}
+    listed = re.findall(r"^[\w/]+$", "\n".join(re.findall(r"```{toctree}\n(.*?)```", PAGES["index"], re.DOTALL)), re.M)
+    assert pages - {"index"} == set(listed)
+
+
+def test_every_recipe_has_its_page():
+    recipes = {path.parent.name for path in (ROOT / "examples").glob("*/paper.yaml")} | {"simclr"}
+    assert recipes == {path.stem for path in (ROOT / "docs" / "recipes").glob("*.md")}
+
+
+def test_every_room_has_its_page():
+    rooms = {path.parent.name for path in (ROOT / "lightning_ssl_geometry").glob("*/__init__.py")}
+    assert rooms <= {path.stem for path in (ROOT / "docs" / "reference").glob("*.rst")}

@@ -1,0 +1,30 @@
+"""What the archives and the instructions for them rest on; `nox -s package` builds and installs them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_what_the_sdist_lists_is_there():
+    for path in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md"])
+def test_the_way_around_fortran_names_the_extras_own_requirements(page):
+    text = (ROOT / page).read_text()
+    named = re.findall(r"^pip install --no-deps (.*)$", text, re.MULTILINE)[0].replace("'", "").split()
+    named += re.findall(r"^pip install lightning-ssl-geometry '([^']+)'$", text, re.MULTILINE)
+    assert sorted(named) == sorted(PYPROJECT["project"]["optional-dependencies"]["escnn"])
+    (override,) = PYPROJECT["tool"]["uv"]["override-dependencies"]
+    assert override in text
+
+
+def test_the_readme_names_the_python_that_is_required():
+    required = PYPROJECT["project"]["requires-python"].removeprefix(">=")
+    assert f"Python {required} (or newer)" in (ROOT / "README.md").read_text()
