@@ -1,15 +1,22 @@
 """Runs as they lie on disk, with made-up numbers, and pages as a parser and a browser see them."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
 MEASURE = """
 const report = {};
 for (const frame of document.querySelectorAll('iframe')) {
@@ -18,9 +25,16 @@ for (const frame of document.querySelectorAll('iframe')) {
     const inner = text.getBoundingClientRect(), outer = figure.getBoundingClientRect();
     return inner.right > outer.right + 12 || inner.left < outer.left - 12;
   }).map(text => text.textContent));
+  const box = page.querySelector('.zoom'), panel = box && box.closest('.panel');
+  const overflow = page.documentElement.scrollWidth - frame.width, wide = panel && panel.parentNode.clientWidth;
+  const seen = figures.filter(figure => figure.getBoundingClientRect().width > 300).length;
+  if (box) box.click();
   report[frame.width] = {
-    overflow: page.documentElement.scrollWidth - frame.width, figures: figures.length, cut,
-    seen: figures.filter(figure => figure.getBoundingClientRect().width > 300).length,
+    paper: getComputedStyle(page.body).backgroundColor, scripts: page.querySelectorAll('script').length,
+    zoomed: !box || (box.tabIndex === 0 && panel.clientWidth === wide
+                     && page.documentElement.scrollWidth <= frame.width
+                     && panel.querySelector('.figure').clientWidth >= Math.min(640, wide)),
+    overflow, figures: figures.length, cut, seen,
     script: String(frame.contentWindow.ran),
   };
 }
@@ -114,7 +128,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.handle_startendtag(tag, attrs)
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -132,15 +146,18 @@ class Page(HTMLParser):
         return [attributes[name] for _, attributes in self.attributes if name in attributes]
 
 
-def seen_in_a_browser(page, folder):
-    """Show the page at the width of a phone and of a desktop: what a person would complain of, by width."""
+def seen_in_a_browser(page, folder, dark=False):
+    """Show the page at the width of a phone and of a desktop: what a person would complain of, by width.
+
+    The page has the colours that the person prefers, no script but the one that is put in here and does not run, and
+    its first figure fills the page once its box is checked.
+    """
     inner = page.source.replace("</body>", "<script>window.ran = 1</script></body>")
     inner = inner.replace("&", "&amp;").replace('"', "&quot;")
     frames = "".join(f'<iframe width="{width}" height="900" srcdoc="{inner}"></iframe>' for width in (390, 1440))
     wrapper = folder / "wrapper.html"
     wrapper.write_text(f"<!doctype html><body>{frames}<script>onload = () => {{{MEASURE}}}</script></body>", "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={folder / 'profile'}"]
+    flags = [*FLAGS, f"--user-data-dir={folder / 'profile'}", f"--blink-settings=preferredColorScheme={int(not dark)}"]
     flags += ["--hide-scrollbars", "--virtual-time-budget=4000", "--enable-logging=stderr", "--dump-dom"]
     done = subprocess.run([CHROMIUM, *flags, wrapper.as_uri()], capture_output=True, text=True, timeout=120)
     said = re.search(r'data-report="([^"]*)"', done.stdout)
@@ -148,4 +165,36 @@ def seen_in_a_browser(page, folder):
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert all("Content Security Policy" in line for line in complaints), complaints
     assert complaints  # the page's own policy refused the script that was put in here
-    return json.loads(said[1].replace("&quot;", '"'))
+    found = json.loads(said[1].replace("&quot;", '"'))
+    for each in found.values():
+        assert each.pop("paper") == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+        assert each.pop("scripts") == 1
+        assert each.pop("zoomed")
+    return found
+
+
+def saved_from_a_browser(page, folder, names):
+    """Click the links that save these files, as a person would, and read what the browser wrote."""
+    out, profile = folder / "out", folder / "profile"
+    (profile / "Default").mkdir(parents=True)
+    wanted = {"download": {"default_directory": str(out)}}
+    wanted |= {"profile": {"default_content_setting_values": {"automatic_downloads": 1}}}  # several, one after another
+    (profile / "Default/Preferences").write_text(json.dumps(wanted))
+    inner = page.source.replace("&", "&amp;").replace('"', "&quot;")
+    click = "document.querySelector('iframe').contentDocument.querySelector(`[download='${name}']`).click()"
+    code = f"{json.dumps(names)}.forEach((name, place) => setTimeout(() => {click}, 500 * place))"
+    wrapper = folder / "wrapper.html"
+    wrapper.write_text(f'<!doctype html><iframe srcdoc="{inner}"></iframe><script>onload = () => {{{code}}}</script>')
+    browser = subprocess.Popen(
+        [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", wrapper.as_uri()],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for _ in range(600):
+            if all((out / name).is_file() for name in names):
+                break
+            time.sleep(0.1)
+    finally:
+        os.killpg(browser.pid, signal.SIGTERM)
+        browser.wait(30)
+    return {name: (out / name).read_text("utf-8") for name in names}

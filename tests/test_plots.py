@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -5,7 +6,21 @@ import numpy as np
 import pytest
 
 from lightning_ssl_geometry import plots
-from lightning_ssl_geometry.plots import Caption, Curve, Dot, Point, curves, dots, points, ramp, trajectory
+from lightning_ssl_geometry.plots import (
+    Caption,
+    Curve,
+    Dot,
+    Point,
+    curves,
+    dots,
+    matrix,
+    overlay,
+    points,
+    policy_maps,
+    ramp,
+    scatter,
+    trajectory,
+)
 from lightning_ssl_geometry.plots.line import _apart
 
 
@@ -274,3 +289,67 @@ def test_points_stand_where_they_are_with_labels_that_cover_nothing():
 def test_points_without_a_finite_one_are_an_error():
     with pytest.raises(ValueError, match="`points` with a finite value, but got none"):
         points([Point("x", np.inf, 1.0)], xlabel="x", ylabel="y")
+
+
+def tips(figure):
+    """What stands under a pointer, point by point."""
+    groups = [line.get_gid() for axes in figure.axes for line in axes.lines if (line.get_gid() or "").startswith("[")]
+    return [text for group in groups for text in json.loads(group)[1:]]
+
+
+def test_places_have_names_that_slant_where_they_do_not_fit():
+    plain = draw(line([3.0, 2.0, 1.0]), names=["h", "1", "z"])
+    slanted = draw(line([3.0, 2.0, 1.0]), names=["h", "projector.layer.1", "z"])
+    for axes, names, turned in ((plain, ["h", "1", "z"], 0), (slanted, ["h", "projector.layer.1", "z"], 35)):
+        assert [label.get_text() for label in axes.get_xticklabels()] == names
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
+        assert axes.get_xlabel() == ""
+    assert slanted.figure.get_size_inches()[1] > plain.figure.get_size_inches()[1]
+    assert slanted.get_window_extent().height == pytest.approx(plain.get_window_extent().height)
+
+
+def test_a_matrix_has_names_numbers_and_values_that_are_faint_enough_to_write_on():
+    values = np.array([[1.0, 0.25], [np.nan, 1.5]])
+    figure = matrix(["a", "b"], values, meaning="CKA")
+    axes = figure.axes[0]
+    assert {"a", "b", "1", "2", "1.00", "0.25", "1.50", "\N{EN DASH}"} <= set(texts(axes))
+    assert [cell.get_alpha() for cell in axes.patches] == [0.55, 0.17, 0.55]
+    assert tips(figure) == ["a and a: 1", "a and b: 0.25", "b and b: 1.5"]
+    assert "CKA, from 0 to 1" in texts(figure.axes[1])
+
+
+def test_a_large_matrix_has_colours_and_no_values():
+    names = [f"model {place}" for place in range(40)]
+    axes = matrix(names, np.eye(40), meaning="CKA").axes[0]
+    assert "1.00" not in texts(axes)
+    assert len(axes.patches) == 1600
+    assert "model 0" in texts(axes)
+    assert "model 1" not in texts(axes)  # there is no room for a line of text in each row
+
+
+def test_maps_and_embeddings_say_their_values():
+    few, many = np.array([[[0.1, 0.4], [0.3, 0.2]]]), np.ones((1, 10, 10)) / 100
+    assert tips(policy_maps([("", np.eye(8)[None], few)]))[1] == "row 1, column 2: 0.4"
+    assert tips(policy_maps([("", np.eye(8)[None], many)])) == ["brightest, row 1, column 1: 0.01"]
+    assert tips(overlay([("", np.array([[0.0, 1.0], [2.0, 3.0]]))]))[1] == "dimension 2: 1 to 3, mean 2"
+    assert tips(scatter([("", np.eye(2), np.array([0, 1]))])) == ["class 0: 1, 0", "class 1: 0, 1"]
+
+
+def test_a_histogram_says_its_values_in_the_middle_of_its_bins():
+    axes = draw(Curve("a", np.arange(3.0), np.array([1.0, 2.0, 2.0]), stepped=True, tips=["p", "q", "r"]))
+    target = next(drawn for drawn in axes.lines if drawn.get_gid())
+    assert target.get_xdata().tolist() == [0.5, 1.5, 2.0]
+
+
+def test_dots_without_a_heading_leave_no_row_for_it():
+    rows = [Dot("a", float(value), np.nan, "") for value in range(12)]
+    axes = [dots([(name, rows)], xlabel="x").axes[0] for name in ("", "all")]
+    assert [max(ax.get_ylim()) for ax in axes] == [11.6, 12.6]
+    wide = dots([("", [Dot("a", 0.0501, np.nan, ""), Dot("b", 0.0599, np.nan, "")])], xlabel="x").axes[0]
+    labels = [label.get_text() for label in wide.get_xticklabels()]
+    assert 2 <= len(labels) <= 4
+
+
+def test_a_matrix_needs_a_value_for_each_pair_of_names():
+    with pytest.raises(ValueError, match=r"Expected `values` of shape \(2, 2\) for 2 names, but got \(2, 3\)"):
+        matrix(["a", "b"], np.zeros((2, 3)), meaning="CKA")

@@ -15,6 +15,7 @@ __all__ = [
     "Point",
     "curves",
     "dots",
+    "matrix",
     "overlay",
     "points",
     "policy_maps",
@@ -28,6 +29,7 @@ from lightning_ssl_geometry.plots.dot import Dot, dots
 from lightning_ssl_geometry.plots.embedding import overlay, scatter
 from lightning_ssl_geometry.plots.line import Curve, curves
 from lightning_ssl_geometry.plots.maps import policy_maps
+from lightning_ssl_geometry.plots.matrix import matrix
 from lightning_ssl_geometry.plots.path import trajectory
 from lightning_ssl_geometry.plots.points import Point, points
 from lightning_ssl_geometry.plots.style import COLORS, RAMP, Dash, ramp

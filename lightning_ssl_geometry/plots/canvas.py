@@ -1,7 +1,7 @@
 """An empty figure, its axes, and the texts on it."""
 
-__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "look", "padded", "put_tips", "sheet", "spaced",
-           "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
+__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "look", "named_axis", "padded", "put_tips",
+           "sheet", "spaced", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
 
 import json
 from collections.abc import Callable, Sequence
@@ -74,17 +74,25 @@ class Caption:
 
 
 def canvas(
-    caption: Caption, *, left: float = LEFT, right: float = RIGHT, height: float = HEIGHT
+    caption: Caption, *, left: float = LEFT, right: float = RIGHT, height: float = HEIGHT, under: float = 0.0
 ) -> "tuple[Figure, Axes]":
-    """Make an empty figure with its axes at the same place in each, so that neighbours line up."""
+    """Make an empty figure with its axes at the same place in each, so that neighbours line up.
+
+    Args:
+        caption: What is written around it.
+        left: Beside the axes, in pixels.
+        right: The same.
+        height: Without the caption.
+        under: How much more the names below the axes need.
+    """
     from matplotlib.figure import Figure
 
-    whole = height + caption.above + caption.below
+    whole = height + under + caption.above + caption.below
     figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
-    low, tall = (BOTTOM + caption.below) / whole, (height - TOP - BOTTOM) / whole
+    low, tall = (BOTTOM + under + caption.below) / whole, (height - TOP - BOTTOM) / whole
     axes = figure.add_axes((left / WIDTH, low, (WIDTH - left - right) / WIDTH, tall), facecolor="none")
     look(axes)
-    _put_caption(axes, caption, left)
+    _put_caption(axes, caption, left, under)
     return figure, axes
 
 
@@ -125,16 +133,17 @@ def sheet(height: float, caption: Caption) -> "tuple[Figure, Callable[[float, fl
     return figure, put
 
 
-def _put_caption(axes: "Axes", caption: Caption, left: float) -> None:
+def _put_caption(axes: "Axes", caption: Caption, left: float, under: float = 0.0) -> None:
+    foot = -BOTTOM - under
     if caption.title:
         write(axes, caption.title, (0, 1), (-left, TOP + 8), COLORS["ink"], ha="left", size=12.5)
     for row, pieces in enumerate(caption.rows):
-        down = -BOTTOM - _ROW * (row + 0.5) + 2
+        down = foot - _ROW * (row + 0.5) + 2
         for at, dash, meaning in pieces:
             swatch(axes, (0, 0), (at - left + 1, down), COLORS["muted"], dash)
             write(axes, meaning, (0, 0), (at - left + 30, down), COLORS["muted"], ha="left")
     for row, note in enumerate(caption.notes, start=len(caption.rows)):
-        write(axes, note, (0, 0), (-left, -BOTTOM - _ROW * (row + 0.5) + 2), COLORS["muted"], ha="left")
+        write(axes, note, (0, 0), (-left, foot - _ROW * (row + 0.5) + 2), COLORS["muted"], ha="left")
 
 
 def swatch(axes: "Axes", at: tuple[float, float], offset: tuple[float, float], color: str, dash: Dash) -> None:
@@ -187,16 +196,26 @@ def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
     axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
 
 
+def named_axis(axes: "Axes", names: Sequence[str], slanted: bool) -> None:
+    """Set names at 0, 1, 2, ... of the horizontal axis, slanted where they do not fit beside each other."""
+    axes.set_xlim(-0.3, len(names) - 0.7)
+    axes.set_xticks(range(len(names)), names, parse_math=False)
+    if slanted:
+        axes.tick_params(axis="x", labelrotation=35)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+
+
 def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Choose at most `most` rows at equal spaces, with both ends."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
-def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str]) -> None:
+def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
     """Put invisible targets that carry a text each, in the id of their group: an SVG can show it under a pointer."""
     if texts:
         gid = json.dumps(["tips", *texts])
-        axes.plot(x, y, "o", markersize=11, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
+        axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
 
 
 def write(
@@ -208,8 +227,9 @@ def write(
     coords: tuple[str, str] = ("axes fraction", "axes fraction"),
     ha: Literal["left", "right"] | None = None,
     size: float = TEXT,
+    gid: str | None = None,
 ) -> None:
-    """Put a text, as it is, at an offset in pixels from a point."""
+    """Put a text, as it is, at an offset in pixels from a point; `gid="plain"`: on a page without an edge of paper."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
-                  fontsize=size, color=color, parse_math=False, annotation_clip=False)  # fmt: skip
+                  fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

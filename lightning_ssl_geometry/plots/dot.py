@@ -18,12 +18,13 @@ from lightning_ssl_geometry.plots.canvas import (
     write,
     x_axis,
 )
-from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, HEIGHT, TOP
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TEXT, TOP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 _NO_CAPTION = Caption()
+_LEAST = 160.0  # height, in pixels
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
     """Draw a dot plot: a row per value, rows in groups, one axis for all.
 
     Args:
-        groups: (heading, rows) pairs, with at least one finite value among them.
+        groups: (heading or "", rows) pairs, with at least one finite value among them.
         xlabel: Below the axis.
         caption: What to write around it, if it is to stand alone.
 
@@ -62,18 +63,28 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
     """
     bars = [(dot.value, 0.0 if np.isnan(dot.spread) else dot.spread) for _, rows in groups for dot in rows]
     values = finite_values([np.array([value - spread, value + spread]) for value, spread in bars], "groups")
-    rows = sum(len(rows) + 1 for _, rows in groups)
-    figure, axes = canvas(caption, left=112, right=92, height=max(HEIGHT, TOP + BOTTOM + 22.0 * rows))
+    rows = sum(len(rows) + bool(heading) for heading, rows in groups)
+    figure, axes = canvas(caption, left=112, right=92, height=max(_LEAST, TOP + BOTTOM + 22.0 * rows))
     x_axis(axes, xlabel, padded(values, 0.1))
+    _thin_ticks(axes)
     axes.set(ylim=(rows - 0.4, -0.6), yticks=[])
     axes.grid(visible=True, axis="x", color=COLORS["grid"], linewidth=0.8)
     row = 0
     for heading, members in groups:
-        write(axes, heading, (0, row), (-112, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
-        for number, dot in enumerate(members, start=row + 1):
+        if heading:
+            write(axes, heading, (0, row), (-112, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
+            row += 1
+        for number, dot in enumerate(members, start=row):
             _dot(axes, number, dot)
-        row += len(members) + 1
+        row += len(members)
     return figure
+
+
+def _thin_ticks(axes: "Axes") -> None:
+    """Keep every second tick where their labels would touch: the axis is narrow."""
+    ticks, labels = axes.get_xticks(), [label.get_text() for label in axes.get_xticklabels()]
+    if sum(0.6 * TEXT * (len(label) + 1.5) for label in labels) > axes.bbox.width:
+        axes.set_xticks(ticks[::2], labels[::2])
 
 
 def _dot(axes: "Axes", row: int, dot: Dot) -> None:

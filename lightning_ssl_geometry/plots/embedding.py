@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots.canvas import Caption, look, padded, sheet, write, x_axis, y_axis
+from lightning_ssl_geometry.plots.canvas import (
+    Caption,
+    look,
+    padded,
+    put_tips,
+    sheet,
+    spaced,
+    write,
+    x_axis,
+    y_axis,
+)
 from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, HEIGHT, LEFT, TOP, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_CLASSES = 10
+_MOST_CLASSES, _MOST_TIPS, _MOST_POINTS = 10, 60, 300
 _RIGHT, _LEGEND, _WIDEST = 10.0, 44.0, 300.0  # in pixels
 _NO_CAPTION = Caption()
 
@@ -44,6 +54,7 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
         alpha = float(np.clip(20 / len(z), 0.1, 0.6))
         for row in z:
             axes.plot(np.arange(1, len(row) + 1), row, color=COLORS["blue"], linewidth=0.8, alpha=alpha)
+        _tips_by_dimension(axes, z)
     return figure
 
 
@@ -77,9 +88,25 @@ def scatter(
             rows = slice(None) if kind is None else label == kind
             color = COLORS["blue"] if kind is None else _color(classes, kind)
             axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
+        _tips_by_sample(axes, z, label)
     for row, kind in enumerate(classes):
         write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), (12, -6 - 15.0 * row), _color(classes, kind))
     return figure
+
+
+def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
+    """At the mean of each dimension, from where to where its values go."""
+    rows = spaced(np.arange(z.shape[1]), _MOST_TIPS)
+    mean, low, high = z.mean(0), z.min(0), z.max(0)
+    texts = [f"dimension {k + 1}: {low[k]:.3g} to {high[k]:.3g}, mean {mean[k]:.3g}" for k in rows]
+    put_tips(axes, rows.astype(np.float64) + 1, mean[rows], texts)
+
+
+def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) -> None:
+    rows = spaced(np.arange(len(z)), _MOST_POINTS)
+    named = ["" if label is None else f"class {label[row]}: " for row in rows]
+    texts = [f"{name}{z[row, 0]:.3g}, {z[row, 1]:.3g}" for name, row in zip(named, rows, strict=True)]
+    put_tips(axes, z[rows, 0], z[rows, 1], texts)
 
 
 def _cells(count: int, caption: Caption, height: float, wide: float) -> "tuple[Figure, list[Axes]]":

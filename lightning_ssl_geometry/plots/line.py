@@ -15,6 +15,7 @@ from lightning_ssl_geometry.plots.canvas import (
     canvas,
     drawable,
     finite_values,
+    named_axis,
     put_tips,
     spaced,
     swatch,
@@ -22,7 +23,7 @@ from lightning_ssl_geometry.plots.canvas import (
     x_axis,
     y_axis,
 )
-from lightning_ssl_geometry.plots.style import COLORS, DASHES, RIGHT, TEXT, Dash, Floats
+from lightning_ssl_geometry.plots.style import COLORS, DASHES, LEFT, RIGHT, TEXT, WIDTH, Dash, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +80,10 @@ def curves(
     xlim: tuple[float, float] | None = None,
     floor: float | None = None,
     log: bool | None = None,
+    names: Sequence[str] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw scalars over training, or spectra over their index.
+    """Draw scalars over training, spectra over their index, or quantities over named places.
 
     Args:
         lines: At least one, with at least one finite value among them.
@@ -91,6 +93,7 @@ def curves(
         floor: Where the vertical axis starts; below the data if None.
         log: Logarithmic vertical axis, without what is not positive; if None, where all values are positive and span
             more than five decades.
+        names: What stands below the places 0, 1, 2, ... instead of numbers and `xlabel`.
         caption: What to write around it, if it is to stand alone.
 
     Raises:
@@ -105,10 +108,14 @@ def curves(
         log = bool(values.min() > LEAST and values.max() > 1e5 * values.min())
     bands = [edge for line in lines if line.spread is not None for edge in (line.y - line.spread, line.y + line.spread)]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
-    figure, axes = canvas(caption, right=_right(lines))
+    right, under = _right(lines), _under(names, WIDTH - LEFT - _right(lines))
+    figure, axes = canvas(caption, right=right, under=under)
     y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log)
     x = np.concatenate([line.x for line in lines])
-    x_axis(axes, xlabel, xlim or (float(x.min()), float(x.max())))
+    if names:
+        named_axis(axes, names, under > 0)
+    else:
+        x_axis(axes, xlabel, xlim or (float(x.min()), float(x.max())))
     for line in lines:
         _band(axes, line)
     for line in lines:
@@ -117,6 +124,12 @@ def curves(
     _end_labels(axes, [(line, drawable(line.y, log)) for line in named if not line.stepped])
     _listed(axes, [line for line in named if line.stepped])
     return figure
+
+
+def _under(names: Sequence[str], wide: float) -> float:
+    """How much more than a row names need below the axis: nothing, or what the longest does on a slant."""
+    longest = 0.56 * TEXT * max(map(len, names), default=0)
+    return 0.0 if longest + 8 <= wide / max(len(names) - 0.4, 1.0) else max(0.0, 0.6 * longest - 12)
 
 
 def _right(lines: Sequence[Curve]) -> float:
@@ -160,7 +173,8 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
     lost = line.x[~drawable(line.y)]
     axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
     tipped = spaced(np.flatnonzero(drawn), _MOST_TIPS)
-    put_tips(axes, line.x[tipped], y[tipped], [line.tips[number] for number in tipped] if line.tips else [])
+    x = (line.x + np.append(line.x[1:], line.x[-1:])) / 2 if line.stepped else line.x  # of a bin its middle
+    put_tips(axes, x[tipped], y[tipped], [line.tips[number] for number in tipped] if line.tips else [])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:

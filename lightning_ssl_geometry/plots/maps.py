@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots.canvas import Caption, sheet, write
+from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, write
 from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # One hue (violet) in even steps of CIELAB lightness, from 4 to 98: brighter is more on white and on black paper.
 _HEAT = ("#130a1b", "#2d1f4c", "#49337d", "#674bab", "#8766d0", "#a886eb", "#c7a9fc", "#e2d0ff", "#fbf8ff")
 _GAP, _NEAR, _TITLE, _SCALE = 8.0, 3.0, 20.0, 26.0  # in pixels
+_MOST_TIPS = 64  # of a map
 _NO_CAPTION = Caption()
 
 
@@ -50,7 +51,9 @@ def policy_maps(
             left, top = place % columns * (tile + _GAP), down + head + place // columns * tall
             picture_axes = _framed(put(left, top, tile, tile))
             _picture(picture_axes, picture)
-            _map(_framed(put(left, top + tile + _NEAR, tile, tile)), cells, most)
+            map_axes = _framed(put(left, top + tile + _NEAR, tile, tile))
+            _map(map_axes, cells, most)
+            _tips(map_axes, cells, tile)
             if title and not place:
                 write(picture_axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
         down += head + rows * tall
@@ -83,6 +86,18 @@ def _framed(axes: "Axes") -> "Axes":
 
 def _map(axes: "Axes", cells: Floats, most: float) -> None:
     axes.imshow(cells, cmap=_heat(), vmin=0, vmax=most, interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
+
+
+def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
+    """The value of each cell, or of the brightest where cells are too small to point at."""
+    rows, columns = cells.shape
+    found = np.argwhere(np.ones_like(cells))
+    if cells.size > _MOST_TIPS:
+        found = found[[int(cells.argmax())]]
+    word = "brightest, " if cells.size > _MOST_TIPS else ""
+    texts = [f"{word}row {row + 1}, column {column + 1}: {cells[row, column]:.3g}" for row, column in found]
+    x, y = (found[:, 1] + 0.5) / columns, 1 - (found[:, 0] + 0.5) / rows
+    put_tips(axes, x, y, texts, "s", max(8.0, tile / max(rows, columns)))
 
 
 def _scale(axes: "Axes", most: float, times: float) -> None:

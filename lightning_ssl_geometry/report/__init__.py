@@ -5,6 +5,7 @@ And the comparison of groups of runs, such as several seeds of each setting: a p
 
 __all__ = [
     "Evaluation",
+    "Layers",
     "Readouts",
     "Run",
     "Series",
@@ -19,7 +20,9 @@ __all__ = [
 from lightning_ssl_geometry.report.comparison import comparison_figures
 from lightning_ssl_geometry.report.comparison_page import write_comparison
 from lightning_ssl_geometry.report.headline import summary_table
+from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Readouts, Series
 from lightning_ssl_geometry.report.page import write_report
 from lightning_ssl_geometry.report.panels import figures
-from lightning_ssl_geometry.report.run import Evaluation, Run, read_run
+from lightning_ssl_geometry.report.records import Evaluation
+from lightning_ssl_geometry.report.run import Run, read_run

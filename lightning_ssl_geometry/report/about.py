@@ -1,10 +1,11 @@
 """The foot of the page: every number, how the run was made, and the papers."""
 
-__all__ = ["all_numbers", "how_it_was_made", "papers"]
+__all__ = ["all_numbers", "how_it_was_made", "papers", "record"]
 
 import json
 from collections.abc import Iterable, Mapping
 
+from lightning_ssl_geometry.report.download import download, series_numbers
 from lightning_ssl_geometry.report.glossary import PAPERS, Entry, Paper
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.logs import Series
@@ -13,19 +14,33 @@ from lightning_ssl_geometry.report.run import Run
 
 
 def all_numbers(run: Run) -> Html | None:
-    """List each scalar's first, lowest, highest and last value, folded."""
+    """List each scalar's first, lowest, highest and last value, folded, and link to all values as one file."""
     if not run.scalars:
         return None
-    columns = ("scalar", "first", "lowest", "highest", "last", "readouts")
+    columns = ["scalar", "value"] if run.is_diagnosis else ["scalar", "first", "lowest", "highest", "last", "readouts"]
     head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = element("tbody", *(_row(series) for series in run.scalars.values()))
-    summary = element("summary", f"First, lowest, highest and last value of {len(run.scalars)} scalars")
-    table = element("table", element("thead", head), body, class_="numbers")
-    return element("section", element("h2", "All numbers"), element("details", summary, table))
+    body = element("tbody", *(_row(series, run.is_diagnosis) for series in run.scalars.values()))
+    what = "Value" if run.is_diagnosis else "First, lowest, highest and last value"
+    summary = element("summary", f"{what} of {len(run.scalars)} scalar{'s' * (len(run.scalars) != 1)}")
+    table = element("table", element("thead", head), body, class_="short" if run.is_diagnosis else "numbers")
+    save = element("p", *_saved(run), class_="save")
+    return element("section", element("h2", "All numbers"), save, element("details", summary, table))
+
+
+def _saved(run: Run) -> list[Html]:
+    """All scalars, and what does not fit a page."""
+    link = download(f"{run.name}-scalars", series_numbers(run.scalars.values()), "Save all scalars as CSV")
+    rest = "Arrays over all readouts are in the run's folder, in geometry/."
+    return [link, element("span", rest)] if run.arrays else [link]
 
 
 def how_it_was_made(run: Run) -> Html:
     """Tell command, seed, versions, machine, and the config, folded."""
+    return element("section", element("h2", "Run"), *record(run))
+
+
+def record(run: Run) -> list[Html | None]:
+    """Write what is known of how a run was made: a list of names and values, and the config, folded."""
     rows = {"folder": str(run.folder.resolve())}
     rows |= {key.replace("_", " "): _shown(key, value) for key, value in run.info.items() if value is not None}
     pairs = [
@@ -36,7 +51,7 @@ def how_it_was_made(run: Run) -> Html:
     config = None
     if run.config is not None:
         config = element("details", element("summary", "config.yaml"), element("pre", run.config))
-    return element("section", element("h2", "Run"), element("dl", *pairs, class_="run"), config)
+    return [element("dl", *pairs, class_="run"), config]
 
 
 def papers(entries: Iterable[Entry]) -> Html | None:
@@ -50,10 +65,11 @@ def _title(paper: Paper) -> Html | str:
     return element("a", paper.title, href=paper.address) if paper.address else paper.title
 
 
-def _row(series: Series) -> Html:
+def _row(series: Series, last: bool) -> Html:
+    """Write its numbers, or its last one alone."""
     value = series.value[series.finite]
     shown = (value[0], value.min(), value.max(), value[-1]) if len(value) else (float("nan"),) * 4
-    cells = [element("td", number(float(cell))) for cell in (*shown, len(series.value))]
+    cells = [element("td", number(float(cell))) for cell in (shown[-1:] if last else (*shown, len(series.value)))]
     return element("tr", element("th", series.name, scope="row"), *cells)
 
 
@@ -62,6 +78,6 @@ def _shown(key: str, value: object) -> str:
         return ", ".join(f"{name} {_shown('', item)}" for name, item in value.items() if item is not None)
     if key in ("started", "ended"):
         return moment(value)
-    if isinstance(value, int) and key in ("steps", "parameters"):
-        return number(value)
+    if isinstance(value, int) and key in ("steps", "parameters", "samples"):
+        return f"{value:,}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,14 @@
 """Figures of arrays over training: spectra, and arrays that the glossary does not know."""
 
-__all__ = ["known_arrays", "moment_curves", "moments", "spectrum_panels", "unknown_array_panel", "unknown_arrays"]
+__all__ = [
+    "known_arrays",
+    "moment_curves",
+    "moment_numbers",
+    "moments",
+    "spectrum_panels",
+    "unknown_array_panel",
+    "unknown_arrays",
+]
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -8,6 +16,7 @@ from itertools import cycle
 import numpy as np
 
 from lightning_ssl_geometry.plots import Curve, Dash, curves
+from lightning_ssl_geometry.report.download import Numbers, array_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
@@ -57,7 +66,9 @@ def unknown_array_panel(run: Run, array: Readouts) -> Panel | None:
         return None
     figure = curves(lines, xlabel="index", ylabel="value", xlim=_index_limits(array))
     label = f"{array.name}: {array.values.shape[1]} values in each of {len(array.step)} readouts."
-    return Panel(f"array_{array.name}", split(array.name)[1], figure, label, stages=(split(array.name)[0],))
+    numbers = moment_numbers(run, array, array.values)
+    return Panel(f"array_{array.name}", split(array.name)[1], figure, label, stages=(split(array.name)[0],),
+                 numbers=numbers)  # fmt: skip
 
 
 def _index_limits(array: Readouts) -> tuple[float, float]:
@@ -80,9 +91,9 @@ def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | No
     same = same_lines([(line.label, line.x, y) for line, y in zip(lines, heights, strict=True)])
     remark = f"{zero} of {sigma.shape[1]} values are 0 in the last readout, and not drawn." if zero else ""
     label = f"{title}{f' ({stage})' if stage else ''}: {_in_words(lines[-1])}."
-    return Panel(
-        array.name.replace("/", "_"), title, figure, label, (entry,), (stage,), remark=f"{remark} {same}".strip()
-    )
+    numbers = moment_numbers(run, array, sigma, "singular value")
+    return Panel(array.name.replace("/", "_"), title, figure, label, (entry,), (stage,),
+                 remark=f"{remark} {same}".strip(), numbers=numbers)  # fmt: skip
 
 
 def _in_words(line: Curve) -> str:
@@ -98,6 +109,11 @@ def moments(time: Floats) -> dict[int, tuple[str, Dash]]:
     looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
     looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}
     return dict(sorted(looks.items()))
+
+
+def moment_numbers(run: Run, array: Readouts, values: Floats, name: str = "value") -> Numbers:
+    """List what :func:`moment_curves` draws."""
+    return array_numbers(array, values, moments(run.time(array)), np.arange(1.0, values.shape[1] + 1), ("index", name))
 
 
 def moment_curves(run: Run, array: Readouts, values: Floats, color: str) -> list[Curve]:

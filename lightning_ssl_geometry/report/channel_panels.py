@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry.plots import Caption, Curve, curves, overlay, policy_maps, scatter
 from lightning_ssl_geometry.report.array_panels import known_arrays, moments
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
+from lightning_ssl_geometry.report.download import Numbers, array_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup, split
 from lightning_ssl_geometry.report.groups import Group, average_array, shared_stage
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Snapshot
@@ -55,7 +56,9 @@ def _maps(runs: Mapping[str, Run], titled: bool = False) -> Panel | None:
         return None
     figure = policy_maps(shown, caption=_caption("policy_maps", runs, titled))
     said = [f"{_of(name)}{len(x)} samples, P(T | X) up to {number(float(p.max()))}" for name, x, p in shown]
-    return _panel("policy_maps", figure, said, found)
+    rows = [(name, *place, p[place]) for name, _, p in shown for place in np.ndindex(*p.shape)]
+    numbers = Numbers(("run", "sample", "row", "column", "probability"), rows)
+    return _panel("policy_maps", figure, said, found, numbers)
 
 
 def _embeddings(runs: Mapping[str, Run], titled: bool = False) -> Panel | None:
@@ -78,7 +81,11 @@ def _embeddings(runs: Mapping[str, Run], titled: bool = False) -> Panel | None:
     lines = [(name, z) for name, z, _ in shown]
     figure = scatter(shown, caption=caption) if key == "embeddings_2d" else overlay(lines, caption=caption)
     said = [f"{_of(name)}{len(z)} samples, {_spread(z)} from their mean on average" for name, z in lines]
-    return _panel(key, figure, said, found)
+    most = max(z.shape[1] for _, z in lines)
+    rows = [(name, "" if label is None else float(label[row]), *z[row])
+            for name, z, label in shown for row in range(len(z))]  # fmt: skip
+    numbers = Numbers(("run", "label", *(f"z{place}" for place in range(1, most + 1))), rows)
+    return _panel(key, figure, said, found, numbers)
 
 
 def _similarity(run: Run, array: Readouts) -> Panel | None:
@@ -94,7 +101,8 @@ def _similarity(run: Run, array: Readouts) -> Panel | None:
     figure = curves(lines, xlabel="pairs, %", ylabel=_SIMILARITY, xlim=(0.0, 100.0), floor=0.0, log=False)
     label = f"{ENTRIES['pair_similarity'].title}: {'; '.join(f'{line.label} {_half(line.y)}' for line in lines)}."
     stage, entry = split(array.name)[0], ENTRIES["pair_similarity"]
-    return Panel(array.name.replace("/", "_"), entry.title, figure, label, (entry,), (stage,))
+    numbers = array_numbers(array, array.values, moments(time), share, ("pairs below, %", "cosine"))
+    return Panel(array.name.replace("/", "_"), entry.title, figure, label, (entry,), (stage,), numbers=numbers)
 
 
 def _similarity_comparison(groups: Sequence[Group], titled: bool) -> Panel | None:
@@ -115,7 +123,9 @@ def _similarity_comparison(groups: Sequence[Group], titled: bool) -> Panel | Non
     entry = ENTRIES["pair_similarity"]
     title = entry.title if titled else ""
     figure = lines.draw(title, xlabel="pairs, %", ylabel=_SIMILARITY, xlim=(0.0, 100.0), floor=0.0)
-    return Panel("pair_similarity", entry.title, figure, f"{entry.title}: {'; '.join(lines.said)}.", (entry,))
+    numbers = lines.numbers("pairs below, %")
+    return Panel("pair_similarity", entry.title, figure, f"{entry.title}: {'; '.join(lines.said)}.", (entry,),
+                 numbers=numbers)  # fmt: skip
 
 
 def _latest(run: Run, key: str) -> dict[str, Snapshot]:
@@ -125,13 +135,16 @@ def _latest(run: Run, key: str) -> dict[str, Snapshot]:
     return {each.name.rpartition("_")[2]: each for each in found if split(each.name)[0] == split(found[0].name)[0]}
 
 
-def _panel(key: str, figure: "Figure", said: Sequence[str], found: Mapping[str, Mapping[str, Snapshot]]) -> Panel:
+def _panel(
+    key: str, figure: "Figure", said: Sequence[str], found: Mapping[str, Mapping[str, Snapshot]], numbers: Numbers
+) -> Panel:
     every = [snapshot for parts in found.values() for snapshot in parts.values()]
     stages = tuple(dict.fromkeys(split(snapshot.name)[0] for snapshot in every))
     steps = sorted({snapshot.step for snapshot in every})
-    remark = f"After {' or '.join(map(number, steps))} steps."
+    remark = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
     entry = ENTRIES[key]
-    return Panel(key, entry.title, figure, f"{entry.title}: {'; '.join(said)}.", (entry,), stages, remark=remark)
+    label = f"{entry.title}: {'; '.join(said)}."
+    return Panel(key, entry.title, figure, label, (entry,), stages, remark=remark, numbers=numbers)
 
 
 def _caption(key: str, runs: Mapping[str, Run], titled: bool) -> Caption:

@@ -16,13 +16,16 @@ from lightning_ssl_geometry.report.comparison_arrays import (
     spectrum_comparison,
     threshold_comparisons,
 )
+from lightning_ssl_geometry.report.comparison_dots import are_diagnoses, sheet_dots
 from lightning_ssl_geometry.report.comparison_evaluation import evaluation_comparison
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
 from lightning_ssl_geometry.report.content_style_panels import content_style_comparisons, layer_comparison
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
+from lightning_ssl_geometry.report.layer_panels import layer_quantity_comparisons
 from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.scalar_panels import fit_ranges
 from lightning_ssl_geometry.report.sheets import SECTIONS, SHEETS, Sheet, Wanted
 
 if TYPE_CHECKING:
@@ -56,21 +59,24 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
 
 def comparison_panels(groups: Sequence[Group], titled: bool = False) -> dict[str, list[Panel]]:
     """Draw all figures, by section; with their titles in them, to stand alone, or without."""
+    once = are_diagnoses(groups)
+    draw = sheet_dots if once else _sheet
     drawn: dict[str, list[Panel | None]] = {
-        section: [_sheet(groups, sheet, titled) for sheet in SHEETS.get(section, ()) if sheet.where != "run"]
+        section: [draw(groups, sheet, titled) for sheet in SHEETS.get(section, ()) if sheet.where != "run"]
         for section in SECTIONS
     }
     drawn["probes"].append(evaluation_comparison(groups, titled))
-    drawn["ranks"] += threshold_comparisons(groups, titled)
+    drawn["ranks"] += [] if once else threshold_comparisons(groups, titled)
     spectra = ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum")
     drawn["spectra"] += [spectrum_comparison(groups, key, titled) for key in spectra]
     directions = ("augmentation_spectrum", "jacobian_spectrum")
     drawn["augmentations"] += [spectrum_comparison(groups, key, titled) for key in directions]
     drawn["augmentations"].append(rotation_comparison(groups, titled))
     drawn["channel"] += channel_comparisons(groups, titled)
+    drawn["layers"] += layer_quantity_comparisons(groups, titled)
     drawn["content_style"].insert(0, layer_comparison(groups, titled))
     drawn["content_style"] += content_style_comparisons(groups, titled)
-    drawn["neighbors"] += histogram_comparisons(groups, titled)
+    drawn["neighbors"] += histogram_comparisons(groups, titled)[: 1 if once else None]
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 
 
@@ -82,17 +88,28 @@ def _sheet(groups: Sequence[Group], sheet: Sheet, titled: bool) -> Panel | None:
         return None
     found = {want: {group.name: average_scalar(group, want.key, stage) for group in groups} for want in wanted}
     found = {want: averages for want, averages in found.items() if any(averages.values())}
+    if _is_once(groups, found):
+        return sheet_dots(groups, sheet, titled)
     lines = _gathered(groups, found)
     if not any(np.isfinite(line.y).any() for line in lines.curves):
         return None
     lines.notes = [*_counts(found, stage), *lines.notes]
     if sheet.name == "label_agreement" and not any(want.key == "label_agreement_coarse" for want in found):
         lines.notes.append("Fine labels only: the data has no coarse ones.")
+    if sheet.name == "alpha_req":
+        lines.notes.append(fit_ranges([run for group in groups for run in group.runs], {stage}))
     end = max(float(line.x.max()) for line in lines.curves)
     figure = lines.draw(sheet.title if titled else "", xlabel=_time_label(groups), ylabel=sheet.ylabel,
                         xlim=(0.0, end or 1.0), floor=sheet.floor)  # fmt: skip
     label = f"{sheet.title} over training{f' ({stage})' if stage else ''}: {'; '.join(lines.said)}."
-    return Panel(sheet.name, sheet.title, figure, label, tuple(ENTRIES[want.key] for want in found))
+    entries, numbers = tuple(ENTRIES[want.key] for want in found), lines.numbers(_time_label(groups))
+    return Panel(sheet.name, sheet.title, figure, label, entries, numbers=numbers)
+
+
+def _is_once(groups: Sequence[Group], found: Mapping[Wanted, Mapping[str, Average | None]]) -> bool:
+    """Whether only diagnoses have a quantity, which are no training to draw it over."""
+    having = {name for averages in found.values() for name, each in averages.items() if each}
+    return bool(having) and are_diagnoses([group for group in groups if group.name in having])
 
 
 def _gathered(groups: Sequence[Group], found: Mapping[Wanted, Mapping[str, Average | None]]) -> Lines:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.report.array_panels import known_arrays, moments
+from lightning_ssl_geometry.report.comparison_dots import are_diagnoses
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.groups import Average, Group, average, average_array, shared_stage
@@ -32,6 +33,7 @@ def spectrum_comparison(groups: Sequence[Group], key: str, titled: bool) -> Pane
     if stage is None:
         return None
     found = {group.name: average_array(group, key, stage, log=True) for group in groups}
+    when = dict.fromkeys(_WHEN, "") if are_diagnoses(groups) else _WHEN
     lines, zeros = Lines(notes=[_on(stage, found)]), 0
     for group, each in _there(groups, found):
         for row, (_, dash) in moments(each.time).items():
@@ -40,11 +42,10 @@ def spectrum_comparison(groups: Sequence[Group], key: str, titled: bool) -> Pane
             std = each.std[row][kept] if each.std is not None and dash == "solid" else None
             zeros += int(np.sum(~kept))
             if len(y):
-                lines.add(group, index, y, std, dash, value="" if dash == "solid" else None, word=_WHEN[dash])
-                lines.dashes[dash] = _WHEN[dash]
-                lines.said.append(
-                    f"{group.name}, {_WHEN[dash]}: {len(y)} values from {number(y[0])} to {number(y[-1])}"
-                )
+                lines.add(group, index, y, std, dash, value="" if dash == "solid" else None, word=when[dash])
+                lines.dashes[dash] = when[dash]
+                name = ", ".join(filter(None, [group.name, when[dash]]))
+                lines.said.append(f"{name}: {len(y)} values from {number(y[0])} to {number(y[-1])}")
     if not lines.curves:
         return None
     if zeros:
@@ -63,7 +64,7 @@ def histogram_comparisons(groups: Sequence[Group], titled: bool) -> list[Panel |
         return []
     title = ENTRIES[key].title
     return [
-        _histogram(groups, found, stage or "", -1, key, f"{title}, end", titled),
+        _histogram(groups, found, stage or "", -1, key, title if are_diagnoses(groups) else f"{title}, end", titled),
         _histogram(groups, found, stage or "", 0, f"{key}_start", f"{title}, start", titled),
     ]
 
@@ -180,4 +181,6 @@ def _on(stage: str, found: Mapping[str, Average | None]) -> str:
 
 
 def _panel(name: str, title: str, figure: "Figure", lines: Lines, key: str) -> Panel:
-    return Panel(name, title, figure, f"{title}: {'; '.join(lines.said)}.", (ENTRIES[key],))
+    xname = str(figure.axes[0].get_xlabel())
+    return Panel(name, title, figure, f"{title}: {'; '.join(lines.said)}.", (ENTRIES[key],),
+                 numbers=lines.numbers(xname))  # fmt: skip

@@ -8,6 +8,7 @@ from textwrap import wrap
 import numpy as np
 
 from lightning_ssl_geometry.plots import Caption, Dot, dots
+from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.evaluation import FEATURES, evaluation_groups, feature_name, weightings_remark
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Group
@@ -35,14 +36,19 @@ def evaluation_comparison(groups: Sequence[Group], titled: bool) -> Panel | None
     spoken = [f"{heading}: {group.name} {_accuracy(value)}" for heading, rows in named for group, value in rows]
     pairs = [pair for _, rows in named for pair in rows]
     counts = dict.fromkeys(f"{printable(group.name)} {_runs(group, value)}" for group, value in pairs)
-    note = wrap(f"Mean and standard deviation; runs of {', '.join(counts)}.", 58)
+    alone = all(len(group.runs) == 1 for group, _ in pairs)
+    note = [] if alone else wrap(f"Mean and standard deviation; runs of {', '.join(counts)}.", 58)
     only = {features for features, _ in found} == {"trained"}
     title = f"Linear evaluation{', trained network' if only else ''}"
     shown = [(printable(heading, 40), [_dot(*row) for row in rows]) for heading, rows in named]
     figure = dots(shown, xlabel="accuracy, %", caption=Caption(title if titled else "", (), note))
     label = f"{title}: {'; '.join(spoken)}."
     remark = weightings_remark(features for features, _ in found)
-    return Panel("linear_evaluation", title, figure, label, (ENTRIES["linear_evaluation"],), remark=remark)
+    table = [(group.name, *key, float(value.mean()), _std(value), len(value))
+             for key, rows in ordered for group, value in rows]  # fmt: skip
+    numbers = Numbers(("group", "features", "labels", "accuracy", "accuracy_std", "runs"), table)
+    return Panel("linear_evaluation", title, figure, label, (ENTRIES["linear_evaluation"],), remark=remark,
+                 numbers=numbers)  # fmt: skip
 
 
 def _heading(features: str, labels: str) -> str:
@@ -50,10 +56,14 @@ def _heading(features: str, labels: str) -> str:
 
 
 def _dot(group: Group, accuracy: Floats) -> Dot:
-    std = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else np.nan
+    std = _std(accuracy)
     text = _accuracy(accuracy)
     tip = f"{printable(group.name, 40)}: {text}, runs: {_runs(group, accuracy)}"
     return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
+
+
+def _std(accuracy: Floats) -> float:
+    return float(accuracy.std(ddof=1)) if len(accuracy) > 1 else np.nan
 
 
 def _runs(group: Group, accuracy: Floats) -> str:

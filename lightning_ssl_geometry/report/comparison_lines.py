@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, curves
+from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.groups import Average, Group
 from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.panel import printable, same_lines
@@ -31,6 +32,7 @@ class Lines:
         notes: What else is to say.
         said: For those who do not see it.
         drawn: (name, x, y) of each line, to find those that coincide.
+        rows: Group, quantity, x, mean and standard deviation of all that is drawn.
     """
 
     curves: list[Curve] = field(default_factory=list)
@@ -38,6 +40,7 @@ class Lines:
     notes: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     drawn: list[tuple[str, Floats, Floats]] = field(default_factory=list)
+    rows: list[tuple[str | float, ...]] = field(default_factory=list)
 
     def add(
         self,
@@ -62,6 +65,7 @@ class Lines:
         ]
         self.curves.append(Curve(label, x, y, group.color, dash, tips=tips, spread=std, stepped=stepped))
         self.drawn.append((words, x, y))
+        self._note(group.name, word, x, y, spreads)
         if not np.isfinite(y).all() and _LOST not in self.notes:
             self.notes.append(_LOST)
 
@@ -75,7 +79,17 @@ class Lines:
         zero = ("", np.zeros(1), np.zeros(1))
         alike = all(same_lines([every[0], other, zero]) for other in every[1:])
         for group, x, y in shown[:1] if alike else shown:
-            self.curves.append(Curve("", x, y, "muted" if alike else group.color, dash))
+            name = "" if alike else f"{printable(group.name, 30)} "
+            tips = [f"{name}({word}): {value:.4g}" for value in y]
+            self.curves.append(Curve("", x, y, "muted" if alike else group.color, dash, tips=tips))
+            self._note("all" if alike else group.name, word, x, y, np.full(len(y), np.nan))
+
+    def numbers(self, xname: str) -> Numbers:
+        """List what is drawn."""
+        return Numbers(("group", "quantity", xname, "mean", "standard deviation"), self.rows)
+
+    def _note(self, group: str, word: str, x: Floats, y: Floats, std: Floats) -> None:
+        self.rows += [(group, word, *row) for row in zip(x, y, std, strict=True)]
 
     def draw(
         self,
@@ -85,12 +99,13 @@ class Lines:
         ylabel: str,
         xlim: tuple[float, float] | None = None,
         floor: float | None = None,
+        names: Sequence[str] = (),
     ) -> "Figure":
-        """Make the figure; with a title where that is not empty."""
+        """Make the figure; with a title where that is not empty, with `names` along the axis where there are some."""
         same = same_lines(self.drawn)
         notes = [line for note in (*self.notes, same) for line in wrap(note, _WIDTH)]
         dashes = tuple(self.dashes.items()) if set(self.dashes) - {"solid"} else ()
-        return curves(self.curves, xlabel=xlabel, ylabel=ylabel, xlim=xlim, floor=floor, log=False,
+        return curves(self.curves, xlabel=xlabel, ylabel=ylabel, xlim=xlim, floor=floor, log=False, names=names,
                       caption=Caption(title, dashes, notes))  # fmt: skip
 
 

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from lightning_ssl_geometry.report.about import papers
+from lightning_ssl_geometry.report.about import papers, record
 from lightning_ssl_geometry.report.comparison import comparison_panels
+from lightning_ssl_geometry.report.comparison_dots import are_diagnoses
+from lightning_ssl_geometry.report.coverage import coverage_table, odd_widths
 from lightning_ssl_geometry.report.document import document, write_page
+from lightning_ssl_geometry.report.download import Numbers, download
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
 from lightning_ssl_geometry.report.html import Html, element
+from lightning_ssl_geometry.report.layer_panels import similarity_panel
+from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.numbers import deviation, number, percent
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.panel_html import panel_html
@@ -20,23 +25,30 @@ from lightning_ssl_geometry.report.sheets import SECTIONS
 
 
 def write_comparison(
-    groups: Mapping[str, Sequence[str | Path]], output: str | Path, *, title: str = "Comparison"
+    groups: Mapping[str, Sequence[str | Path]],
+    output: str | Path,
+    *,
+    title: str = "Comparison",
+    similarity: tuple[Sequence[str], Floats] | None = None,
 ) -> Path:
     r"""Write one self-contained HTML page that compares groups of runs, with figures and numbers.
 
-    The file appears whole or not at all. It has no script and asks for nothing from the network.
+    The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
+    figure are in it as CSV files to be saved.
 
     Args:
         groups: Name -> the folders of its runs; see :func:`lightning_ssl_geometry.report.comparison_figures`.
         output: The page's path. Folders on the way are made.
         title: The page's.
+        similarity: (names, values (M, M)): how alike M models are on the same samples, such as their linear CKA.
 
     Returns:
         The page's path.
 
     Raises:
         FileNotFoundError: If a run does not exist.
-        ValueError: If there is no group, a group has no run, a folder is no run, or `output` is a folder.
+        ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
+            is not one value for each pair of names.
 
     >>> import tempfile
     >>> run = Path(tempfile.mkdtemp())
@@ -44,15 +56,29 @@ def write_comparison(
     >>> write_comparison({"small": [run]}, run / "strengths.html").name
     'strengths.html'
     """
-    return write_page(Path(output), document(title, _article(read_groups(groups), title)))
+    models = [] if similarity is None else [_similarity(*similarity)]
+    return write_page(Path(output), document(title, _article(read_groups(groups), title, models)))
 
 
-def _article(groups: Sequence[Group], title: str) -> Html:
+def _similarity(names: Sequence[str], values: Floats) -> Panel:
+    found = np.asarray(values, dtype=np.float64)
+    if not len(names) or found.shape != (len(names), len(names)):
+        raise ValueError(
+            f"Expected `similarity` with values of shape ({len(names)}, {len(names)}) for its {len(names)} names, but "
+            f"got {found.shape}."
+        )
+    return similarity_panel(names, found)
+
+
+def _article(groups: Sequence[Group], title: str, models: Sequence[Panel]) -> Html:
     drawn = comparison_panels(groups)
-    sections = [_section(name, panels) for name, panels in drawn.items() if panels]
+    drawn["models"] += models
+    once = are_diagnoses(groups)
+    sections = [_section(name, panels, title, once) for name, panels in drawn.items() if panels]
     entries = [entry for panels in drawn.values() for panel in panels for entry in panel.entries]
     header = element("header", element("h1", title), _legend(groups))
-    return element("article", header, _notes(groups), *sections, _numbers(groups), _runs(groups), papers(entries))
+    foot = (_numbers(groups, title), coverage_table(groups), _runs(groups), papers(entries))
+    return element("article", header, _notes(groups), *sections, *foot)
 
 
 def _legend(groups: Sequence[Group]) -> Html:
@@ -74,6 +100,10 @@ def _notes(groups: Sequence[Group]) -> Html | None:
         for note in run.notes
         if "not a finite number" in note or "left out" in note or "the newest of" in note
     ]
+    said += [element("li", note) for note in odd_widths(groups)]
+    if coverage_table(groups):
+        what = "Not all runs have the same diagnostics; a figure shows those that have what it is about. "
+        said.append(element("li", what, element("a", "Who has what", href="#coverage")))
     return (
         element("div", element("h3", "To know when reading this page"), element("ul", *said), class_="notes")
         if said
@@ -81,31 +111,49 @@ def _notes(groups: Sequence[Group]) -> Html | None:
     )
 
 
-def _section(name: str, panels: Sequence[Panel]) -> Html:
+def _section(name: str, panels: Sequence[Panel], title: str, once: bool) -> Html:
     said: set[str] = set()
     figures = []
     for place, panel in enumerate(panels):
         fresh = [entry for entry in panel.entries if entry.text not in said]
-        figures.append(panel_html(panel, f"{name}-{place}", fresh, keyed=False))
+        figures.append(panel_html(panel, f"{name}-{place}", fresh, keyed=False, prefix=title))
         said |= {entry.text for entry in panel.entries}
-    return element("section", element("h2", SECTIONS[name]), element("div", *figures, class_="panels"), id=name)
+    heading = "Loss" if name == "learning" and once else SECTIONS[name]
+    return element("section", element("h2", heading), element("div", *figures, class_="panels"), id=name)
 
 
-def _numbers(groups: Sequence[Group]) -> Html | None:
+def _numbers(groups: Sequence[Group], title: str) -> Html | None:
     """First and last value of each known scalar on the data that the figures show, per group."""
     asked = {key: shared_stage(groups, [key]) for key in ENTRIES}
     rows = [_row(groups, key, stage) for key, stage in asked.items() if stage is not None]
     rows = [row for row in rows if row]
     if not rows:
         return None
-    names = (element("th", group.name, colspan="2", scope="colgroup", class_=group.color) for group in groups)
+    once = are_diagnoses(groups)
+    span = None if once else "2"
+    names = (element("th", group.name, colspan=span, scope="colgroup", class_=group.color) for group in groups)
     moments = (element("th", when, scope="col") for _ in groups for when in ("first", "last"))
-    head = element(
-        "thead", element("tr", element("th", "scalar", scope="col"), *names), element("tr", element("th"), *moments)
-    )
+    head = element("thead", element("tr", element("th", "scalar", scope="col"), *names),
+                   None if once else element("tr", element("th"), *moments))  # fmt: skip
     table = element("div", element("table", head, element("tbody", *rows), class_="compared"), class_="wide")
-    what = "Mean ± standard deviation over the runs of a group, at the first and the last step that they share."
-    return element("section", element("h2", "First and last values"), element("p", what, class_="absent"), table)
+    when = "" if once else ", at the first and the last step that they share"
+    what = f"Mean ± standard deviation over the runs of a group{when}."
+    save = element("p", download(f"{title}-scalars", _saved(groups, asked), "Save as CSV"), class_="save")
+    heading = element("h2", "Values" if once else "First and last values")
+    return element("section", heading, element("p", what, class_="absent"), table, save)
+
+
+def _saved(groups: Sequence[Group], asked: Mapping[str, str | None]) -> Numbers:
+    """All values of what is compared, not only the first and the last."""
+    rows: list[list[str | float]] = []
+    for key, stage in asked.items():
+        for group in groups if stage is not None else ():
+            if each := average_scalar(group, key, stage or ""):
+                std = np.full(len(each.step), np.nan) if each.std is None else each.std
+                rows += [
+                    [group.name, each.name, *row, each.runs] for row in zip(each.step, each.mean, std, strict=True)
+                ]
+    return Numbers(("group", "scalar", "step", "mean", "standard deviation", "runs"), rows)
 
 
 def _row(groups: Sequence[Group], key: str, stage: str) -> Html | None:
@@ -113,7 +161,8 @@ def _row(groups: Sequence[Group], key: str, stage: str) -> Html | None:
     name = next((each.name for each in found if each), None)
     if name is None:
         return None
-    cells = [element("td", _value(each, place, ENTRIES[key].percent)) for each in found for place in (0, -1)]
+    places = (-1,) if are_diagnoses(groups) else (0, -1)
+    cells = [element("td", _value(each, place, ENTRIES[key].percent)) for each in found for place in places]
     return element("tr", element("th", name, scope="row"), *cells)
 
 
@@ -126,12 +175,10 @@ def _value(average: Average | None, place: int, is_percent: bool) -> str:
 
 
 def _runs(groups: Sequence[Group]) -> Html:
-    pairs = [
-        item
+    """Where each run lies, and how it was made, folded."""
+    folded = [
+        element("details", element("summary", f"{group.name}: {run.folder.resolve()}"), *record(run))
         for group in groups
-        for item in (
-            element("dt", group.name),
-            element("dd", *(element("div", str(run.folder.resolve())) for run in group.runs)),
-        )
+        for run in group.runs
     ]
-    return element("section", element("h2", "Runs"), element("dl", *pairs, class_="run"))
+    return element("section", element("h2", "Runs"), *folded)

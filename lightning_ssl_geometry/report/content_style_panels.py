@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from lightning_ssl_geometry.plots import Curve, Dash, curves
-from lightning_ssl_geometry.report.array_panels import known_arrays, moment_curves, spectrum_panels
+from lightning_ssl_geometry.report.array_panels import known_arrays, moment_curves, moment_numbers, spectrum_panels
 from lightning_ssl_geometry.report.comparison_arrays import spectrum_comparison
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
+from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.groups import Group, average_array, shared_stage
 from lightning_ssl_geometry.report.logs import Readouts
@@ -61,22 +62,25 @@ def content_style_comparisons(groups: Sequence[Group], titled: bool) -> list[Pan
 def _by_layer(run: Run, stage: str) -> Panel | None:
     """The last readout."""
     found = {split(a.name)[1]: a for a in known_arrays(run, "latent_r2_by_layer") if split(a.name)[0] == stage}
-    lines, said = [], []
+    lines, drawn, said = [], [], []
     for kind, color, dash in _KINDS:
         array = found.get(f"latent_r2_{kind}")
         if array is not None and np.isfinite(array.values[-1]).any():
             y, when = array.values[-1], time_name(run, float(run.time(array)[-1]))
             tips = [f"{kind} {when}, layer {place}: {value:.4g}" for place, value in enumerate(y)]
             lines.append(Curve(f"{kind} {number(float(y[-1]))}", np.arange(float(len(y))), y, color, dash, tips=tips))
+            drawn.append(kind)
             said.append(f"{kind} {number(float(y[0]))} at the input, {number(float(y[-1]))} at the end")
     if not lines:
         return None
     figure = curves(lines, xlabel=_LAYER, ylabel=_R2, floor=0.0)
-    same = same_lines([(kind, line.x, line.y) for (kind, *_), line in zip(_KINDS, lines, strict=False)])
+    same = same_lines([(kind, line.x, line.y) for kind, line in zip(drawn, lines, strict=True)])
     entry = ENTRIES["latent_r2_by_layer"]
     label = f"{entry.title}{f' ({stage})' if stage else ''}: {'; '.join(said)}."
     remark = f"{when[0].upper()}{when[1:]}. {same}".strip()
-    return Panel("latent_r2_by_layer", entry.title, figure, label, (entry,), (stage,), remark=remark)
+    rows = [(kind, *row) for kind, line in zip(drawn, lines, strict=True) for row in zip(line.x, line.y, strict=True)]
+    numbers = Numbers(("latents", "layer", "adjusted R2"), rows)
+    return Panel("latent_r2_by_layer", entry.title, figure, label, (entry,), (stage,), remark=remark, numbers=numbers)
 
 
 def _by_index(run: Run, array: Readouts, name: str) -> Panel | None:
@@ -91,7 +95,8 @@ def _by_index(run: Run, array: Readouts, name: str) -> Panel | None:
     ends = f"from {number(float(last.min()))} to {number(float(last.max()))}" if len(last) else "without a finite value"
     label = f"{entry.title}{f' ({stage})' if stage else ''}: {lines[-1].label} {ends}."
     remark = same_lines([(line.label, line.x, line.y) for line in lines])
-    return Panel(name, entry.title, figure, label, (entry,), (stage,), remark=remark)
+    numbers = moment_numbers(run, array, array.values)
+    return Panel(name, entry.title, figure, label, (entry,), (stage,), remark=remark, numbers=numbers)
 
 
 def _index_comparison(groups: Sequence[Group], name: str, titled: bool) -> Panel | None:
@@ -135,4 +140,5 @@ def _drawn(lines: Lines, stage: str, name: str, key: str, titled: bool, xlabel: 
         return None
     entry = ENTRIES[key]
     figure = lines.draw(entry.title if titled else "", xlabel=xlabel, ylabel=ylabel, floor=0.0)
-    return Panel(name, entry.title, figure, f"{entry.title} at the end: {'; '.join(lines.said)}.", (entry,), (stage,))
+    label = f"{entry.title} at the end: {'; '.join(lines.said)}."
+    return Panel(name, entry.title, figure, label, (entry,), (stage,), numbers=lines.numbers(xlabel))

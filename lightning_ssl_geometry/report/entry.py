@@ -67,6 +67,34 @@ PAPERS = {
         "Contrastive Learning Inverts the Data Generating Process",
         "2102.08850",
     ),
+    "agrawal": Paper(
+        "Agrawal et al. 2022",
+        "alpha-ReQ: Assessing Representation Quality in Self-Supervised Learning by measuring eigenspectrum decay "
+        "(NeurIPS 2022)",
+    ),
+    "thilak": Paper(
+        "Thilak et al. 2023",
+        "LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures",
+        "2312.04000",
+    ),
+    "facco": Paper(
+        "Facco et al. 2017",
+        "Estimating the intrinsic dimension of datasets by a minimal neighborhood information",
+        "1803.06992",
+    ),
+    "levina": Paper("Levina & Bickel 2004", "Maximum Likelihood Estimation of Intrinsic Dimension (NeurIPS 2004)"),
+    "kornblith": Paper("Kornblith et al. 2019", "Similarity of Neural Network Representations Revisited", "1905.00414"),
+    "balestriero": Paper(
+        "Balestriero & LeCun 2025",
+        "LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics",
+        "2511.08544",
+    ),
+    "bordes": Paper(
+        "Bordes et al. 2022",
+        "Guillotine Regularization: Why removing layers is needed to improve generalization in Self-Supervised "
+        "Learning",
+        "2206.13378",
+    ),
     "papyan": Paper(
         "Papyan et al. 2020",
         "Prevalence of Neural Collapse during the terminal phase of deep learning training",

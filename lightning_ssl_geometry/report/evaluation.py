@@ -8,10 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dot, dots
+from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.numbers import percent
 from lightning_ssl_geometry.report.panel import Panel, printable
-from lightning_ssl_geometry.report.run import Evaluation, Run
+from lightning_ssl_geometry.report.records import Evaluation
+from lightning_ssl_geometry.report.run import Run
 
 _WEIGHTINGS = ("learned", "top", "oracle", "uniform")  # of augmentations, over which f or its head is averaged
 _WEIGHTED = (
@@ -75,7 +77,18 @@ def evaluation_panel(run: Run) -> Panel | None:
     splits = tuple(dict.fromkeys(row.details.get("split", "") for row in run.evaluations))
     title = "The same linear classifier on each"
     remark = weightings_remark(row.features for row in run.evaluations)
-    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits, remark=remark)
+    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits, remark=remark,
+                 numbers=_numbers(run))  # fmt: skip
+
+
+def _numbers(run: Run) -> Numbers:
+    """All columns of the file."""
+    details = list(dict.fromkeys(key for row in run.evaluations for key in row.details))
+    rows: list[list[str | float]] = [
+        [row.features, row.labels, row.accuracy, row.std, *(row.details.get(key, "") for key in details)]
+        for row in run.evaluations
+    ]
+    return Numbers(("features", "labels_per_class", "accuracy", "accuracy_std", *details), rows)
 
 
 def _dot(row: Evaluation) -> Dot:

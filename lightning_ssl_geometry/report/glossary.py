@@ -8,8 +8,10 @@ from functools import lru_cache
 
 from lightning_ssl_geometry.report.channel_entries import CHANNEL_ENTRIES
 from lightning_ssl_geometry.report.content_style_entries import CONTENT_STYLE_ENTRIES
+from lightning_ssl_geometry.report.dimension_entries import DIMENSION_ENTRIES
 from lightning_ssl_geometry.report.entry import PAPERS, Entry, Paper
 from lightning_ssl_geometry.report.equivariance_entries import EQUIVARIANCE_ENTRIES
+from lightning_ssl_geometry.report.layer_entries import LAYER_ENTRIES
 from lightning_ssl_geometry.report.projector_entries import PROJECTOR_ENTRIES
 
 STAGES = ("train", "val", "probe", "test")
@@ -114,7 +116,7 @@ ENTRIES = {
         percent=True,
     ),
     "effective_rank_h": Entry(
-        "Effective rank of h",
+        "Effective rank of h (RankMe)",
         ("effective_rank_h",),
         "The exponential of the entropy of the singular values of the representations h: how many directions are "
         "used. Low, near 1, is dimensional collapse; high, up to D, means that all directions are used alike.",
@@ -221,6 +223,7 @@ ENTRIES = {
     ),
 }
 ENTRIES |= PROJECTOR_ENTRIES | EQUIVARIANCE_ENTRIES | CHANNEL_ENTRIES | CONTENT_STYLE_ENTRIES
+ENTRIES |= DIMENSION_ENTRIES | LAYER_ENTRIES
 
 
 def split(name: str) -> tuple[str, str]:
@@ -238,7 +241,7 @@ def lookup(name: str) -> Entry | None:
     """Find what is known of a logged name; a layer's rank (`projector_rank_2`) is a projector's rank.
 
     >>> lookup("train/effective_rank_h").title
-    'Effective rank of h'
+    'Effective rank of h (RankMe)'
     """
     base = split(name)[1]
     for entry in ENTRIES.values():

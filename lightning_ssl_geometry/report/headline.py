@@ -55,6 +55,7 @@ def headline(run: Run) -> list[Tile]:
         "projector_rank",
         "loss",
     )
+    keys += ("lidar", "alpha_req", "intrinsic_dimension_two_nn") if run.is_diagnosis else ()
     keys += ("unexplained_variance", "label_agreement", "non_empty", "gaussian_potential_image", "latent_r2_style_z")
     return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
 
@@ -81,19 +82,21 @@ def summary_table(run: Run | str | Path) -> "Table":
     read = run if isinstance(run, Run) else read_run(run)
     table = Table(title=Text(read.name), title_justify="left", title_style="bold")
     table.add_column("")
-    for column in ("first", "best", "last"):
+    columns = ("value",) if read.is_diagnosis else ("first", "best", "last")
+    for column in columns:
         table.add_column(column, justify="right")
     for entry in ENTRIES.values():
         for series in matching(read, entry):
-            table.add_row(Text(series.name), *_summary(series, entry))
+            table.add_row(Text(series.name), *_summary(series, entry)[-len(columns) :])
     for heading, rows in evaluation_groups(read).items():
         table.add_section()
-        table.add_row(Text(f"linear evaluation, {heading}", style="dim"), "", "", "")
+        table.add_row(Text(f"linear evaluation, {heading}", style="dim"))
         for row in rows:
             style = "bold" if is_chosen(row.features) else ""
-            table.add_row(
-                Text(f"  {feature_name(row.features)}", style=style), "", "", Text(shown_accuracy(row), style=style)
+            name, accuracy = (
+                Text(text, style=style) for text in (f"  {feature_name(row.features)}", shown_accuracy(row))
             )
+            table.add_row(name, *[""] * (len(columns) - 1), accuracy)
     return table
 
 
@@ -118,6 +121,9 @@ def _gains(run: Run) -> list[Tile]:
             gain = points(by_name["trained"] - by_name["frozen"])
             order = [f"{name} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels") if name in by_name]
             tiles.append(Tile(f"Trained over frozen, {heading}", gain, "points", ", ".join(order)))
+        elif "trained" in by_name:
+            pixels = f"raw pixels {percent(by_name['pixels'])}" if "pixels" in by_name else ""
+            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", pixels))
         if "head, learned" in by_name:
             beside = {"f": "f, learned", "uniform weights": "head, uniform", "pixels": "pixels"}
             remark = ", ".join(f"{word} {percent(by_name[name])}" for word, name in beside.items() if name in by_name)
@@ -137,8 +143,8 @@ def _tile(run: Run, key: str) -> Tile | None:
     stage, base = split(series.name)
     show = percent if entry.percent else number
     value = series.value[series.finite]
-    remark = [stage, f"from {show(float(value[0]))}"]
-    remark += [f"best {show(float(value.max()))}"] if entry.percent else []
+    remark = [stage] if run.is_diagnosis else [stage, f"from {show(float(value[0]))}"]
+    remark += [f"best {show(float(value.max()))}"] if entry.percent and not run.is_diagnosis else []
     remark += [_beside(run, key, stage, show)] if key in _BASELINES else []
     layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
     title = f"{entry.title}, layer {layer}" if layer else entry.title

@@ -4,7 +4,7 @@ __all__ = ["Html", "element", "fragment"]
 
 from html import escape
 
-_VOID = frozenset({"meta", "br", "hr"})
+_VOID = frozenset({"meta", "br", "hr", "input"})
 
 
 class Html(str):

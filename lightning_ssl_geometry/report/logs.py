@@ -1,6 +1,6 @@
 """What a run logged over training: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
 
-__all__ = ["Readouts", "Series", "Snapshot", "read_arrays", "read_rows", "read_scalars", "read_snapshots"]
+__all__ = ["Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_rows", "read_scalars", "read_snapshots"]
 
 import csv
 import io
@@ -113,13 +113,13 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
     if "step" not in rows[0]:
         notes.append(f"{path.name} has no column `step`; its rows are counted instead.")
         rows = [row | {"step": str(number)} for number, row in enumerate(rows)]
-    step, epoch = (_numbers([row.get(key, "") for row in rows]) for key in ("step", "epoch"))
+    step, epoch = (floats([row.get(key, "") for row in rows]) for key in ("step", "epoch"))
     epoch = _filled_epochs(step, epoch)
     scalars: dict[str, Series] = {}
     unreadable = 0
     for name in [key for key in rows[0] if key not in ("step", "epoch")]:
         cells = [row[name].strip() for row in rows]
-        value = _numbers(cells)
+        value = floats(cells)
         kept = (np.isfinite(value) | _meant(cells)) & _countable(step)
         unreadable += sum(map(bool, cells)) - int(kept.sum())
         if kept.any():
@@ -174,7 +174,7 @@ def _read_array(path: Path, name: str) -> tuple[Readouts | None, list[str]]:
         return None, notes
     if list(rows[0])[:2] != ["epoch", "step"] or len(rows[0]) < 3:
         return None, [*notes, f"{shown} has no columns epoch, step, 0, 1, ...; it was left out."]
-    table = np.stack([_numbers(list(row.values())) for row in rows])
+    table = np.stack([floats(list(row.values())) for row in rows])
     kept = _countable(table[:, 1])
     if not kept.all():
         notes.append(f"{shown}: left out rows without a step, {(~kept).sum()} of {len(kept)}.")
@@ -192,8 +192,8 @@ def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}
 
 
-def _numbers(cells: Sequence[str]) -> Floats:
-    """Parse; NaN for what is not a number."""
+def floats(cells: Sequence[str]) -> Floats:
+    """Parse cells; NaN for what is not a number."""
     return np.array([_number(cell) if cell else np.nan for cell in cells], dtype=np.float64)
 
 

@@ -12,7 +12,8 @@ from lightning_ssl_geometry.report.sections import article
 def write_report(run: str | Path, output: str | Path | None = None) -> Path:
     r"""Write one self-contained HTML page from what a run wrote to disk.
 
-    The file appears whole or not at all. It has no script and asks for nothing from the network.
+    The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
+    figure are in it as CSV files to be saved.
 
     Args:
         run: The run's folder, or one that holds its versions (`version_0`, ...); then the newest.

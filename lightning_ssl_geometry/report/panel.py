@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
+from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.glossary import STAGES, Entry
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.run import Run
@@ -44,6 +45,7 @@ class Panel:
         stages: The data that it shows.
         dashed: Whether dashes tell these data apart.
         remark: One more sentence.
+        numbers: What it shows, to be saved.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Panel:
     stages: tuple[str, ...] = ()
     dashed: bool = False
     remark: str = ""
+    numbers: Numbers | None = None
 
 
 def stage_order(stage: str) -> int:
@@ -79,7 +82,9 @@ def time_axis(run: Run) -> tuple[str, tuple[float, float]]:
 
 
 def time_name(run: Run, time: float) -> str:
-    """Name a moment of the time axis: "at the start", "after 10 epochs"."""
+    """Name a moment of the time axis: "at the start", "after 10 epochs"; a diagnosis knows only "this model"."""
+    if run.is_diagnosis:
+        return "this model"
     if time == 0 or (time < 0.05 and run.time_unit == "epochs"):
         return "at the start"
     rounded = f"{round(time)}" if abs(time - round(time)) < 0.05 else f"{time:.1f}"
@@ -87,13 +92,13 @@ def time_name(run: Run, time: float) -> str:
 
 
 def printable(text: str, most: int = 18) -> str:
-    r"""Make a text of a run fit to stand in a figure.
+    r"""Make a text of a run fit to stand in a figure: names of a kind often differ in their ends alone.
 
     >>> printable("a\x00 name that is too long")
-    'a� name that is t…'
+    'a� name t…too long'
     """
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
 
 
 def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:

@@ -18,6 +18,7 @@ from lightning_ssl_geometry.report.array_panels import (
 from lightning_ssl_geometry.report.channel_panels import channel_panels
 from lightning_ssl_geometry.report.content_style_panels import content_style_panels, layer_panels
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
+from lightning_ssl_geometry.report.layer_panels import layer_quantities
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
 from lightning_ssl_geometry.report.run import Run
@@ -68,13 +69,16 @@ def panels(run: Run) -> dict[str, list[Panel]]:
         drawn["channel"] += channel_panels(run)
         drawn["neighbors"] += histogram_panels(run)
         drawn["content_style"] = [*layer_panels(run), *drawn["content_style"], *content_style_panels(run)]
-        drawn["hypersphere"] = [*hypersphere_panels(run), *drawn["hypersphere"]]
+        drawn["hypersphere"] = [*([] if run.is_diagnosis else hypersphere_panels(run)), *drawn["hypersphere"]]
+        drawn["layers"] += layer_quantities(run)
         drawn["other"] = _unknown(run)
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 
 
 def _sheets(run: Run, section: str) -> list[Panel | None]:
-    return [over_training(run, sheet) for sheet in SHEETS.get(section, ()) if sheet.where != "groups"]
+    """Of a diagnosis none: its scalars are a table."""
+    wanted = [sheet for sheet in SHEETS.get(section, ()) if sheet.where != "groups" and not run.is_diagnosis]
+    return [over_training(run, sheet) for sheet in wanted]
 
 
 def _with_sizes(run: Run, panel: Panel | None) -> Panel | None:
@@ -87,6 +91,7 @@ def _with_sizes(run: Run, panel: Panel | None) -> Panel | None:
 
 
 def _unknown(run: Run) -> list[Panel | None]:
-    scalars = (unknown_panel(run, base, members) for base, members in unknown_scalars(run).items())
+    unknown = {} if run.is_diagnosis else unknown_scalars(run)
+    scalars = (unknown_panel(run, base, members) for base, members in unknown.items())
     arrays = (unknown_array_panel(run, array) for array in unknown_arrays(run))
     return list(islice((panel for panel in chain(scalars, arrays) if panel), MOST_UNKNOWN))

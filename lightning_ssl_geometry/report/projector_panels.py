@@ -10,17 +10,22 @@ __all__ = [
     "threshold_panel",
 ]
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Curve, Dash, curves
+from lightning_ssl_geometry.plots import Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report.array_panels import known_arrays, moments
+from lightning_ssl_geometry.report.download import Numbers, array_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.report.panel import Panel, natural_order, same_lines, stage_order, time_axis, time_name
 from lightning_ssl_geometry.report.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Mode = Literal["relative", "cumulative"]
 THRESHOLDS: tuple[tuple[Mode, float, str, Dash], ...] = (
@@ -64,16 +69,36 @@ def threshold_panel(run: Run) -> Panel | None:
     ranks = [rank_at(sigma, mode, tau) for mode, tau, *_ in THRESHOLDS]
     if not np.isfinite(ranks).any():
         return None
+    figure, said = (_rank_dots if run.is_diagnosis else _rank_lines)(run, array, ranks)
+    entry = ENTRIES["projector_thresholds"]
+    label = f"{entry.title}: {'; '.join(f'{each} in the last readout' for each in said)}."
+    last = f"Layer {base.rpartition('_')[2]}, the last of {len(found)}. " if len(found) > 1 else ""
+    names = [threshold_name(mode, tau) for mode, tau, *_ in THRESHOLDS]
+    same = same_lines([(name, array.step, rank) for name, rank in zip(names, ranks, strict=True)])
+    remark = last if run.is_diagnosis else last + same
+    stage = split(array.name)[0]
+    rows = [(name, *row) for name, rank in zip(names, ranks, strict=True)
+            for row in zip(array.epoch, array.step, rank, strict=True)]  # fmt: skip
+    numbers = Numbers(("threshold", "epoch", "step", "rank"), rows)
+    return Panel("projector_thresholds", entry.title, figure, label, (entry,), (stage,), remark=remark.strip(),
+                 numbers=numbers)  # fmt: skip
+
+
+def _rank_lines(run: Run, array: Readouts, ranks: Sequence[Floats]) -> "tuple[Figure, list[str]]":
+    """Over training, and what their labels say."""
     lines = [_rank_line(run, array, y, *threshold) for y, threshold in zip(ranks, THRESHOLDS, strict=True)]
     xlabel, xlim = time_axis(run)
     figure = curves(lines, xlabel=xlabel, ylabel="directions", xlim=xlim, floor=0.0)
-    entry = ENTRIES["projector_thresholds"]
-    label = f"{entry.title}: {'; '.join(f'{line.label} in the last readout' for line in lines)}."
-    last = f"Layer {base.rpartition('_')[2]}, the last of {len(found)}. " if len(found) > 1 else ""
-    names = [threshold_name(mode, tau) for mode, tau, *_ in THRESHOLDS]
-    remark = last + same_lines([(name, array.step, rank) for name, rank in zip(names, ranks, strict=True)])
-    stage = split(array.name)[0]
-    return Panel("projector_thresholds", entry.title, figure, label, (entry,), (stage,), remark=remark.strip())
+    return figure, [line.label for line in lines]
+
+
+def _rank_dots(run: Run, array: Readouts, ranks: Sequence[Floats]) -> "tuple[Figure, list[str]]":
+    """Of a diagnosis, at its only moment."""
+    found = [(threshold_name(mode, tau), number(float(y[-1])), float(y[-1]), color)
+             for (mode, tau, color, _), y in zip(THRESHOLDS, ranks, strict=True)]  # fmt: skip
+    rows = [Dot(name, value, float("nan"), text, color, f"{name}: {text}") for name, text, value, color in found]
+    figure = dots([(f"of {array.values.shape[1]}", rows)], xlabel="directions")
+    return figure, [f"{name}: {text}" for name, text, *_ in found]
 
 
 def _rank_line(run: Run, array: Readouts, y: Floats, mode: Mode, tau: float, color: str, dash: Dash) -> Curve:
@@ -119,7 +144,10 @@ def _histogram(run: Run, array: Readouts) -> Panel | None:
     )
     same = same_lines([(line.label, line.x, line.y) for line in lines])
     remark = f"{remark} {same}".strip()
-    return Panel(f"hardest_negative_histogram_{stage}", entry.title, figure, label, (entry,), (stage,), remark=remark)
+    rows = np.flatnonzero(kept)[list(moments(time))]
+    numbers = array_numbers(array, array.values, rows, middle, ("middle of the bin", "share of samples"))
+    return Panel(f"hardest_negative_histogram_{stage}", entry.title, figure, label, (entry,), (stage,), remark=remark,
+                 numbers=numbers)  # fmt: skip
 
 
 def bin_edges(bins: int) -> Floats:
@@ -146,11 +174,14 @@ def _rotation(run: Run, stage: str) -> Panel | None:
     entry = ENTRIES["rotation"]
     spoken = ", ".join(f"{line.label} at {x[-1]:g} degrees" for line in lines)
     label = f"{entry.title}{f' ({stage})' if stage else ''}: {spoken}."
-    return Panel(f"rotation_{stage}", entry.title, figure, label, (entry,), (stage,))
+    rows = [(line.label, *row) for line in lines for row in zip(line.x, line.y, strict=True)]
+    numbers = Numbers(("of", "largest angle", "directions"), rows)
+    return Panel(f"rotation_{stage}", entry.title, figure, label, (entry,), (stage,), numbers=numbers)
 
 
 def _ranks_of_pixels(x: Floats, pixels: Readouts) -> Curve:
-    return Curve(f"pixels {number(float(pixels.values[-1][-1]))}", x, pixels.values[-1], "muted", "dashed")
+    tips = [f"pixels, up to {a:g}°: {rank:g}" for a, rank in zip(x, pixels.values[-1], strict=True)]
+    return Curve(f"pixels {number(float(pixels.values[-1][-1]))}", x, pixels.values[-1], "muted", "dashed", tips=tips)
 
 
 def _ranks_of_h(run: Run, x: Floats, h: Readouts) -> list[Curve]:
@@ -160,6 +191,10 @@ def _ranks_of_h(run: Run, x: Floats, h: Readouts) -> list[Curve]:
         last = row == len(h.step) - 1
         when, y = time_name(run, float(run.time(h)[row])), h.values[row]
         tips = [f"h {when}, up to {a:g}°: {rank:g}" for a, rank in zip(x, y, strict=True)]
-        name = f"h, {'end' if last else 'start'} {number(float(y[-1]))}"
+        name = (
+            f"h, {'end' if last else 'start'} {number(float(y[-1]))}"
+            if len(h.step) > 1
+            else f"h {number(float(y[-1]))}"
+        )
         lines.append(Curve(name, x, y, "blue", "solid" if last else "dotted", tips=tips))
     return lines

@@ -1,43 +1,24 @@
 """A run as it lies on disk: what is read, and what is missing."""
 
-__all__ = ["Evaluation", "Run", "read_run"]
+__all__ = ["Run", "read_run"]
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
     Floats,
     Readouts,
     Series,
     Snapshot,
     read_arrays,
-    read_rows,
     read_scalars,
     read_snapshots,
 )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One row of linear_evaluation.csv: a linear classifier on fixed features.
-
-    Attributes:
-        features: `pixels`, `frozen` (a network with random weights), `trained`, or another name.
-        labels: Labels per class, `all` or a number.
-        accuracy: In [0, 1].
-        std: Standard deviation over repeats, NaN where there is none.
-        details: The row's other columns, as they are.
-    """
-
-    features: str
-    labels: str
-    accuracy: float
-    std: float
-    details: Mapping[str, str]
+from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info
 
 
 @dataclass(frozen=True)
@@ -55,6 +36,7 @@ class Run:
         notes: One sentence for each thing that is missing or could not be read.
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
         snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
+        layers: layers.csv.
     """
 
     folder: Path
@@ -67,6 +49,12 @@ class Run:
     notes: tuple[str, ...] = ()
     steps_per_epoch: float | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    layers: Layers | None = None
+
+    @property
+    def is_diagnosis(self) -> bool:
+        """Whether a model was looked at as it is, without training."""
+        return self.info.get("kind") == "diagnosis"
 
     @property
     def time_unit(self) -> str:
@@ -117,12 +105,15 @@ def read_run(run: str | Path) -> Run:
         notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
     snapshots, more = read_snapshots(folder / "geometry")
     notes += more
-    evaluations, more = _read_evaluations(folder / "linear_evaluation.csv")
+    evaluations, more = read_evaluations(folder / "linear_evaluation.csv")
     notes += more
-    info, more = _read_info(folder / "run.json")
+    info, more = read_info(folder / "run.json")
     notes += more
-    config, configured, more = _read_config(folder / "config.yaml")
+    layers, more = read_layers(folder / "layers.csv")
     notes += more
+    config, configured, more = read_config(folder / "config.yaml")
+    notes += more
+    scalars = {name: _compared(series) for name, series in scalars.items()}
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     pace = _steps_per_epoch(scalars, arrays)
     return Run(
@@ -136,6 +127,7 @@ def read_run(run: str | Path) -> Run:
         tuple(notes),
         pace,
         snapshots,
+        layers,
     )
 
 
@@ -174,70 +166,11 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("version_") else folder.name
 
 
-def _read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
-    if not path.is_file():
-        return (), []
-    rows, notes = read_rows(path, path.name)
-    if missing := [key for key in ("features", "accuracy") if rows and key not in rows[0]]:
-        return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
-    found = [_evaluation(row) for row in rows]
-    kept = tuple(row for row in found if np.isfinite(row.accuracy))
-    if len(kept) < len(found):
-        notes.append(
-            f"{path.name}: left out rows whose accuracy is not a number, {len(found) - len(kept)} of {len(found)}."
-        )
-    return kept, notes
-
-
-def _evaluation(row: dict[str, str]) -> Evaluation:
-    rest = dict(row)
-    features, labels = rest.pop("features"), rest.pop("labels_per_class", "all")
-    accuracy, std = rest.pop("accuracy"), rest.pop("accuracy_std", "")
-    return Evaluation(features, labels, _float(accuracy), _float(std), {k: v for k, v in rest.items() if v})
-
-
-def _float(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
-
-
-def _read_info(path: Path) -> tuple[dict[str, object], list[str]]:
-    if not path.is_file():
-        return {}, ["run.json is missing: model, data, seed, versions and status are not known from it."]
-    try:
-        info = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
-    except ValueError as error:
-        return {}, [f"run.json could not be read: {error}."]
-    if not isinstance(info, dict):
-        return {}, [f"run.json holds a {type(info).__name__} instead of an object; it was left out."]
-    return info, []
-
-
-def _read_config(path: Path) -> tuple[str | None, dict[str, object], list[str]]:
-    """The file as text, and what it says of model, data and seed, for runs without run.json."""
-    if not path.is_file():
-        return None, {}, ["config.yaml is missing: the run was not started from the command line, or was moved."]
-    import yaml  # type: ignore[import-untyped]
-
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    try:
-        config = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text, {}, ["config.yaml is not YAML; it is shown as it is."]
-    return text, _configured(config) if isinstance(config, dict) else {}, []
-
-
-def _configured(config: dict[str, object]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key in ("model", "data"):
-        section = config.get(key)
-        if isinstance(section, dict) and isinstance(section.get("class_path"), str):
-            found[key] = section["class_path"].rpartition(".")[2]
-    if isinstance(seed := config.get("seed_everything"), int) and not isinstance(seed, bool):
-        found["seed"] = seed
-    return found
+def _compared(series: Series) -> Series:
+    """Leave out the first value of a comparison with earlier readouts, of which there are none by then."""
+    if "cka_drift_" not in series.name or series.finite[0] or not series.finite.any():
+        return series
+    return Series(series.name, series.epoch[1:], series.step[1:], series.value[1:])
 
 
 def _not_finite(series: Series) -> str:

@@ -1,13 +1,14 @@
 """Figures of scalars over training, and of alignment against uniformity."""
 
-__all__ = ["hypersphere_panels", "matching", "over_training", "unknown_panel", "unknown_scalars"]
+__all__ = ["fit_ranges", "hypersphere_panels", "matching", "over_training", "unknown_panel", "unknown_scalars"]
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lightning_ssl_geometry.plots import Curve, Dash, curves, trajectory
+from lightning_ssl_geometry.report.download import series_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -64,9 +65,24 @@ def over_training(run: Run, sheet: Sheet) -> Panel | None:
     lines = [line for want, members in found for line in _named(want, members)]
     entries = tuple(ENTRIES[want.key] for want, members in found if members)
     panel = _panel(run, sheet.name, sheet.title, sheet.ylabel, lines, entries, sheet.floor)
+    if sheet.name == "alpha_req" and (ranges := fit_ranges([run], {split(line.series.name)[0] for line in lines})):
+        return replace(panel, remark=f"{ranges} {panel.remark}".strip())
     if sheet.name == "label_agreement" and ENTRIES["label_agreement_coarse"] not in entries:
         return replace(panel, remark=f"Fine labels only: the data has no coarse ones. {panel.remark}".strip())
     return panel
+
+
+def fit_ranges(runs: Sequence[Run], stages: Collection[str]) -> str:
+    """Say in a sentence which eigenvalues the exponents of runs are fitted to; empty where no run says so."""
+    found: dict[tuple[float, float], None] = {}
+    for run in runs:
+        each = {split(s.name): s.value[-1] for s in matching(run, ENTRIES["alpha_req_range"]) if s.finite[-1]}
+        for stage, name in each:
+            end = name.removesuffix("first") + "last"
+            if stage in stages and name.endswith("first") and (stage, end) in each:
+                found[float(each[stage, name]), float(each[stage, end])] = None
+    said = " or ".join(f"{first:.0f} to {last:.0f}" for first, last in found)
+    return f"Fitted to eigenvalues {said}{', which do not compare' if len(found) > 1 else ''}." if said else ""
 
 
 def unknown_scalars(run: Run) -> dict[str, list[Series]]:
@@ -157,7 +173,8 @@ def _panel(
     sizes = sorted({_stretch(line.series) for line in lines} - {1})
     remark = f"Thick lines are means of {' or '.join(map(str, sizes))} values each. " if sizes else ""
     remark = (remark + _said(lines)).strip()
-    return Panel(name, title, figure, label, entries, stages, dashed=True, remark=remark)
+    numbers = series_numbers(line.series for line in lines)
+    return Panel(name, title, figure, label, entries, stages, dashed=True, remark=remark, numbers=numbers)
 
 
 def _curve(run: Run, line: _Line) -> Curve:
@@ -215,4 +232,6 @@ def _trajectory(run: Run, stage: str, alignment: Series, uniformity: Series) -> 
     ranges = f"alignment from {number(y[0])} to {number(y[-1])}, uniformity from {number(x[0])} to {number(x[-1])}."
     label = f"Alignment against uniformity{f' ({stage})' if stage else ''}: {ranges}"
     entries = tuple(ENTRIES[key] for key in ("trajectory", "alignment", "uniformity"))
-    return Panel(f"trajectory_{stage}", "Alignment against uniformity", figure, label, entries, (stage,))
+    numbers = series_numbers([alignment, uniformity])
+    return Panel(f"trajectory_{stage}", "Alignment against uniformity", figure, label, entries, (stage,),
+                 numbers=numbers)  # fmt: skip

@@ -10,10 +10,12 @@ from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.headline import headline
 from lightning_ssl_geometry.report.html import Html, element
-from lightning_ssl_geometry.report.numbers import duration, moment, number
+from lightning_ssl_geometry.report.layer_panels import layer_table
+from lightning_ssl_geometry.report.numbers import duration, moment
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.panel_html import panel_html
 from lightning_ssl_geometry.report.panels import MOST_UNKNOWN, panels
+from lightning_ssl_geometry.report.readings import section_entries, section_readings
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.scalar_panels import matching, unknown_scalars
 from lightning_ssl_geometry.report.sheets import SECTIONS
@@ -25,6 +27,7 @@ _EXPECTED = {  # what a section names where it is absent; a section that is not 
     "spectra": ("spectrum_h", "spectrum_z", "projector_spectrum"),
     "hypersphere": ("alignment", "uniformity", "gaussian_potential"),
 }
+_UNNAMED = ("layers", "models", "change", "other")  # what is not missed where it is absent
 _STATUSES = ("finished", "running", "interrupted", "failed")
 
 
@@ -36,12 +39,15 @@ def article(run: Run, key: str) -> Html:
         key: Unlike that of any other run on the page; ids start with it.
     """
     drawn = panels(run)
+    tables = {name: section_readings(run, name) if run.is_diagnosis else None for name in SECTIONS}
+    tables["layers"] = layer_table(run, run.name)
     sections = [
-        _section(run, name, drawn[name], f"{key}-{name}")
+        _section(run, name, drawn[name], tables[name], f"{key}-{name}")
         for name in SECTIONS
-        if drawn[name] or (name in _EXPECTED and not _is_empty(run, name))
+        if drawn[name] or tables[name] or (name in _EXPECTED and not _is_empty(run, name))
     ]
-    entries = [entry for section in drawn.values() for panel in section for entry in panel.entries]
+    entries = [entry for name in SECTIONS for entry in section_entries(run, name)] if run.is_diagnosis else []
+    entries += [entry for section in drawn.values() for panel in section for entry in panel.entries]
     foot = [all_numbers(run), how_it_was_made(run), papers(entries)]
     return element("article", _header(run), _tiles(run), _notes(run), *sections, _absent(run, drawn), *foot)
 
@@ -51,11 +57,14 @@ def _header(run: Run) -> Html:
     tone = status if status in _STATUSES else "unknown"
     shown = element("span", status if status != "unknown" else "status unknown", class_=f"status {tone}")
     facts = element("div", shown, *(element("span", fact) for fact in _facts(run)), class_="facts")
-    return element("header", element("h1", run.name), facts)
+    title = f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name
+    return element("header", element("h1", title), facts)
 
 
 def _facts(run: Run) -> list[str]:
     info = run.info
+    if run.is_diagnosis:
+        return [fact for fact in _diagnosed(run) if fact]
     facts = [" on ".join(str(info[key]) for key in ("model", "data") if info.get(key))]
     facts += [_amount(info[key], key) for key in ("epochs", "steps", "parameters") if info.get(key) is not None]
     facts += [f"seed {info['seed']}"] if info.get("seed") is not None else []
@@ -64,8 +73,23 @@ def _facts(run: Run) -> list[str]:
     return [fact for fact in (*facts, f"took {took}" if took else "") if fact]
 
 
+def _diagnosed(run: Run) -> list[str]:
+    """What was looked at: the weights, the data, how many samples."""
+    info = run.info
+    facts = [f"weights from {info['checkpoint']}" if info.get("checkpoint") else "no checkpoint recorded"]
+    data = info.get("data")
+    facts += [
+        f"{data} from {info['data_path']}"
+        if data and info.get("data_path")
+        else str(data or info.get("data_path") or "")
+    ]
+    facts += [_amount(info[key], key) for key in ("samples", "parameters") if info.get(key) is not None]
+    facts += [f"seed {info['seed']}"] if info.get("seed") is not None else []
+    return [*facts, f"on {moment(info['started'])}" if info.get("started") else ""]
+
+
 def _amount(value: object, unit: str) -> str:
-    text = number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return f"{text} {unit.removesuffix('s') if value == 1 else unit}"
 
 
@@ -91,8 +115,9 @@ def _notes(run: Run) -> Html | None:
 
 
 def _absent(run: Run, drawn: Mapping[str, Sequence[Panel]]) -> Html | None:
-    """Name the sections that were left out, in one line."""
-    names = [title for name, title in SECTIONS.items() if name != "other" and not drawn[name] and _is_empty(run, name)]
+    """Name the sections that were left out, in one line; a diagnosis cannot have them all."""
+    named = [] if run.is_diagnosis else [name for name in SECTIONS if name not in _UNNAMED]
+    names = [SECTIONS[name] for name in named if not drawn[name] and _is_empty(run, name)]
     return element("p", f"Nothing recorded in this run for: {', '.join(names)}.", class_="absent") if names else None
 
 
@@ -100,25 +125,29 @@ def _is_empty(run: Run, name: str) -> bool:
     return not any(_recorded(run, key) for key in _EXPECTED.get(name, ()))
 
 
-def _section(run: Run, name: str, drawn: Sequence[Panel], key: str) -> Html:
+def _section(run: Run, name: str, drawn: Sequence[Panel], table: Html | None, key: str) -> Html:
     keys = _EXPECTED.get(name, ())
     said: set[str] = set()
     figures = []
     for place, panel in enumerate(drawn):
         figures.append(
-            panel_html(panel, f"{key}-{place}", [entry for entry in panel.entries if entry.text not in said])
+            panel_html(
+                panel, f"{key}-{place}", [entry for entry in panel.entries if entry.text not in said], prefix=run.name
+            )
         )
         said |= {entry.text for entry in panel.entries}
     if "linear_evaluation" in keys and run.evaluations:
         figures.append(_evaluation_table(run))
-    absent = [ENTRIES[entry].title for entry in keys if not _recorded(run, entry)]
+    absent = [ENTRIES[entry].title for entry in keys if not _recorded(run, entry) and not run.is_diagnosis]
     remark = f"Not recorded in this run: {', '.join(absent)}." if absent else None
     if name == "other" and len(unknown_scalars(run)) + len(unknown_arrays(run)) > MOST_UNKNOWN:
         remark = f"The first {MOST_UNKNOWN}; scalars that are not drawn are among all numbers."
     return element(
         "section",
-        element("h2", SECTIONS[name]),
+        element("h2", "Loss" if name == "learning" and run.is_diagnosis else SECTIONS[name]),
+        None if name == "layers" else table,
         element("div", *figures, class_="panels") if figures else None,
+        table if name == "layers" else None,
         element("p", remark, class_="absent") if remark else None,
         id=key,
     )

@@ -53,14 +53,17 @@ class Sheet:
 SECTIONS = {  # the order of both pages
     "learning": "Is it learning?",
     "probes": "Probes",
-    "ranks": "Ranks",
+    "ranks": "Ranks and dimensions",
     "spectra": "Spectra",
+    "layers": "Layer by layer",
+    "models": "Between models",
     "augmentations": "Augmentations and the projector",
     "channel": "Augmentation channel",
     "neighbors": "Neighbours",
     "equivariance": "Equivariance and invariance",
     "content_style": "Content and style",
     "hypersphere": "Alignment and uniformity",
+    "change": "Change of the representation",
     "other": "Other diagnostics",
 }
 
@@ -104,6 +107,12 @@ _RANKS = (
     Sheet("effective_rank", "Effective rank", "directions",
           (Wanted("effective_rank_h", "h", "blue"), Wanted("effective_rank_z", "z", "orange", "dashed")), 0.0),
     Sheet("projector_rank", "Projector rank", "directions", (Wanted("projector_rank", color="green"),), 0.0),
+    Sheet("lidar", "LiDAR", "directions", (Wanted("lidar", color="violet"),), 0.0),
+    Sheet("alpha_req", "Spectral decay (alpha-ReQ)", "exponent", (Wanted("alpha_req", color="blue"),)),
+    Sheet("alpha_req_r2", "Fit of the spectral decay", "R²", (Wanted("alpha_req_r2", color="blue"),)),
+    Sheet("intrinsic_dimension", "Intrinsic dimension", "dimensions",
+          (Wanted("intrinsic_dimension_two_nn", "TwoNN", "blue"),
+           Wanted("intrinsic_dimension_mle", "MLE", "green", "dashed")), 0.0),
 )  # fmt: skip
 _AUGMENTATIONS = (
     Sheet("augmentation_rank", "Rank of the augmentations", "directions",
@@ -164,6 +173,12 @@ _HYPERSPHERE = (
     _POTENTIAL,
     Sheet("gaussian_potential_image", "Gaussian potential, clean images", "mean kernel",
           (Wanted("gaussian_potential_image"),), 0.0),
+    Sheet("sigreg", "SIGReg", "statistic", (Wanted("sigreg", color="green"),), 0.0),
+)  # fmt: skip
+_CHANGE = (
+    Sheet("cka_drift", "CKA with earlier readouts", "linear CKA",
+          (Wanted("cka_drift_first", "first", "blue"), Wanted("cka_drift_last", "one before", "orange", "dashed")),
+          0.0),
 )  # fmt: skip
 _CONTENT_STYLE = (
     Sheet("latent_r2_z", "R² of content and style in z", "adjusted R²",
@@ -206,4 +221,5 @@ SHEETS = {
     "equivariance": _EQUIVARIANCE,
     "content_style": _CONTENT_STYLE,
     "hypersphere": _HYPERSPHERE,
+    "change": _CHANGE,
 }

@@ -87,6 +87,8 @@ def _drop_empty(parent: ElementTree.Element) -> None:
 
 def _explain(group: ElementTree.Element) -> None:
     """Hand the texts in a group's id to its points, in their order."""
+    if group.get("id") == "plain":
+        group.set("class", "plain")
     if not group.get("id", "").startswith('["tips"'):
         return
     texts = json.loads(group.attrib.pop("id"))[1:]

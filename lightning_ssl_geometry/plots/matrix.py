@@ -1,0 +1,103 @@
+"""A map of one value per pair of names, such as a similarity."""
+
+__all__ = ["matrix"]
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, write
+from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LETTER = 0.56 * TEXT  # its mean width, in pixels
+_TOP, _FOOT, _LARGEST, _ROOM = 20.0, 28.0, 52.0, 25.0  # in pixels; a value needs that room
+_NUMBER = 20.0
+_NO_CAPTION = Caption()
+
+
+def matrix(
+    names: Sequence[str],
+    values: Floats,
+    *,
+    meaning: str,
+    limits: tuple[float, float] = (0.0, 1.0),
+    caption: Caption = _NO_CAPTION,
+) -> "Figure":
+    """Draw a map of one value per pair: rows are named, columns have their numbers, values stand in cells with room.
+
+    Args:
+        names: M of them, from the top and from the left.
+        values: (M, M); what is not finite is left empty.
+        meaning: What a value is, beside the scale.
+        limits: The values of no colour and of the full one; beyond them colours stay as they are.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw, or the shapes do not fit.
+
+    >>> figure = matrix(["a", "b"], np.array([[1.0, 0.4], [0.4, 1.0]]), meaning="CKA")
+    >>> len(figure.axes)
+    2
+    """
+    count = len(names)
+    if not count or values.shape != (count, count):
+        raise ValueError(f"Expected `values` of shape ({count}, {count}) for {count} names, but got {values.shape}.")
+    left = min(_LETTER * max(map(len, names)) + _NUMBER + 8, 0.45 * WIDTH)
+    cell = min((WIDTH - left - 2) / count, _LARGEST)
+    figure, put = sheet(_TOP + count * cell + _FOOT, caption)
+    axes = put(left, _TOP, count * cell, count * cell)
+    axes.set(xlim=(0, count), ylim=(count, 0))
+    _shade(axes, values, limits)
+    _label(axes, names, cell)
+    if cell >= _ROOM:
+        _write_values(axes, values)
+    _tips(axes, names, values, cell)
+    _scale(put(left, _TOP + count * cell + 12, 76, 8), meaning, limits)
+    return figure
+
+
+def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
+    """One hue, so faint that a text on it is read in either palette of a page."""
+    from matplotlib.patches import Rectangle
+
+    share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
+    for row, column in np.argwhere(np.isfinite(values)):
+        alpha = round(float(0.04 + 0.51 * share[row, column]), 2)
+        axes.add_patch(Rectangle((column, row), 1, 1, facecolor=COLORS["violet"], alpha=alpha, linewidth=0))
+
+
+def _label(axes: "Axes", names: Sequence[str], cell: float) -> None:
+    """Every name where there is room for a line of text, else every second, and so on; columns have its number."""
+    every = max(1, int(np.ceil(12 / cell)))
+    for place in range(0, len(names), every):
+        write(axes, names[place], (0, place + 0.5), (-6 - _NUMBER, 0), COLORS["ink"], ("axes fraction", "data"))
+        write(axes, f"{place + 1}", (0, place + 0.5), (-6, 0), COLORS["muted"], ("axes fraction", "data"))
+        write(axes, f"{place + 1}", (place + 0.5, 1), (0.3 * TEXT * len(f"{place + 1}"), 8), COLORS["muted"],
+              ("data", "axes fraction"), "right")  # fmt: skip
+
+
+def _write_values(axes: "Axes", values: Floats) -> None:
+    for row, column in np.ndindex(*values.shape):
+        value = values[row, column]
+        text = f"{value:.2f}" if np.isfinite(value) else "\N{EN DASH}"
+        shift = (_LETTER * len(text) / 2, 0.0)
+        write(axes, text, (column + 0.5, row + 0.5), shift, COLORS["ink"], ("data", "data"), "right", gid="plain")
+
+
+def _tips(axes: "Axes", names: Sequence[str], values: Floats, cell: float) -> None:
+    found = np.argwhere(np.isfinite(values))
+    texts = [f"{names[row]} and {names[column]}: {values[row, column]:.4g}" for row, column in found]
+    y, x = found.T.astype(np.float64) + 0.5
+    put_tips(axes, x, y, texts, "s", cell)
+
+
+def _scale(axes: "Axes", meaning: str, limits: tuple[float, float]) -> None:
+    steps = np.linspace(*limits, 12)
+    axes.set(xlim=(0, len(steps)), ylim=(1, 0))
+    _shade(axes, steps[None], limits)
+    write(axes, f"{meaning}, from {limits[0]:g} to {limits[1]:g}", (1, 0.5), (8, 0), COLORS["muted"])

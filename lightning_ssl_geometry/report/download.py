@@ -1,0 +1,103 @@
+"""Numbers of a page as CSV files that the page itself holds: a link to save them, without a script or a server."""
+
+__all__ = ["MOST", "Numbers", "array_numbers", "download", "layer_numbers", "series_numbers"]
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from lightning_ssl_geometry.report.html import Html, element
+from lightning_ssl_geometry.report.layers import Layers
+from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
+
+MOST = 600_000  # letters of a link; browsers refuse to save one of more than 2,000,000
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A table to be saved.
+
+    Attributes:
+        header: Names of the columns.
+        rows: As long as the header; shorter ones end in empty cells.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | float]]
+
+
+def download(name: str, numbers: Numbers, text: str = "CSV", most: int = MOST) -> Html:
+    """Link to a table as a CSV file in UTF-8; of one that is larger than `most` letters every second row, or third.
+
+    Numbers have nine digits, which tell all float32 apart. A text that a spreadsheet would take for a formula gets an
+    apostrophe in front.
+
+    Args:
+        name: Of the file, without its ending; what a file system may refuse becomes `_`.
+        numbers: The table.
+        text: What the link is called.
+        most: How long the link may be.
+
+    >>> download("loss", Numbers(["step", "loss"], [[1, 0.5]]))
+    '<a class="csv" download="loss.csv" href="data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A">CSV</a>'
+    """
+    every, address = 1, _address(numbers.header, numbers.rows)
+    while len(address) > most and every < len(numbers.rows):
+        every *= 2
+        address = _address(numbers.header, numbers.rows[(len(numbers.rows) - 1) % every :: every])  # with the last
+    said = f"{text}, 1 row in {every}" if every > 1 else text
+    file = re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "numbers"
+    return element("a", said, class_="csv", download=f"{file}.csv", href=address)
+
+
+def series_numbers(found: Iterable[Series]) -> Numbers:
+    """List scalars as they were logged, a row per value."""
+    rows = [
+        (series.name, *row) for series in found for row in zip(series.epoch, series.step, series.value, strict=True)
+    ]
+    return Numbers(("scalar", "epoch", "step", "value"), rows)
+
+
+def array_numbers(
+    array: Readouts, values: Floats, kept: Iterable[int], index: Floats, names: tuple[str, str]
+) -> Numbers:
+    """List those readouts of an array that are kept, a row per value.
+
+    Args:
+        array: Tells their epochs and steps.
+        values: (R, K), as they are drawn.
+        kept: Which readouts.
+        index: (K,), where they are drawn.
+        names: What the index and the values are.
+    """
+    rows = [
+        (array.name, array.epoch[row], array.step[row], x, y)
+        for row in kept
+        for x, y in zip(index, values[row], strict=True)
+    ]
+    return Numbers(("array", "epoch", "step", *names), rows)
+
+
+def layer_numbers(layers: Layers) -> Numbers:
+    """List all that is known of layers, as in their file."""
+    columns = (layers.names, layers.width, *layers.values.values())
+    return Numbers(("layer", "width", *layers.values), list(zip(*columns, strict=True)))
+
+
+def _address(header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([_cell(name) for name in header])
+    writer.writerows([_cell(value) for value in row] + [""] * (len(header) - len(row)) for row in rows)
+    return f"data:text/csv;charset=utf-8,{quote(file.getvalue(), safe=',', errors='replace')}"
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    number = float(value)
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e15 else f"{number:.9g}"
