@@ -16,7 +16,7 @@ from torch import nn
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
-from lightning_ssl_geometry.diagnose.source import Loaded, Source
+from lightning_ssl_geometry.diagnose.source import Loaded, Source, source_name
 from lightning_ssl_geometry.views import SimCLRViews
 
 _DESCRIPTION = """Look at a network without training it: one pass over images, and a page. What to look at is a run of
@@ -176,7 +176,7 @@ def _named(given: str) -> tuple[str, str]:
     name, equals, what = given.partition("=")
     if equals and name and what:
         return name, what
-    return (given if given.startswith("timm:") else Path(given).resolve().name), given
+    return source_name(given), given
 
 
 def _fields() -> Any:

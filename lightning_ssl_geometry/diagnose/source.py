@@ -1,6 +1,6 @@
 """Where a network comes from: a run of this package, a checkpoint, timm, or any class by its name."""
 
-__all__ = ["Source"]
+__all__ = ["Loaded", "Source", "source_name"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ class Source:
         """What to call it."""
         if self.model is not None:
             return type(self.model).__name__
-        return self.timm or _run_name(Path(str(self.run)))
+        return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
         """Build the network, with its weights.
@@ -129,7 +129,13 @@ class Loaded:
 
 
 def _load_timm(name: str, pretrained: bool) -> Loaded:
-    backbone = TimmBackbone(name, pretrained=pretrained)
+    try:
+        backbone = TimmBackbone(name, pretrained=pretrained)
+    except OSError as error:
+        raise OSError(
+            f"Expected timm's weights of {name!r} to be downloaded, but: {str(error).splitlines()[0]} Without them, "
+            "give a `checkpoint`, or set `pretrained` to False for random ones."
+        ) from error
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     normalization = (tuple(known["mean"]), tuple(known["std"])) if pretrained else None
     about = {"weights": "timm's" if pretrained else "random"}
@@ -183,6 +189,12 @@ def _locate(path: Path) -> tuple[Path, Path]:
     return folder, last if last.is_file() else checkpoints[-1]
 
 
-def _run_name(path: Path) -> str:
+def source_name(what: str) -> str:
+    """Name a run by its folder, behind which `version_0` and `checkpoints` say nothing; a YAML file by its own name."""
+    if what.startswith("timm:"):
+        return what.removeprefix("timm:")
+    path = Path(what)
+    if path.suffix in (".yaml", ".yml"):
+        return path.stem
     parts = [part for part in path.resolve().parts if part != "checkpoints" and not part.startswith("version_")]
     return parts[-2] if path.is_file() else parts[-1]

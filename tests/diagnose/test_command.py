@@ -11,7 +11,7 @@ from torch import nn
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import Source
-from lightning_ssl_geometry.diagnose.source import Loaded
+from lightning_ssl_geometry.diagnose.source import Loaded, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
 CONFIG = {
@@ -140,6 +140,30 @@ def test_timm_by_its_name_and_any_datamodule(here):
     assert "test/neural_collapse_simplex" in values.index
     record = json.loads((here / "runs/diagnosis/random/version_0/run.json").read_text())
     assert (record["weights"], record["samples"]) == ("random", 40)
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("timm:resnet18.a1_in1k", "resnet18.a1_in1k"),
+        ("models/mine.yaml", "mine"),
+        ("runs/digits/version_3", "digits"),
+        ("runs/digits", "digits"),
+    ],
+)
+def test_names(what, name):
+    assert source_name(what) == name
+
+
+def test_weights_that_cannot_be_downloaded(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network\nand more of it")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    with pytest.raises(
+        OSError, match="of 'resnet18' to be downloaded, but: no network Without them, give"
+    ):
+        Source(timm="resnet18").load()
 
 
 def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
