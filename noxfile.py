@@ -5,7 +5,7 @@ from pathlib import Path
 import nox
 
 nox.options.default_venv_backend = "uv"
-nox.options.sessions = ["lint", "tests", "escnn", "docs", "package"]
+nox.options.sessions = ["lint", "tests", "escnn", "hosts", "docs", "package"]
 nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -37,6 +37,13 @@ def escnn(session):
     session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")
     session.run("pytest", "tests/escnn", env={"OMP_WAIT_POLICY": "passive"})
     session.run("pytest", "tests/test_examples.py", "-k", "escnn", env={"OMP_WAIT_POLICY": "passive"})
+
+
+@nox.session
+def hosts(session):
+    """A host that adds callbacks to every Trainer once it is installed: stable-pretraining, in its own environment."""
+    session.install("-e", ".", *groups("test"), "stable-pretraining>=0.1.8")
+    session.run("pytest", "tests/attach/test_stable_pretraining.py", env={"OMP_WAIT_POLICY": "passive"})
 
 
 @nox.session

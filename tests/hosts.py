@@ -1,6 +1,11 @@
-"""Models that know nothing of this package, and a Trainer that is quiet."""
+"""Models that know nothing of this package, a Trainer that is quiet, and the laws of attaching to a host."""
+
+import random
+import runpy
+from pathlib import Path
 
 import lightning as L
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
@@ -76,3 +81,83 @@ def quiet(folder, **arguments):
         "num_sanity_val_steps": 0,
     }
     return L.Trainer(**(defaults | arguments))
+
+
+ATTACH = Path(__file__).parents[1] / "examples" / "attach"
+STANDARD = ("effective_rank_h", "effective_rank_z", "projector_rank", "augmentation_rank", "alignment", "uniformity")
+STANDARD += ("gaussian_potential", "bound_upper")
+
+
+class Recorded:
+    """A loader that keeps the batches of its latest pass."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.batches = []
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        self.batches = []
+        for batch in self.loader:
+            self.batches.append(batch)
+            yield batch
+
+
+def attach(folder, name, watched=True, host=None, before=None, sharded=False, **arguments):
+    """Fit the host of examples/attach/{name}.py from one seed: its names, with `trainer`, `host` and `seen` (val).
+
+    `host` makes another one of the example's `Host`; `before` changes the names first. `sharded` leaves the loader to
+    Lightning, which gives each process its part, and is not recorded.
+    """
+    torch.manual_seed(0)
+    scene = runpy.run_path(str(ATTACH / f"{name}.py"))
+    for seed in (random.seed, np.random.seed, torch.manual_seed):  # transforms draw from any of them
+        seed(1)
+    scene["host"] = host(scene["Host"]) if host else scene["Host"]()
+    scene["CALLBACKS"][0].every_n_steps = 1
+    if before:
+        before(scene)
+    scene["seen"] = scene["LOADER"] if sharded else Recorded(scene["LOADER"])
+    scene["trainer"] = quiet(folder, callbacks=scene["CALLBACKS"] if watched else [], **arguments)
+    scene["trainer"].fit(scene["host"], scene["LOADER"], scene["seen"])
+    return scene
+
+
+def assert_undisturbed(folder, name, **arguments):
+    """Attach and do not: the same weights bit for bit, and keys of a checkpoint. What was attached is returned."""
+    watched = attach(folder / "watched", name, **arguments)
+    bare = attach(folder / "bare", name, watched=False, **arguments)
+    found, expected = watched["host"].state_dict(), bare["host"].state_dict()
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+    keys = []
+    for scene in (watched, bare):
+        scene["trainer"].save_checkpoint(folder / "x.ckpt")
+        keys.append(list(torch.load(folder / "x.ckpt", weights_only=True)["state_dict"]))
+    assert keys[0] == keys[1]
+    return watched
+
+
+def assert_logged(trainer, stages, probes=True):
+    """The standard diagnostics of these stages, and the probes' accuracies, are there and finite; no others."""
+    metrics = trainer.callback_metrics
+    for stage in stages:
+        for name in STANDARD:
+            found = [value for key, value in metrics.items() if key.startswith(f"{stage}/{name}")]
+            assert found, f"{stage}/{name}"
+            assert all(torch.isfinite(value) for value in found), f"{stage}/{name}"
+    assert {name.split("/")[0] for name in metrics if "effective_rank" in name} == set(stages)
+    if probes:
+        for name in ("linear_probe", "knn_probe"):
+            assert 0 <= metrics[f"val/{name}_accuracy"] <= 1
+
+
+def rankme(rows):
+    """The effective rank of rows (N, D), by numpy: D singular values, of which those behind N are 0."""
+    sigma = np.zeros(rows.shape[1])
+    sigma[: len(rows)] = np.linalg.svd(rows.double().numpy(), compute_uv=False)
+    p = sigma / sigma.sum() + 1e-7
+    return float(np.exp(-(p * np.log(p)).sum()))
