@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
+from lightning_ssl_geometry.callbacks.feed import feed, named_results
 from lightning_ssl_geometry.callbacks.observer import (
     BatchKeys,
     Observer,
@@ -105,7 +106,6 @@ class GeometryMonitor(L.Callback):
         self.observer = Observer(taps, views, batch_keys, augment=augment)
         self._rename = rename or {}
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
-        self._arguments = {name: dict(inspect.signature(m.update).parameters) for name, m in diagnostics.items()}
         self._left_out: dict[Stage, Metric] = {}
         self._limits: dict[int, int] = {}
         self._files: ArrayFiles | None = None
@@ -260,20 +260,9 @@ class GeometryMonitor(L.Callback):
     def _update(self, stage: Stage, observation: dict[str, Any]) -> None:
         for name, metric in self._metrics[stage].items():
             rename = self._rename.get(name, {})
-            if "fibers" in observation and {"h", "projector"} <= self._arguments[name].keys():
+            if "fibers" in observation and {"h", "projector"} <= inspect.signature(metric.update).parameters.keys():
                 rename = {"h": "fibers"} | rename  # what this projector maps to z
-            wanted = {argument: rename.get(argument, argument) for argument in self._arguments[name]}
-            for argument, what in list(wanted.items()):
-                if what in observation:
-                    continue
-                if self._arguments[name][argument].default is inspect.Parameter.empty:
-                    raise ValueError(
-                        f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
-                        f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
-                        "`taps`, `batch_keys` or `rename`."
-                    )
-                del wanted[argument]
-            metric.update(**{argument: observation[what] for argument, what in wanted.items()})
+            feed(metric, observation, rename, name, stage)
 
     def _read_out(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         for name, value in self._results(stage, trainer):
@@ -281,19 +270,11 @@ class GeometryMonitor(L.Callback):
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
         """Compute and reset what was observed: scalars are returned, arrays written."""
-        scalars = []
-        for name, metric in self._metrics.get(stage, {}).items():
-            if not metric.update_called:  # an epoch that was resumed behind its last observed step
-                continue
-            result = metric.compute()
-            named = {f"{name}_{key}": v for key, v in result.items()} if isinstance(result, dict) else {name: result}
-            for key, value in named.items():
-                if value.ndim == 0:
-                    scalars.append((f"{stage}/{key}", value))
-                elif self._files:
-                    self._files.append(f"{stage}/{key}", trainer.current_epoch, trainer.global_step, value)
-            metric.reset()
-        return scalars
+        results = named_results(self._metrics.get(stage, {}))
+        for name, value in results.items():
+            if value.ndim and self._files:
+                self._files.append(f"{stage}/{name}", trainer.current_epoch, trainer.global_step, value)
+        return [(f"{stage}/{name}", value) for name, value in results.items() if not value.ndim]
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         loader = validation_loader(trainer)

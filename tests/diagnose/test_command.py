@@ -160,9 +160,7 @@ def test_weights_that_cannot_be_downloaded(monkeypatch):
         raise OSError("no network\nand more of it")
 
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(
-        OSError, match="of 'resnet18' to be downloaded, but: no network Without them, give"
-    ):
+    with pytest.raises(OSError, match="of 'resnet18' to be downloaded, but: no network Without them, give"):
         Source(timm="resnet18").load()
 
 
