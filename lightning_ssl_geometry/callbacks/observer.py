@@ -1,6 +1,6 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["BatchKeys", "Observer", "Place", "on_device", "place", "run_folder", "undisturbed", "validation_loader"]
+__all__ = ["Observer", "on_device", "run_folder", "undisturbed", "validation_loader"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +13,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, place, stage_keys
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
-from lightning_ssl_geometry.views import NormalizedViews
-
-Place = str | int
-BatchKeys = dict[str, Place | list[Place]]
-_STAGES = ("train", "val", "test", "probe")
 
 
 class Observer:
@@ -49,9 +45,7 @@ class Observer:
         self.augment = augment
         self.taps = Taps(taps, views) if taps else None
         self.batch_keys = batch_keys or {}
-        for name in self.batch_keys:
-            if "/" in name and name.split("/")[0] not in _STAGES:
-                raise ValueError(f"Expected `batch_keys` of one of the stages {_STAGES}, but got {name!r}.")
+        check_keys(self.batch_keys)
         self._rows: dict[str, int] = {}
 
     def attach(self, host: L.LightningModule) -> None:
@@ -84,7 +78,7 @@ class Observer:
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
         if self.taps:
             found |= self.taps.close()
-        keys = self._keys(stage)
+        keys = stage_keys(self.batch_keys, stage)
         found |= {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}
@@ -118,15 +112,10 @@ class Observer:
                 observation["h_image"] = observation["encoder"](observation["image"]).flatten(1)
         return observation
 
-    def _keys(self, stage: str) -> BatchKeys:
-        """Take the places of a stage: those that are its own go before those of all stages."""
-        own = {name.partition("/")[2]: key for name, key in self.batch_keys.items() if name.startswith(f"{stage}/")}
-        return {name: key for name, key in self.batch_keys.items() if "/" not in name} | own
-
     def _views(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
         if self.augment is not None:
             return self._augmented(batch, trainer, stage)
-        found = place(batch, self._keys(stage).get("views", "views"), "views")
+        found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
         if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
             raise ValueError(f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.")
         return found
@@ -134,20 +123,13 @@ class Observer:
     def _augmented(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
         """Make the views of a batch that has one image per sample."""
         assert self.augment is not None
-        keys = self._keys(stage)
+        keys = stage_keys(self.batch_keys, stage)
         image = place(batch, keys.get("image", "image"), "image")
         if "index" in keys:
             index = place(batch, keys["index"], "index")
         else:
             index = self._numbers(len(image), trainer, stage, torch.device("cpu"))
-        if not isinstance(self.augment, NormalizedViews) and image.is_floating_point():
-            low, high = (float(bound) for bound in image.aminmax())
-            if not (low >= 0 and high <= 1):
-                raise ValueError(
-                    f"Expected images in [0, 1] for `augment`, but got values from {low:.3g} to {high:.3g}. Of "
-                    "normalised images, NormalizedViews makes views."
-                )
-        return self.augment(image, index, 0)
+        return augmented(self.augment, image, index)
 
     def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
         for name, value in spaces.items():
@@ -215,25 +197,3 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     finally:
         for child, training in modes:
             child.training = training
-
-
-def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Find what is at a place: a key, a position or a dotted path of these; of several places, a list."""
-    if isinstance(key, Sequence) and not isinstance(key, str):
-        return [place(batch, each, name) for each in key]
-    if isinstance(key, int) or (isinstance(batch, Mapping) and key in batch):
-        return _item(batch, key, name, key)
-    for part in key.split("."):
-        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
-    return batch
-
-
-def _item(holder: Any, part: Place, name: str, whole: Place) -> Any:
-    try:
-        return holder[part]
-    except (KeyError, IndexError, TypeError) as error:
-        if isinstance(holder, Mapping):
-            places = ", ".join(map(repr, holder))
-        else:
-            places = f"{len(holder)} positions" if isinstance(holder, Sequence) else f"a {type(holder).__name__}"
-        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}.") from error

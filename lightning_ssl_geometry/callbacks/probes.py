@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.observer import BatchKeys, Observer, on_device, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.batches import BatchKeys
+from lightning_ssl_geometry.callbacks.observer import Observer, on_device, undisturbed, validation_loader
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
 

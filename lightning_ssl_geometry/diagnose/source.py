@@ -11,7 +11,7 @@ import lightning as L
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
-from lightning_ssl_geometry.callbacks.observer import BatchKeys
+from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checkpoint import load_weights
 from lightning_ssl_geometry.diagnose.subject import Subject

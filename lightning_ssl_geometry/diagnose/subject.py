@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.observer import BatchKeys, place
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, place
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
 from lightning_ssl_geometry.functional.submodule import submodule
 from lightning_ssl_geometry.types import Observation

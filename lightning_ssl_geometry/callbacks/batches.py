@@ -1,0 +1,87 @@
+"""Where things are in a batch of somebody else's, and views of an image that it has once."""
+
+__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "place", "stage_keys"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.views import NormalizedViews
+
+Place = str | int
+BatchKeys = dict[str, Place | list[Place]]
+_STAGES = ("train", "val", "test", "probe")
+
+
+def check_keys(batch_keys: BatchKeys, names: Sequence[str] | None = None) -> None:
+    """Check names such as "label", and "val/label" for a stage of its own.
+
+    Args:
+        batch_keys: Name -> place.
+        names: Those that are known; None: any.
+
+    Raises:
+        ValueError: If a stage or a name is none.
+    """
+    for name in batch_keys:
+        stage, slash, known = name.rpartition("/")
+        if slash and stage not in _STAGES:
+            raise ValueError(f"Expected `batch_keys` of one of the stages {_STAGES}, but got {name!r}.")
+        if names is not None and known not in names:
+            raise ValueError(f"Expected `batch_keys` of {', '.join(names)}, but got {name!r}.")
+
+
+def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
+    """Take the places of a stage: those that are its own go before those of all stages.
+
+    >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
+    {'label': 0}
+    """
+    own = {name.partition("/")[2]: key for name, key in batch_keys.items() if name.startswith(f"{stage}/")}
+    return {name: key for name, key in batch_keys.items() if "/" not in name} | own
+
+
+def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
+    """Find what is at a place: a key, a position or a dotted path of these; of several places, a list.
+
+    Raises:
+        ValueError: If there is nothing.
+
+    >>> place({"views": [{"image": 5}]}, "views.0.image", "image")
+    5
+    """
+    if isinstance(key, Sequence) and not isinstance(key, str):
+        return [place(batch, each, name) for each in key]
+    if isinstance(key, int) or (isinstance(batch, Mapping) and key in batch):
+        return _item(batch, key, name, key)
+    for part in key.split("."):
+        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
+    return batch
+
+
+def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    """Make views of images (N, C, H, W) that are uint8 or, but for :class:`NormalizedViews`, in [0, 1].
+
+    Raises:
+        ValueError: If values lie elsewhere: colours would silently be clamped.
+    """
+    if not isinstance(augment, NormalizedViews) and image.is_floating_point():
+        low, high = (float(bound) for bound in image.aminmax())
+        if not (low >= 0 and high <= 1):
+            raise ValueError(
+                f"Expected images in [0, 1] for `augment`, but got values from {low:.3g} to {high:.3g}. Of "
+                "normalised images, NormalizedViews makes views."
+            )
+    return augment(image, index, 0)
+
+
+def _item(holder: Any, part: Place, name: str, whole: Place) -> Any:
+    try:
+        return holder[part]
+    except (KeyError, IndexError, TypeError) as error:
+        if isinstance(holder, Mapping):
+            places = ", ".join(map(repr, holder))
+        else:
+            places = f"{len(holder)} positions" if isinstance(holder, Sequence) else f"a {type(holder).__name__}"
+        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}.") from error
