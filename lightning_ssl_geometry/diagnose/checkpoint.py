@@ -60,10 +60,14 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
     for name in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, Mapping) and isinstance(held.get(name), Mapping):
             held = held[name]
-    if not isinstance(held, Mapping) or not held or not all(isinstance(value, Tensor) for value in held.values()):
+    if not isinstance(held, Mapping) or not held or not all(_is_weight(*item) for item in held.items()):
         kind = f"{', '.join(map(str, list(held)[:5]))}" if isinstance(held, Mapping) else type(held).__name__
         raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds {kind or 'nothing'}.")
     return held
+
+
+def _is_weight(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and isinstance(value, Tensor)
 
 
 def _reason(error: Exception) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 import lightning as L
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from lightning_ssl_geometry.data import ImageDataModule
-from lightning_ssl_geometry.diagnose.comparison import compare
+from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.source import Loaded, Source, source_name
 from lightning_ssl_geometry.views import SimCLRViews
@@ -36,18 +38,20 @@ def run(args: Sequence[str]) -> None:
     """Run the command line, without the word `diagnose` itself; errors in what was given end it with a message."""
     parser = _parser()
     given = list(args)
-    if given and Path(given[0]).suffix in _YAML:
-        given = ["--config", *given]
     options = parser.parse_args(given)
+    if Path(options.what or "").suffix in _YAML:
+        given.remove(options.what)
+        options = parser.parse_args(["--config", options.what, *given])
     L.seed_everything(options.seed_everything, verbose=False)
     try:
+        _check(options)
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
         if built.compare:
-            print(f"The page of the comparison: {_compare(built, config)}")
+            _compare(built, config)
         else:
             _diagnose_one(built, config)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MisconfigurationException) as error:
         parser.error(str(error))
 
 
@@ -65,7 +69,7 @@ def _parser() -> ArgumentParser:
     _add_source(parser)
     parser.add_argument("--images", type=str | None, help="folder of images, with or without a folder per class")
     parser.add_argument("--image_size", type=int | None, help="height and width in pixels; what the network wants")
-    parser.add_argument("--batch_size", type=int, default=256, help="of --images")
+    parser.add_argument("--batch_size", type=int | None, help="of --images; 256 by default")
     parser.add_subclass_arguments(
         LightningDataModule, "data", as_group=False, required=False, help="instead of --images"
     )
@@ -83,6 +87,26 @@ def _parser() -> ArgumentParser:
     return parser
 
 
+def _check(options: Namespace) -> None:
+    """Refuse options that would be left aside.
+
+    Raises:
+        ValueError: If one stands beside another that it does not belong to.
+    """
+    if options.images is not None and options.data is not None:
+        raise ValueError("Expected one of --images and --data, but got both.")
+    if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
+        raise ValueError(f"Expected --{lonely[0]} beside --images, but there are none.")
+    ways = [name for name in ("run", "timm", "model") if options[name]]
+    if options.what and ways:
+        raise ValueError(f"Expected {options.what} or --{ways[0]}, but got both.")
+    if options.compare:
+        beside = [name for name in (*Source.__dataclass_fields__, "name") if options[name] and name != "pretrained"]
+        if options.what or beside:
+            got = ", ".join([*([options.what] if options.what else []), *(f"--{name}" for name in beside)])
+            raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
+
+
 def _add_source(parser: ArgumentParser) -> None:
     parser.add_class_arguments(Source, None, as_group=True, skip={"model"})
     parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False, help="any class, by its name")
@@ -96,12 +120,16 @@ def _diagnose_one(options: Namespace, config: str) -> None:
 
 def _diagnose(source: Source, name: str, options: Namespace, config: str) -> Path:
     loaded = source.load(augment=options.views or SimCLRViews())
-    data = _data(loaded, options)
+    trained_on = loaded.data if isinstance(loaded.data, ImageDataModule) else None
+    if trained_on is not None:
+        trained_on.prepare_data()
+        trained_on.setup("test")
+    data = _data(loaded, trained_on, options)
     normalization = loaded.normalization
-    if normalization is None and isinstance(loaded.data, ImageDataModule) and data is not loaded.data:
-        loaded.data.prepare_data()
-        loaded.data.setup("test")
-        normalization = tuple(loaded.data.mean.tolist()), tuple(loaded.data.std.tolist())
+    if normalization is None and trained_on is not None:
+        normalization = tuple(trained_on.mean.tolist()), tuple(trained_on.std.tolist())
+    if source.mean is None and not isinstance(data, ImageDataModule):
+        normalization = None  # of its own, whatever that is
     return diagnose(
         loaded.module,
         data,
@@ -118,20 +146,22 @@ def _diagnose(source: Source, name: str, options: Namespace, config: str) -> Pat
     )
 
 
-def _data(loaded: Loaded, options: Namespace) -> LightningDataModule:
-    if options.images is not None and options.data is not None:
-        raise ValueError("Expected one of --images and --data, but got both.")
+def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace) -> LightningDataModule:
     if options.images is None:
         data = options.data or loaded.data
         if data is None:
             raise ValueError("Expected --images or --data: this network brings no images along.")
+        if isinstance(data, ImageDataModule) and options.views is not None:
+            data.views = options.views
         return data
-    size = options.image_size or loaded.image_size
+    size = options.image_size or loaded.image_size or (trained_on.image_shape[1] if trained_on else None)
     if size is None:
         raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")
-    data = folder_of_images(options.images, size, options.batch_size, Path(options.output) / ".decoded")
-    data.views = options.views or SimCLRViews()
-    return data
+    channels = trained_on.image_shape[0] if trained_on else None
+    cache = Path(options.output) / ".decoded"
+    images = folder_of_images(options.images, size, options.batch_size or 256, cache, channels)
+    images.views = options.views or (trained_on.views if trained_on else SimCLRViews())
+    return images
 
 
 def _source(what: str, pretrained: bool) -> Source:
@@ -153,28 +183,26 @@ def _named_source(what: str | None) -> dict[str, Any]:
     return {"timm": what.removeprefix("timm:")} if what.startswith("timm:") else {"run": what}
 
 
-def _compare(options: Namespace, config: str) -> Path:
-    beside = [name for name in Source.__dataclass_fields__ if options[name] and name != "pretrained"]
-    if options.what or beside:
-        got = ", ".join([*([options.what] if options.what else []), *(f"--{name}" for name in beside)])
-        raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
+def _compare(options: Namespace, config: str) -> None:
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
     folders = {name: _diagnosed(name, what, options, config) for name, what in named.items()}
-    return compare(folders, Path(options.output) / "comparison.html")
+    if getattr(rank_zero_only, "rank", 0) == 0:
+        print(f"The page of the comparison: {compare(folders, Path(options.output) / 'comparison.html')}")
 
 
 def _diagnosed(name: str, what: str, options: Namespace, config: str) -> Path:
     """Folder of a diagnosis: that which is there already, or a new one."""
-    if (Path(what) / "representations.npz").is_file():
+    if is_diagnosis(Path(what)):
         return Path(what)
+    L.seed_everything(options.seed_everything, verbose=False)  # random weights do not depend on who comes before
     return _diagnose(_source(what, options.pretrained), name, options, config)
 
 
 def _named(given: str) -> tuple[str, str]:
     name, equals, what = given.partition("=")
-    if equals and name and what:
+    if equals and name and what and not Path(given).exists():  # Lightning writes epoch=1-step=10.ckpt
         return name, what
     return source_name(given), given
 

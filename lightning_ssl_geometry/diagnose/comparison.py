@@ -1,17 +1,18 @@
 """Several diagnoses of the same images side by side."""
 
-__all__ = ["compare", "similarity"]
+__all__ = ["compare", "is_diagnosis", "similarity"]
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.cka import cka_matrix
+from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.report import write_comparison
 
 _FILE = "representations.npz"
@@ -40,7 +41,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Linear CKA between the models' representations of the same samples, (M, M).
+    """Linear CKA between the models' representations of the same samples, (M, M); NaN where one does not vary.
 
     Raises:
         FileNotFoundError: As :func:`compare`.
@@ -61,14 +62,23 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
                 f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
-    return cka_matrix([h for _, h in found.values()]).numpy()
+    return cka_or_nan([h for _, h in found.values()]).numpy()
+
+
+def is_diagnosis(folder: Path) -> bool:
+    """Whether this is the folder of a diagnosis; training runs have representations of other samples."""
+    return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
 def _data(folder: Path) -> str:
     """What was looked at, as the record says."""
+    held = _record(folder)
+    return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
+
+
+def _record(folder: Path) -> dict[str, Any]:
     record = folder / "run.json"
-    held = json.loads(record.read_text()) if record.is_file() else {}
-    return f"{held.get('data')} ({held.get('data_path') or 'no folder'})"
+    return json.loads(record.read_text()) if record.is_file() else {}
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,10 @@
 
 __all__ = ["diagnose", "folder_of_images"]
 
+import copy
 import hashlib
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
+from lightning_ssl_geometry.callbacks.batches import stage_keys
 from lightning_ssl_geometry.callbacks.observer import run_folder
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
@@ -51,7 +54,7 @@ def diagnose(
         callbacks: What looks; None: :func:`diagnosis_monitor`'s and, layer by layer,
             :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
         linear_evaluation: Also fit a linear classifier on the training set's representations, layer by layer of the
-            projector, and score it on the test set.
+            projector, and score it on the test set; of an ImageDataModule with labels.
         about: More for the record (`run.json`), such as the checkpoint.
         config: Text that is kept as `config.yaml`.
         accelerator: The Trainer's.
@@ -63,38 +66,42 @@ def diagnose(
         The folder, with `report.html`, the page, in it.
 
     Raises:
-        ValueError: If `normalization` is given for another DataModule, or fits not the channels; what the model or a
-            diagnostic refuses.
+        ValueError: If `normalization` is given for another DataModule, or fits not the channels; if the test set is
+            empty, or there is nothing for `linear_evaluation`; what the model or a diagnostic refuses.
     """
     module = model if isinstance(model, SSLModule | Subject) else Subject(model)
-    labels = _prepare(data, module, normalization)
-    if linear_evaluation and isinstance(data, ImageDataModule):
-        data.clean_dataloader("train")  # refuses now, and not after the test, if there is nothing to train on
-    if callbacks is None:
-        projector = getattr(module, "projector", None)
-        callbacks = [diagnosis_monitor(projector, labels), LayerGeometry(stage="test")]
+    if precision in ("16-true", "bf16-true"):
+        module = copy.deepcopy(module)  # the Trainer rounds the weights
+    data.prepare_data()
+    data.setup("test")
+    with _normalized(data, normalization):
+        labels = _labelled(data, module)
         if linear_evaluation:
-            layers = _cuts(projector)
-            callbacks.append(LinearEvaluation([None], features=["pixels", "trained"], layers=layers, at="test"))
-    logger = CSVLogger(output, name or type(model).__name__)
-    folder = Path(logger.log_dir)
-    record = {"model": name, "samples": _size(data), "normalization": _shown(data)} | dict(about or {})
-    report = RunReport(kind="diagnosis", about={key: value for key, value in record.items() if value is not None})
-    trainer = L.Trainer(
-        accelerator=accelerator,
-        devices=devices,
-        precision=precision,  # type: ignore[arg-type]
-        logger=logger,
-        callbacks=[*([_Config(config)] if config else []), *callbacks, report],
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=progress,
-    )
-    trainer.test(module, datamodule=data, verbose=False)
-    return folder
+            _check_training_set(data, labels)
+        if callbacks is None:
+            callbacks = _callbacks(getattr(module, "projector", None), labels, linear_evaluation)
+        logger = CSVLogger(output, name or type(model).__name__)
+        record = {"model": name} | _about(data) | dict(about or {})
+        report = RunReport(kind="diagnosis", about={key: value for key, value in record.items() if value is not None})
+        trainer = L.Trainer(
+            accelerator=accelerator,
+            devices=devices,
+            precision=precision,  # type: ignore[arg-type]
+            logger=logger,
+            callbacks=[*([_Config(config)] if config else []), *callbacks, report],
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress,
+        )
+        device = module.device
+        trainer.test(module, datamodule=data, verbose=False)
+        module.to(device)
+    return Path(logger.log_dir)
 
 
-def folder_of_images(root: str | Path, image_size: int, batch_size: int, cache: str | Path) -> ImageFolderDataModule:
+def folder_of_images(
+    root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
+) -> ImageFolderDataModule:
     """All images of a folder as a test set, or its part `test` where it has one; labels are its folders, if it has any.
 
     Args:
@@ -102,6 +109,7 @@ def folder_of_images(root: str | Path, image_size: int, batch_size: int, cache: 
         image_size: Height and width that they are brought to.
         batch_size: Samples per process.
         cache: Where the decoded images are kept, in a folder of their own.
+        channels: 1 turns colour into grey.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -109,17 +117,33 @@ def folder_of_images(root: str | Path, image_size: int, batch_size: int, cache: 
     """
     place = hashlib.sha256(str(Path(root).resolve()).encode()).hexdigest()[:16]
     return ImageFolderDataModule(
-        str(root), image_size, batch_size, val_fraction=0.0, test_fraction=1.0, cache=str(Path(cache) / place)
+        str(root),
+        image_size,
+        batch_size,
+        val_fraction=0.0,
+        channels=channels,
+        test_fraction=1.0,
+        cache=str(Path(cache) / place),
     )
 
 
-def _cuts(projector: nn.Module | None) -> list[str]:
-    """Names of what comes before each linear layer of the projector but the first, and of the projector."""
-    if projector is None:
-        return []
-    leaves = [(name, leaf) for name, leaf in projector.named_modules(prefix="projector") if not any(leaf.children())]
-    linear = [place for place, (_, leaf) in enumerate(leaves) if isinstance(leaf, nn.Linear)]
-    return [*(leaves[place - 1][0] for place in linear[1:]), "projector"]
+def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: bool) -> list[L.Callback]:
+    """What looks, if nobody says otherwise."""
+    found: list[L.Callback] = [diagnosis_monitor(projector, labels), LayerGeometry(stage="test")]
+    if linear_evaluation:
+        layers = [] if projector is None else [*_cuts(projector), "projector"]
+        found.append(LinearEvaluation([None], features=["pixels", "trained"], layers=layers, at="test"))
+    return found
+
+
+def _cuts(projector: nn.Module) -> list[str]:
+    """Names of what comes before each linear layer but the first, where the projector is a sequence of layers."""
+    name = "projector"
+    while not isinstance(projector, nn.Sequential) and len(children := list(projector.named_children())) == 1:
+        name, projector = f"{name}.{children[0][0]}", children[0][1]
+    layers = list(projector.named_children()) if isinstance(projector, nn.Sequential) else []
+    linear = [place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)]
+    return [f"{name}.{layers[place - 1][0]}" for place in linear[1:]]
 
 
 class _Config(L.Callback):
@@ -137,28 +161,57 @@ class _Config(L.Callback):
             (folder / "config.yaml").write_text(self.text)
 
 
-def _prepare(
-    data: LightningDataModule,
-    module: L.LightningModule,
-    normalization: tuple[Sequence[float], Sequence[float]] | None,
-) -> bool:
-    """Set the data up, and say whether it has labels."""
-    data.prepare_data()
-    data.setup("test")
-    if normalization is not None:
-        if not isinstance(data, ImageDataModule):
-            raise ValueError(f"Expected an ImageDataModule beside `normalization`, but got {type(data).__name__}.")
-        mean, std = (torch.tensor(list(moment)) for moment in normalization)
-        if mean.shape != data.mean.shape or std.shape != data.std.shape or not (std > 0).all():
-            got = f"{mean.tolist()} and {std.tolist()}"
-            raise ValueError(f"Expected `normalization` of {len(data.mean)} channels, with std > 0, but got {got}.")
-        data.mean, data.std = mean, std
-    if isinstance(module, Subject) and "label" in module.batch_keys:
-        return True
+@contextmanager
+def _normalized(
+    data: LightningDataModule, normalization: tuple[Sequence[float], Sequence[float]] | None
+) -> Iterator[None]:
+    """Normalise the images of a data set by other moments than its own, for a while."""
+    if normalization is None:
+        yield
+        return
+    if not isinstance(data, ImageDataModule):
+        raise ValueError(f"Expected an ImageDataModule beside `normalization`, but got {type(data).__name__}.")
+    mean, std = (torch.tensor(list(moment)) for moment in normalization)
+    if mean.shape != data.mean.shape or std.shape != data.std.shape or not (std > 0).all():
+        got = f"{mean.tolist()} and {std.tolist()}"
+        raise ValueError(f"Expected `normalization` of {len(data.mean)} channels, with std > 0, but got {got}.")
+    own = data.mean, data.std
+    data.mean, data.std = mean, std
+    try:
+        yield
+    finally:
+        data.mean, data.std = own
+
+
+def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
+    """Whether the test set, which must not be empty, has labels."""
     batch = next(iter(data.test_dataloader()), None)
     if batch is None:
         raise ValueError(f"Expected a test set in {type(data).__name__}, but it is empty.")
+    if isinstance(module, Subject) and "label" in stage_keys(module.batch_keys, "test"):
+        return True
     return isinstance(batch, Mapping) and "label" in batch
+
+
+def _check_training_set(data: LightningDataModule, labels: bool) -> None:
+    """Refuse before the pass what linear evaluation would refuse behind it."""
+    if not labels:
+        raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
+    if not isinstance(data, ImageDataModule):
+        raise ValueError(f"Expected an ImageDataModule beside `linear_evaluation`, but got {type(data).__name__}.")
+    data.clean_dataloader("train")
+
+
+def _about(data: LightningDataModule) -> dict[str, Any]:
+    """What was looked at, for the record."""
+    found: dict[str, Any] = {"samples": _size(data)}
+    if root := getattr(data, "root", None):
+        found["data_path"] = str(Path(root).resolve())
+    if isinstance(data, ImageDataModule):
+        mean, std = (", ".join(f"{value:.3f}" for value in moment.tolist()) for moment in (data.mean, data.std))
+        found |= {"normalization": f"mean {mean}; std {std}", "views": repr(data.views)}
+        found["image_shape"] = " x ".join(map(str, data.image_shape))
+    return found
 
 
 def _size(data: LightningDataModule) -> int | None:
@@ -167,10 +220,3 @@ def _size(data: LightningDataModule) -> int | None:
     if isinstance(loader, BatchLoader):
         return loader.sampler.size
     return len(loader.dataset) if isinstance(loader, DataLoader) and isinstance(loader.dataset, Sized) else None
-
-
-def _shown(data: LightningDataModule) -> str | None:
-    if not isinstance(data, ImageDataModule):
-        return None
-    mean, std = (", ".join(f"{value:.3f}" for value in moment.tolist()) for moment in (data.mean, data.std))
-    return f"mean {mean}; std {std}"

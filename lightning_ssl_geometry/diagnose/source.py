@@ -2,6 +2,7 @@
 
 __all__ = ["Loaded", "Source", "source_name"]
 
+from argparse import ArgumentError
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +25,8 @@ class Source:
     """What to look at, in what YAML and the command line can say. One of `run`, `timm` and `model` is given.
 
     Args:
-        run: Folder of a run of `ssl-geometry fit`, or a checkpoint in it: its model with the weights of the last
-            checkpoint.
+        run: Folder of a run of `ssl-geometry fit`: its model with the weights of the newest checkpoint; or a checkpoint
+            in it.
         timm: timm's name of a network, which is taken without its classifier.
         model: Any module: a LightningModule of anybody's, or any other `torch.nn.Module`.
         pretrained: Whether timm's weights are loaded, which downloads them.
@@ -35,8 +36,8 @@ class Source:
         backbone: Name of the submodule that maps images to h: see :class:`lightning_ssl_geometry.diagnose.Subject`.
         layer: Name of the backbone's submodule whose output is h instead.
         projector: Name of the submodule that maps h to z.
-        mean: Per channel, what the network's images are normalised by; None: what timm says of pretrained weights, what
-            a run was trained with, or else the mean of the images.
+        mean: Per channel, what the network's images are normalised by; None: what timm says of pretrained weights (not
+            of a checkpoint of yours), what a run was trained with, or else the mean of the images.
         std: Likewise.
         batch_keys: Where a foreign batch has its views, image, label and index.
 
@@ -64,6 +65,8 @@ class Source:
             raise ValueError(f"Expected one of `run`, `timm` and `model`, but got {' and '.join(given) or 'none'}.")
         if self.run is not None and self.checkpoint is not None:
             raise ValueError("Expected `checkpoint` beside `model` or `timm`; as `run`, give the checkpoint itself.")
+        if self.checkpoint is None and (self.prefix or self.ignore):
+            raise ValueError("Expected `prefix` and `ignore` beside a `checkpoint`, but got none.")
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected `mean` and `std`, both or none, but got one.")
 
@@ -92,11 +95,14 @@ class Source:
             assert self.model is not None
             loaded = Loaded(self.model, {})
         if self.checkpoint is not None:
-            load_weights(loaded.network, self.checkpoint, self.prefix, self.ignore)
-            loaded.about["checkpoint"] = str(self.checkpoint)
+            network = loaded.network.network if isinstance(loaded.network, TimmBackbone) else loaded.network
+            load_weights(network, self.checkpoint, self.prefix, self.ignore)
+            loaded.about = {"checkpoint": str(self.checkpoint)}
         if self.mean is not None and self.std is not None:
             loaded.normalization = tuple(self.mean), tuple(self.std)
         named = (self.backbone, self.layer, self.projector)
+        if isinstance(loaded.network, SSLModule) and not any(named) and self.batch_keys:
+            named = (None, None, "projector")
         if not isinstance(loaded.network, SSLModule) or any(named):
             loaded.network = Subject(loaded.network, *named, self.batch_keys, augment)
         loaded.about = {"model": self.name} | loaded.about
@@ -159,12 +165,15 @@ def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | 
 
     if not config.is_file():
         raise FileNotFoundError(f"Expected `run` to have its config.yaml, but there is none at {config}.")
-    held = yaml.safe_load(config.read_text())
+    held = yaml.safe_load(config.read_text()) or {}
     parts = {name: held[name] for name in ("model", "data") if held.get(name) is not None}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(L.LightningModule, "model")
     parser.add_subclass_arguments(LightningDataModule, "data", required=False)
-    built = parser.instantiate_classes(parser.parse_object(parts))
+    try:
+        built = parser.instantiate_classes(parser.parse_object(parts))
+    except ArgumentError as error:
+        raise ValueError(f"Expected {config} to say how the run's model and data are built, but: {error}") from error
     return built.model, built.get("data")
 
 
@@ -178,15 +187,16 @@ def _locate(path: Path) -> tuple[Path, Path]:
     folder = path
     if not (path / "config.yaml").is_file():
         versions = [each for each in path.glob("version_*") if (each / "config.yaml").is_file()]
+        versions = [each for each in versions if each.name.removeprefix("version_").isdecimal()]
         folder = max(versions, key=lambda each: int(each.name.removeprefix("version_")), default=path)
-    checkpoints = sorted((folder / "checkpoints").glob("*.ckpt"), key=lambda file: file.stat().st_mtime)
-    if not checkpoints:
+    checkpoints = (folder / "checkpoints").glob("*.ckpt")
+    newest = max(checkpoints, key=lambda file: (file.stat().st_mtime, file.stem == "last"), default=None)
+    if newest is None:
         raise FileNotFoundError(
             f"Expected `run` to have a checkpoint, but there is none in {folder / 'checkpoints'} (the callback "
             "ModelCheckpoint writes them)."
         )
-    last = folder / "checkpoints" / "last.ckpt"
-    return folder, last if last.is_file() else checkpoints[-1]
+    return folder, newest
 
 
 def source_name(what: str) -> str:

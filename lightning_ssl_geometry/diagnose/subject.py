@@ -9,10 +9,12 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, place
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, place, stage_keys
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
 from lightning_ssl_geometry.functional.submodule import submodule
 from lightning_ssl_geometry.types import Observation
+
+_NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class Subject(L.LightningModule):
@@ -30,8 +32,8 @@ class Subject(L.LightningModule):
         augment: Makes two views of a batch's image where it has no views: called with (image, index, epoch).
 
     Raises:
-        ValueError: If a name is of no submodule; in a pass, if h or z is not of such a shape, or the batch has neither
-            views nor an image.
+        ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z is not of such a
+            shape, the batch has neither views nor an image, or `augment` cannot work on that.
 
     >>> model = Subject(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU()))
     >>> model(torch.ones(2, 3, 2, 2)).shape
@@ -54,6 +56,7 @@ class Subject(L.LightningModule):
         self.layer = layer
         self.projector = None if projector is None else submodule(network, projector, "projector")
         self.batch_keys = batch_keys or {}
+        check_keys(self.batch_keys, _NAMES)
         self.augment = augment
         self._seen = 0
 
@@ -84,11 +87,9 @@ class Subject(L.LightningModule):
 
     def _found(self, batch: Any) -> dict[str, Any]:
         """Take what there is out of a batch."""
-        known = batch if isinstance(batch, Mapping) else {}
+        known, keys = batch if isinstance(batch, Mapping) else {}, stage_keys(self.batch_keys, "test")
         found: dict[str, Any] = {
-            name: place(batch, self.batch_keys.get(name, name), name)
-            for name in ("views", "image", "label", "coarse_label", "index")
-            if name in self.batch_keys or name in known
+            name: place(batch, keys.get(name, name), name) for name in _NAMES if name in keys or name in known
         }
         if "views" not in found and ("image" not in found or self.augment is None):
             raise ValueError(
@@ -99,7 +100,7 @@ class Subject(L.LightningModule):
             found["index"] = self._numbers(len(found["views"][0] if "views" in found else found["image"]))
         if "views" not in found:
             assert self.augment is not None
-            found["views"] = self.augment(found["image"], found["index"].cpu(), 0)
+            found["views"] = augmented(self.augment, found["image"], found["index"].cpu())
         return found
 
     def _numbers(self, n: int) -> Tensor:

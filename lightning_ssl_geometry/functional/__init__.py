@@ -11,6 +11,7 @@ __all__ = [
     "base_spaces",
     "chance_agreement",
     "cka_matrix",
+    "cka_or_nan",
     "content_dimension",
     "content_style_temperature",
     "counter_hash",
@@ -77,7 +78,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
     draw_members,
     policy_entropy,
 )
-from lightning_ssl_geometry.functional.cka import cka_matrix, linear_cka
+from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher

@@ -13,7 +13,7 @@ the Same Things? (2021). With a and b the representations, columns centred, and 
 where the tilde sets the diagonal to 0.
 """
 
-__all__ = ["cka_matrix", "linear_cka"]
+__all__ = ["cka_matrix", "cka_or_nan", "linear_cka"]
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
     >>> f"{linear_cka(a, -3 * a.flip(1) + 5):.3f}"
     '1.000'
     """
-    a, b = _centred("a", a, unbiased), _centred("b", b, unbiased)
+    a, b = (_zero_mean(_varying(name, _rows(name, h, unbiased))) for name, h in (("a", a), ("b", b)))
     if len(a) != len(b):
         raise ValueError(f"Expected `a` and `b` of the same samples, but got {len(a)} and {len(b)} rows.")
     own = [_positive(name, _hsic(each, each, unbiased)) for name, each in (("a", a), ("b", b))]
@@ -72,16 +72,43 @@ def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     >>> cka_matrix([torch.eye(3), torch.eye(3)[:, :2], 5 * torch.eye(3)]).shape
     torch.Size([3, 3])
     """
-    if not len(h):
-        raise ValueError("Expected `h` to hold at least 1 representation, but got none.")
-    layers = [_centred(f"h[{place}]", each, unbiased) for place, each in enumerate(h)]
-    if len(lengths := {len(layer) for layer in layers}) > 1:
-        raise ValueError(f"Expected `h` of the same samples, but got {sorted(lengths)} rows.")
+    rows = _same_samples(h, unbiased)
+    layers = [_zero_mean(_varying(f"h[{place}]", each)) for place, each in enumerate(rows)]
     length = [_positive(f"h[{i}]", _hsic(each, each, unbiased)).sqrt() for i, each in enumerate(layers)]
-    found = torch.eye(len(layers), dtype=torch.float64, device=layers[0].device)
-    for i in range(len(layers)):
+    return _similarities(layers, length, unbiased)
+
+
+def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
+    """:func:`cka_matrix` where some representations may have collapsed: CKA with one whose rows are equal is 0 / 0.
+
+    Args:
+        h: L representations, each (n, D_l); widths may differ.
+        unbiased: As in :func:`linear_cka`.
+
+    Returns:
+        (L, L) float64, symmetric: NaN in the row and the column of a representation whose rows do not vary or are not
+        finite, elsewhere as :func:`cka_matrix`, with ones on the diagonal.
+
+    Raises:
+        ValueError: If there is none, a shape is not (n, D), or the numbers of samples differ or are too few.
+
+    >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
+    [[1.0, nan], [nan, nan]]
+    """
+    layers = _same_samples(h, unbiased)
+    centred = [_zero_mean(layer) for layer in layers]
+    length = [_hsic(each, each, unbiased) for each in centred]
+    known = [(layer != layer[0]).any() & (own > 0) for layer, own in zip(layers, length, strict=True)]
+    length = [own.where(is_known, torch.nan).sqrt() for own, is_known in zip(length, known, strict=True)]
+    return _similarities(centred, length, unbiased)
+
+
+def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tensor:
+    """CKA of centred representations from their HSIC and its roots; NaN where a root is."""
+    found = torch.stack([each / each for each in length]).diag()
+    for i in range(len(h)):
         for j in range(i):
-            found[i, j] = found[j, i] = _hsic(layers[i], layers[j], unbiased) / (length[i] * length[j])
+            found[i, j] = found[j, i] = _hsic(h[i], h[j], unbiased) / (length[i] * length[j])
     return found
 
 
@@ -98,14 +125,30 @@ def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
     return trace - square_a @ square_b + rest
 
 
-def _centred(name: str, h: Tensor, unbiased: bool) -> Tensor:
+def _same_samples(h: Sequence[Tensor], unbiased: bool) -> list[Tensor]:
+    if not len(h):
+        raise ValueError("Expected `h` to hold at least 1 representation, but got none.")
+    layers = [_rows(f"h[{place}]", each, unbiased) for place, each in enumerate(h)]
+    if len(lengths := {len(layer) for layer in layers}) > 1:
+        raise ValueError(f"Expected `h` of the same samples, but got {sorted(lengths)} rows.")
+    return layers
+
+
+def _rows(name: str, h: Tensor, unbiased: bool) -> Tensor:
     least = 4 if unbiased else 2
     if h.ndim != 2 or len(h) < least:
         raise ValueError(f"Expected `{name}` of shape (n, D) with n >= {least}, but got {tuple(h.shape)}.")
+    return h
+
+
+def _varying(name: str, h: Tensor) -> Tensor:
     if (h == h[0]).all():
         raise ValueError(f"Expected `{name}` with rows that vary, but all are equal.")
-    h = h.double()
-    return h - h.mean(0)
+    return h
+
+
+def _zero_mean(h: Tensor) -> Tensor:
+    return h.double() - h.double().mean(0)
 
 
 def _positive(name: str, hsic: Tensor) -> Tensor:

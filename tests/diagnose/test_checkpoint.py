@@ -72,7 +72,7 @@ def test_files_that_are_no_checkpoint(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
     with pytest.raises(ValueError, match=r"weights_only=True, but it is broken, or no checkpoint"):
         load_weights(network(), tmp_path / "text.pt")
-    for held, shown in [([1], "it holds list"), ({"epoch": 3}, "it holds epoch"), ({}, "it holds nothing")]:
+    for held, shown in [([1], "list"), ({"epoch": 3}, "epoch"), ({}, "nothing"), ({0: torch.ones(1)}, "0")]:
         torch.save(held, tmp_path / "other.pt")
-        with pytest.raises(ValueError, match=f"to hold a state dict, but {shown}"):
+        with pytest.raises(ValueError, match=f"to hold a state dict, but it holds {shown}"):
             load_weights(network(), tmp_path / "other.pt")

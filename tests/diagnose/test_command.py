@@ -1,7 +1,10 @@
 import json
+import os
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import timm
 import torch
 import yaml
 from diagnose.hosts import Theirs
@@ -11,7 +14,8 @@ from torch import nn
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import Source
-from lightning_ssl_geometry.diagnose.source import Loaded, source_name
+from lightning_ssl_geometry.diagnose.command import _named
+from lightning_ssl_geometry.diagnose.source import Loaded, _locate, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
 CONFIG = {
@@ -107,7 +111,7 @@ def test_a_run_on_other_images_is_normalised_as_in_training(here, run):
     data = DigitsDataModule(channels=3, image_size=12)
     data.setup()
     assert record["normalization"].startswith(f"mean {data.mean[0]:.3f}")
-    assert record["data_path"] == "images"
+    assert record["data_path"] == str(here / "images")
 
 
 def test_anybodys_class_with_a_lightning_checkpoint(here):
@@ -200,12 +204,68 @@ def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
     assert len(list(here.glob("runs/diagnosis/theirs/version_*"))) == 2
 
 
+def test_a_state_dict_of_timms(here):
+    torch.manual_seed(3)
+    theirs = timm.create_model("resnet10t", num_classes=0)
+    torch.save(theirs.state_dict(), "timm.pt")
+    loaded = Source(timm="resnet10t", checkpoint="timm.pt").load()
+    assert loaded.about == {"model": "resnet10t", "checkpoint": "timm.pt"}
+    x = torch.rand(2, 3, 64, 64)
+    torch.testing.assert_close(loaded.module.eval()(x), theirs.eval()(x))
+
+
+def test_random_weights_do_not_depend_on_who_comes_before(here):
+    write_images(here / "images")
+    main(["diagnose", "--compare", "a=timm:resnet10t", "b=timm:resnet10t", "--pretrained", "false",
+          "--images", "images", "--image_size", "32", *QUIET])  # fmt: skip
+    first, second = (scalars(here / f"runs/diagnosis/{name}/version_0") for name in "ab")
+    assert first.equals(second)
+
+
+def test_a_run_on_anybodys_data(here, run):
+    keys = ["--batch_keys", "{image: 0, label: 1}", "--data", "diagnose.hosts.TheirData"]
+    views = ["--views", "lightning_ssl_geometry.views.NormalizedViews", "--views.mean", "[0.5,0.5,0.5]"]
+    main(["diagnose", "--run", str(run), *keys, *views, "--views.std", "[0.25,0.25,0.25]", *QUIET])
+    folder = here / "runs/diagnosis/digits/version_0"
+    assert pd.read_csv(folder / "layers.csv")["layer"].tolist() == ["h", "z"]
+    assert "normalization" not in json.loads((folder / "run.json").read_text())
+
+
+def test_representations_of_a_training_run_are_no_diagnosis(here, run):
+    (run / "representations.npz").write_bytes(b"of validation samples")
+    try:
+        write_images(here / "images", n=30)
+        given = ["--compare", f"ours={run}", f"again={run}", "--images", "images"]
+        main(["diagnose", *given, *QUIET])
+        assert (here / "runs/diagnosis/again/version_0/layers.csv").is_file()
+    finally:
+        (run / "representations.npz").unlink()
+
+
+def test_names_as_lightning_gives_them_to_checkpoints(here):
+    (here / "epoch=1-step=10.ckpt").touch()
+    assert _named("epoch=1-step=10.ckpt")[1] == "epoch=1-step=10.ckpt"
+    assert _named("mine=epoch=1-step=10.ckpt") == ("mine", "epoch=1-step=10.ckpt")
+    (here / "run/version_best").mkdir(parents=True)
+    for place in ("version_2", "version_10"):
+        (here / "run" / place / "checkpoints").mkdir(parents=True)
+        (here / "run" / place / "config.yaml").touch()
+        for name in ("last", "newer"):
+            path = here / "run" / place / "checkpoints" / f"{name}.ckpt"
+            path.touch()
+            os.utime(path, (len(name), len(name)))
+    (here / "run/version_best/config.yaml").touch()
+    assert _locate(Path("run")) == (Path("run/version_10"), Path("run/version_10/checkpoints/newer.ckpt"))
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         ([], "one of `run`, `timm` and `model`, but got none"),
         (["nowhere"], "`run` to be a run's folder or a checkpoint in it, but there is no nowhere"),
-        (["timm:resnet18", "--run", "x"], "one of `run`, `timm` and `model`, but got run and timm"),
+        (["timm:resnet18", "--run", "x"], "Expected timm:resnet18 or --run, but got both"),
+        (["--timm", "resnet18", "--run", "x"], "one of `run`, `timm` and `model`, but got run and timm"),
+        (["timm:resnet18", "--data", "DigitsDataModule", "--images", "x"], "one of --images and --data, but got both"),
         (["timm:resnot18"], "to be a timm model, but got 'resnot18'. Near: "),
         (["timm:resnet10t", "--pretrained", "false"], "--images or --data: this network brings no images along"),
         (["timm:resnet10t", "--mean", "[0.5]"], "`mean` and `std`, both or none, but got one"),
@@ -214,6 +274,15 @@ def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
         (["--model", "torch.nn.Flatten", "--images", "none", "--image_size", "8"], "there is none at none"),
         (["--model", "torch.nn.Flatten", "--images", "empty", "--image_size", "8"], "to have images, in every class"),
         (["--compare", "timm:resnet10t", "x", "--backbone", "trunk"], "but got --backbone"),
+        (["timm:resnet10t", "--prefix", "x."], "`prefix` and `ignore` beside a `checkpoint`, but got none"),
+        (["timm:resnet10t", "--image_size", "32"], "--image_size beside --images, but there are none"),
+        (["--compare", "timm:resnet10t", "x", "--name", "y"], "but got --name"),
+        (["broken"], "to say how the run's model and data are built, but:"),
+        (["--output", "o", "bad.yaml"], "no_such_option"),
+        (
+            ["timm:resnet10t", "--pretrained", "false", "--data", "DigitsDataModule", "--devices", "0"],
+            "`Trainer(devices=0)` value is not",
+        ),
         (["--compare", "a=x", "a=y"], "different names in --compare, but got a=x, a=y"),
         (["--compare", "a=bad.yaml", "b=x"], "Expected bad.yaml to say what to look at"),
         (["timm:resnet10t", "--no_such_option", "3"], "no_such_option"),
@@ -221,6 +290,9 @@ def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
 )
 def test_bad_input(here, capsys, args, message):
     (here / "empty").mkdir()
+    (here / "broken/checkpoints").mkdir(parents=True)
+    (here / "broken/checkpoints/last.ckpt").touch()
+    (here / "broken/config.yaml").write_text("model: {class_path: no.such.Class}")
     (here / "bad.yaml").write_text("no_such_option: 3\n")
     assert message in refused(capsys, *args)
 

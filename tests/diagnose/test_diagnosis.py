@@ -14,13 +14,14 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import Subject, compare, diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.diagnose.diagnosis import _cuts
 from lightning_ssl_geometry.diagnostics import EffectiveRank
 from lightning_ssl_geometry.functional import alignment, effective_rank, linear_cka
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
 
-pytestmark = pytest.mark.filterwarnings("ignore:The `srun` command")
+pytestmark = pytest.mark.filterwarnings("ignore:RunReport could not write the report")  # nothing to show yet
 
 
 def look(model, folder, data=None, **arguments):
@@ -132,6 +133,39 @@ def test_linear_evaluation_of_the_projectors_layers(tmp_path):
     assert table["accuracy"].between(0.2, 1).all()
 
 
+@pytest.mark.parametrize(
+    ("projector", "cuts"),
+    [
+        (MLPProjector(4, 4, 4, depth=3), ["projector.2", "projector.5"]),
+        (nn.Linear(4, 4), []),
+        (nn.ModuleDict({"layers": nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))}), ["projector.layers.1"]),
+        (nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)}), []),  # in what order, nobody knows
+    ],
+)
+def test_the_places_where_a_projector_can_be_cut(projector, cuts):
+    assert _cuts(projector) == cuts
+
+
+def test_the_data_and_the_model_are_left_as_they_were(tmp_path):
+    data, model = DigitsDataModule(batch_size=128, channels=3), subject()
+    first = scalars(look(model, tmp_path, data))
+    before, mean = copy.deepcopy(model.state_dict()), data.mean.clone()
+    look(model, tmp_path, data, normalization=([0.1] * 3, [2.0] * 3), precision="bf16-true")
+    assert torch.equal(data.mean, mean)
+    for name, value in model.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+    assert first.equals(scalars(look(model, tmp_path, data)))
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_half_precision(tmp_path, precision):
+    values = scalars(look(simclr(MLPProjector(32, 16, 8)), tmp_path, precision=precision))
+    exact = scalars(look(simclr(MLPProjector(32, 16, 8)), tmp_path))
+    for name in ("test/effective_rank_h", "test/bound_info_nce"):
+        assert values[name] == pytest.approx(exact[name], rel=0.05)
+
+
 def test_callbacks_of_ones_own(tmp_path):
     folder = look(simclr(), tmp_path, callbacks=[GeometryMonitor({"rank": EffectiveRank()}, stages=["test"])])
     assert "test/rank" in scalars(folder).index
@@ -154,6 +188,15 @@ def test_comparison_of_models_of_different_widths(tmp_path):
 
 
 def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match=r"images in \[0, 1\] for `augment`, but got values from -2 to 2"):
+        look(subject(batch_keys={"image": 0}, augment=SimCLRViews()), tmp_path, TheirData())
+    labelled = subject(batch_keys={"image": 0, "label": 1}, augment=nn.Identity())
+    with pytest.raises(ValueError, match="an ImageDataModule beside `linear_evaluation`, but got TheirData"):
+        look(labelled, tmp_path, TheirData(), linear_evaluation=True)
+    write_images(tmp_path / "flat", classes=0)
+    flat = folder_of_images(tmp_path / "flat", 8, 8, tmp_path)
+    with pytest.raises(ValueError, match="images with labels for `linear_evaluation`, but they have none"):
+        look(subject(), tmp_path, flat, linear_evaluation=True)
     with pytest.raises(ValueError, match="an ImageDataModule beside `normalization`, but got TheirData"):
         look(subject(), tmp_path, TheirData(), normalization=([0.5], [0.5]))
     for moments in [([0.5], [0.5]), ([0.5] * 3, [0.5, 0.5, 0.0])]:
@@ -164,8 +207,9 @@ def test_bad_input(tmp_path):
         def test_dataloader(self):
             return DataLoader(TensorDataset(torch.ones(0, 3, 8, 8)))
 
-    with pytest.raises(ValueError, match="a test set in Empty, but it is empty"):
-        look(subject(), tmp_path, Empty())
+    for model in (subject(), subject(batch_keys={"image": 0, "label": 1})):
+        with pytest.raises(ValueError, match="a test set in Empty, but it is empty"):
+            look(model, tmp_path, Empty())
     write_images(tmp_path / "all")
     data = folder_of_images(tmp_path / "all", 8, batch_size=8, cache=tmp_path)
     with pytest.raises(ValueError, match="images in the split 'train', but it has none"):
@@ -187,3 +231,6 @@ def test_comparisons_that_say_nothing(tmp_path):
     other = look(subject(), tmp_path, folder_of_images(tmp_path / "images", 8, 8, tmp_path), name="c")
     with pytest.raises(ValueError, match=r"of the same data, but 'a' is of Digits.*, 'c' of ImageFolderDataModule"):
         compare({"a": first, "c": other}, tmp_path / "c.html")
+    larger = look(subject(), tmp_path, folder_of_images(tmp_path / "images", 10, 8, tmp_path / "10"), name="d")
+    with pytest.raises(ValueError, match=r"of the same data, but 'c' is of .*3 x 8 x 8.*, 'd' of .*3 x 10 x 10"):
+        compare({"c": other, "d": larger}, tmp_path / "c.html")

@@ -69,7 +69,23 @@ def test_views_at_places_of_their_own():
     torch.testing.assert_close(found["h"], Subject(Host()).test_step(given, 0)["h"])
 
 
+def test_places_in_the_batches_of_a_test():
+    given = batch()
+    keys = {"label": 0, "test/label": 1, "val/label": 7, "image": 0}
+    model = Subject(Host(), batch_keys=keys, augment=SimCLRViews())
+    model.trainer = Ranks()
+    found = model.test_step((given["image"], given["label"]), 0)
+    assert torch.equal(found["label"], given["label"])
+
+
 def test_bad_input():
+    with pytest.raises(ValueError, match=r"`batch_keys` of views, image, label, coarse_label, index, but got 'lable'"):
+        Subject(Host(), batch_keys={"lable": 1})
+    with pytest.raises(ValueError, match=r"`batch_keys` of one of the stages .* but got 'tset/label'"):
+        Subject(Host(), batch_keys={"tset/label": 1})
+    model = Subject(Host(), batch_keys={"image": 0, "index": 1}, augment=SimCLRViews())
+    with pytest.raises(ValueError, match=r"images in \[0, 1\] for `augment`, but got values from 0 to 3"):
+        model.test_step((torch.tensor([0.0, 3.0]).expand(2, 3, 8, 2), torch.arange(2)), 0)
     with pytest.raises(ValueError, match=r"`backbone` to name submodules of Host, but got 'trunc'. Near: trunk"):
         Subject(Host(), backbone="trunc")
     with pytest.raises(ValueError, match=r"`projector` to name submodules of Host, .* Near: trunk, head"):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional.cka import cka_matrix, linear_cka
+from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
 
 
 def pair(n=30, wide=7, narrow=4):
@@ -93,3 +93,19 @@ def test_bad_input():
         cka_matrix([a, torch.ones(30, 2)])
     with pytest.raises(ValueError, match=r"`h\[0\]` with HSIC > 0 with itself, but got nan"):
         cka_matrix([a * torch.nan])
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_a_collapsed_representation_is_nan_and_the_others_as_they_are(unbiased):
+    a, b = pair()
+    collapsed = torch.full((30, 3), 0.1)
+    found = cka_or_nan([a, collapsed, b, a * torch.nan], unbiased=unbiased)
+    kept = torch.tensor([0, 2])
+    torch.testing.assert_close(found[kept][:, kept], cka_matrix([a, b], unbiased=unbiased))
+    assert found[[1, 3]].isnan().all()
+    assert found[:, [1, 3]].isnan().all()
+    torch.testing.assert_close(cka_or_nan([a, b], unbiased=unbiased), cka_matrix([a, b], unbiased=unbiased))
+    with pytest.raises(ValueError, match="Expected `h` of the same samples"):
+        cka_or_nan([a, b[:20]])
+    with pytest.raises(ValueError, match="`h` to hold at least 1 representation, but got none"):
+        cka_or_nan([])
