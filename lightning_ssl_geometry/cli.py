@@ -4,6 +4,7 @@ __all__ = ["lightning_cli", "main"]
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 
 from lightning.pytorch import LightningDataModule, LightningModule
@@ -22,6 +23,11 @@ def main(args: Sequence[str] | None = None) -> None:
     Args:
         args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
     """
+    if args is None:
+        sys.path.insert(0, "")  # classes in the current folder can be named, as with `python -m`
+        warnings.filterwarnings(
+            "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
+        )  # Lightning's
     given = sys.argv[1:] if args is None else list(args)
     if given[:1] == ["report"]:
         _report(given[1:])

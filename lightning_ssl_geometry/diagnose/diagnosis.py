@@ -81,7 +81,7 @@ def diagnose(
         if callbacks is None:
             callbacks = _callbacks(getattr(module, "projector", None), labels, linear_evaluation)
         logger = CSVLogger(output, name or type(model).__name__)
-        record = {"model": name} | _about(data) | dict(about or {})
+        record = _about(data) | dict(about or {}) | ({"model": name} if name else {})
         report = RunReport(kind="diagnosis", about={key: value for key, value in record.items() if value is not None})
         trainer = L.Trainer(
             accelerator=accelerator,
@@ -115,6 +115,8 @@ def folder_of_images(
         FileNotFoundError: If there is no such folder.
         ValueError: If it has no images.
     """
+    if not Path(root).is_dir():
+        raise FileNotFoundError(f"Expected `images` to be a folder, but there is none at {root}.")
     place = hashlib.sha256(str(Path(root).resolve()).encode()).hexdigest()[:16]
     return ImageFolderDataModule(
         str(root),

@@ -21,7 +21,7 @@ from lightning_ssl_geometry.diagnostics import (
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
 _CLEAN = ("log_spectrum_h_image", "alpha_req", "intrinsic_dimension")
-_OF_Z = ("alignment", "uniformity", "gaussian_potential", "bound", "sigreg", "label_agreement")
+_OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agreement")
 
 
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
@@ -51,6 +51,7 @@ def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMoni
         rename |= {name: {"z": "h"} for name in (*_OF_Z, "hardest_negative")}
         for name in ("effective_rank_z", "log_spectrum_z"):
             del diagnostics[name], rename[name]
+        del diagnostics["bound"]  # of a loss that this network never had
     if projector is None or not any(isinstance(module, nn.Linear) for module in projector.modules()):
         del diagnostics["projector"]
     return GeometryMonitor(diagnostics, {name: rename[name] for name in rename if name in diagnostics}, stages=["test"])

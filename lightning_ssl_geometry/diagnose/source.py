@@ -3,7 +3,6 @@
 __all__ = ["Loaded", "Source", "source_name"]
 
 from argparse import ArgumentError
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,9 @@ class Source:
         model: Any module: a LightningModule of anybody's, or any other `torch.nn.Module`.
         pretrained: Whether timm's weights are loaded, which downloads them.
         checkpoint: Weights for `model` or `timm`: see :func:`lightning_ssl_geometry.diagnose.load_weights`.
-        prefix: Of the checkpoint's keys.
-        ignore: Beginnings of keys of the checkpoint that are left alone.
+        prefix: Beginning of those keys of the checkpoint that are the network's, such as "backbone."; it is cut off.
+        ignore: Beginning of keys of the checkpoint, behind the prefix, that are left alone, or several; of timm's
+            networks, the classifier's are.
         backbone: Name of the submodule that maps images to h: see :class:`lightning_ssl_geometry.diagnose.Subject`.
         layer: Name of the backbone's submodule whose output is h instead.
         projector: Name of the submodule that maps h to z.
@@ -51,7 +51,7 @@ class Source:
     pretrained: bool = True
     checkpoint: str | None = None
     prefix: str = ""
-    ignore: Sequence[str] = ()
+    ignore: str | list[str] = ""
     backbone: str | None = None
     layer: str | None = None
     projector: str | None = None
@@ -95,8 +95,12 @@ class Source:
             assert self.model is not None
             loaded = Loaded(self.model, {})
         if self.checkpoint is not None:
-            network = loaded.network.network if isinstance(loaded.network, TimmBackbone) else loaded.network
-            load_weights(network, self.checkpoint, self.prefix, self.ignore)
+            ignore = [self.ignore] if isinstance(self.ignore, str) else list(self.ignore)
+            network: nn.Module = loaded.network
+            if isinstance(network, TimmBackbone):
+                ignore += _classifiers(network)
+                network = network.network
+            load_weights(network, self.checkpoint, self.prefix, [start for start in ignore if start])
             loaded.about = {"checkpoint": str(self.checkpoint)}
         if self.mean is not None and self.std is not None:
             loaded.normalization = tuple(self.mean), tuple(self.std)
@@ -105,8 +109,15 @@ class Source:
             named = (None, None, "projector")
         if not isinstance(loaded.network, SSLModule) or any(named):
             loaded.network = Subject(loaded.network, *named, self.batch_keys, augment)
-        loaded.about = {"model": self.name} | loaded.about
+        loaded.about = {"model": self.name, "representation": self._representation(loaded.network)} | loaded.about
         return loaded
+
+    def _representation(self, network: nn.Module) -> str:
+        """Say what h is, for the record: the output of a `forward` may be something else."""
+        if isinstance(network, SSLModule):
+            return "backbone"
+        inner = self.layer and f"{self.backbone}.{self.layer}" if self.backbone else self.layer
+        return inner or self.backbone or "the output of the network"
 
 
 @dataclass
@@ -148,6 +159,13 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
     return Loaded(backbone, about, normalization, int(known["input_size"][-1]))
 
 
+def _classifiers(backbone: TimmBackbone) -> list[str]:
+    """Beginnings of the keys of what a timm network was taken without."""
+    known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
+    names = known.get("classifier") or ()
+    return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
+
+
 def _load_run(path: Path) -> Loaded:
     folder, checkpoint = _locate(path)
     model, data = _configured(folder / "config.yaml")
@@ -180,7 +198,10 @@ def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | 
 def _locate(path: Path) -> tuple[Path, Path]:
     """Find the run's folder and its checkpoint."""
     if not path.exists():
-        raise FileNotFoundError(f"Expected `run` to be a run's folder or a checkpoint in it, but there is no {path}.")
+        hint = f" Of timm's networks, say timm:{path}." if is_timm(str(path)) else ""
+        raise FileNotFoundError(
+            f"Expected `run` to be a run's folder or a checkpoint in it, but there is no {path}.{hint}"
+        )
     if path.is_file():
         folder = next((parent for parent in path.resolve().parents if (parent / "config.yaml").is_file()), path.parent)
         return folder, path
@@ -197,6 +218,13 @@ def _locate(path: Path) -> tuple[Path, Path]:
             "ModelCheckpoint writes them)."
         )
     return folder, newest
+
+
+def is_timm(name: str) -> bool:
+    """Whether timm knows a network of this name."""
+    import timm
+
+    return bool(timm.is_model(name))
 
 
 def source_name(what: str) -> str:

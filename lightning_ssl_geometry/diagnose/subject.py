@@ -62,6 +62,15 @@ class Subject(L.LightningModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C, H, W) to h (N, D)."""
+        try:
+            return self._represent(x)
+        except (AssertionError, RuntimeError) as error:  # how networks refuse a size
+            raise ValueError(
+                f"Expected `backbone` to take images of shape {tuple(x.shape[1:])}, but {type(self.backbone).__name__} "
+                f"says: {str(error) or type(error).__name__}"
+            ) from error
+
+    def _represent(self, x: Tensor) -> Tensor:
         if self.layer is None:
             return _rows("backbone", self.backbone(x), len(x))
         with layer_outputs(self.backbone, [self.layer]) as run:

@@ -18,6 +18,7 @@ from lightning_ssl_geometry.diagnose.command import _named
 from lightning_ssl_geometry.diagnose.source import Loaded, _locate, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
+pytestmark = pytest.mark.filterwarnings("ignore:RunReport could not write the report")  # of what was refused
 CONFIG = {
     "seed_everything": 0,
     "trainer": {
@@ -209,9 +210,14 @@ def test_a_state_dict_of_timms(here):
     theirs = timm.create_model("resnet10t", num_classes=0)
     torch.save(theirs.state_dict(), "timm.pt")
     loaded = Source(timm="resnet10t", checkpoint="timm.pt").load()
-    assert loaded.about == {"model": "resnet10t", "checkpoint": "timm.pt"}
+    assert loaded.about["checkpoint"] == "timm.pt"
+    assert "weights" not in loaded.about
     x = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(loaded.module.eval()(x), theirs.eval()(x))
+    whole = timm.create_model("resnet10t", num_classes=10)
+    torch.save({"model": whole.state_dict(), "epoch": 3}, "whole.pt")
+    loaded = Source(timm="resnet10t", checkpoint="whole.pt").load()  # without its classifier, as timm says
+    torch.testing.assert_close(loaded.module.eval()(x), whole.eval().forward_head(whole.forward_features(x), True))
 
 
 def test_random_weights_do_not_depend_on_who_comes_before(here):
@@ -262,6 +268,7 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
     ("args", "message"),
     [
         ([], "one of `run`, `timm` and `model`, but got none"),
+        (["resnet10t"], "but there is no resnet10t. Of timm's networks, say timm:resnet10t."),
         (["nowhere"], "`run` to be a run's folder or a checkpoint in it, but there is no nowhere"),
         (["timm:resnet18", "--run", "x"], "Expected timm:resnet18 or --run, but got both"),
         (["--timm", "resnet18", "--run", "x"], "one of `run`, `timm` and `model`, but got run and timm"),
@@ -271,7 +278,23 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
         (["timm:resnet10t", "--mean", "[0.5]"], "`mean` and `std`, both or none, but got one"),
         (["--run", "x", "--checkpoint", "y"], "`checkpoint` beside `model` or `timm`"),
         (["--model", "torch.nn.Flatten", "--images", "."], "--image_size beside --images"),
-        (["--model", "torch.nn.Flatten", "--images", "none", "--image_size", "8"], "there is none at none"),
+        (
+            [
+                "--model",
+                "torch.nn.Linear",
+                "--model.in_features",
+                "3",
+                "--model.out_features",
+                "2",
+                "--data",
+                "DigitsDataModule",
+            ],
+            "`backbone` to take images of shape (1, 8, 8), but Linear says: mat1 and mat2",
+        ),
+        (
+            ["--model", "torch.nn.Flatten", "--images", "none", "--image_size", "8"],
+            "`images` to be a folder, but there is none at",
+        ),
         (["--model", "torch.nn.Flatten", "--images", "empty", "--image_size", "8"], "to have images, in every class"),
         (["--compare", "timm:resnet10t", "x", "--backbone", "trunk"], "but got --backbone"),
         (["timm:resnet10t", "--prefix", "x."], "`prefix` and `ignore` beside a `checkpoint`, but got none"),
