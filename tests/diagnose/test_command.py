@@ -289,7 +289,7 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
                 "--data",
                 "DigitsDataModule",
             ],
-            "`backbone` to take images of shape (1, 8, 8), but Linear says: mat1 and mat2",
+            "`backbone` to take images of shape (1, 8, 8), but Linear says: ",
         ),
         (
             ["--model", "torch.nn.Flatten", "--images", "none", "--image_size", "8"],
