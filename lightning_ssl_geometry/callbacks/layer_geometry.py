@@ -12,17 +12,19 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
 from lightning_ssl_geometry.callbacks.feed import feed, named_results
 from lightning_ssl_geometry.callbacks.observer import run_folder
+from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
 from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
 from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.neighbors import LabelAgreement
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
-from lightning_ssl_geometry.functional.cka import cka_matrix
+from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.functional.layer_outputs import OUTPUT, hidden_layers
 
 Stage = Literal["val", "test"]
@@ -37,9 +39,10 @@ class LayerGeometry(L.Callback):
     fibers, h and z alone are seen. Nothing is trained, and the backbone runs no further time.
 
     At the end of each validation, or of a test, it writes to the run's folder `layers.csv`, one row per layer with its
-    width and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L); and
-    `representations.npz`, `index` (n,), `label` (n,) and each layer (n, D_l) of the same `sample_size` samples, of
-    clean images where the step has them, by which models are compared. The latest readout is kept.
+    width and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one
+    has collapsed; and `representations.npz`, `index` (n,), `label` (n,) and each layer (n, D_l) of the same
+    `sample_size` samples, of clean images where the step has them, by which models are compared. The latest readout is
+    kept.
 
     Args:
         diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
@@ -49,7 +52,8 @@ class LayerGeometry(L.Callback):
         sample_size: Samples that are kept, chosen by their index.
 
     Raises:
-        ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h.
+        ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h, or one of
+            several processes gets no batch.
     """
 
     def __init__(
@@ -66,6 +70,14 @@ class LayerGeometry(L.Callback):
         self._widths: dict[str, int] = {}
         self._sample: LayerSample | None = None
 
+    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget what an interrupted validation left."""
+        self._sample = None
+
+    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do the same."""
+        self._sample = None
+
     def on_validation_batch_end(
         self,
         trainer: L.Trainer,
@@ -77,7 +89,7 @@ class LayerGeometry(L.Callback):
     ) -> None:
         """Pass the batch's representations through the projector."""
         if self.stage == "val" and not trainer.sanity_checking:
-            self._observe(pl_module, outputs)
+            self._observe(trainer, outputs, trainer.val_dataloaders, batch_idx, dataloader_idx)
 
     def on_test_batch_end(
         self,
@@ -90,22 +102,28 @@ class LayerGeometry(L.Callback):
     ) -> None:
         """Do the same."""
         if self.stage == "test":
-            self._observe(pl_module, outputs)
+            self._observe(trainer, outputs, trainer.test_dataloaders, batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write what was seen."""
-        self._read_out(trainer)
+        if self.stage == "val" and not trainer.sanity_checking:
+            self._read_out(trainer)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write what was seen."""
-        self._read_out(trainer)
+        if self.stage == "test":
+            self._read_out(trainer)
 
-    def _observe(self, pl_module: L.LightningModule, outputs: Any) -> None:
+    def _observe(self, trainer: L.Trainer, outputs: Any, loaders: Any, batch_idx: int, dataloader_idx: int) -> None:
         if not isinstance(outputs, Mapping) or "h" not in outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
-        layers, clean = _layers(outputs)
+        outputs = without_repeats(outputs, loaders, batch_idx, dataloader_idx)
+        if outputs is None:
+            return
+        with trainer.precision_plugin.forward_context():  # the projector's, as in the step
+            layers, clean = _layers(outputs)
         if self._sample is None:
-            self._begin(layers, "label" in outputs, pl_module.device)
+            self._begin(layers, "label" in outputs, trainer.lightning_module.device)
         assert self._sample is not None
         rest = {name: outputs[name] for name in ("label", "coarse_label", "index") if name in outputs}
         for layer, value in layers.items():
@@ -121,10 +139,22 @@ class LayerGeometry(L.Callback):
         }
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
+    def _all_saw(self, trainer: L.Trainer) -> bool:
+        """Whether there is something to read out; all ranks take part, so that none waits for one that saw nothing."""
+        saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
+        count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
+        if 0 < count < ranks:
+            raise ValueError(
+                f"Expected batches of the {self.stage} set on each of {ranks} processes for LayerGeometry, but "
+                f"{ranks - count} had none."
+            )
+        return count > 0
+
     def _read_out(self, trainer: L.Trainer) -> None:
         """Every rank takes part; the first one writes."""
-        if self._sample is None:
+        if not self._all_saw(trainer):
             return
+        assert self._sample is not None
         rows = [
             {"layer": layer, "width": self._widths[layer]}
             | {name: value.item() for name, value in named_results(metrics).items() if value.ndim == 0}
@@ -136,7 +166,7 @@ class LayerGeometry(L.Callback):
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
-            cka = cka_matrix(list(kept.values()))
+            cka = cka_or_nan(list(kept.values()))
             files = ArrayFiles(folder / "geometry")
             files.append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})

@@ -9,19 +9,13 @@ from typing import Any, Literal, get_args
 
 import lightning as L
 from torch import Tensor, nn
-from torch.utils.data import DistributedSampler
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
+from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.feed import feed, named_results
-from lightning_ssl_geometry.callbacks.observer import (
-    BatchKeys,
-    Observer,
-    on_device,
-    run_folder,
-    undisturbed,
-    validation_loader,
-)
+from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
@@ -107,12 +101,13 @@ class GeometryMonitor(L.Callback):
         self._rename = rename or {}
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
         self._left_out: dict[Stage, Metric] = {}
-        self._limits: dict[int, int] = {}
+        self._probe_loader: Any = None
         self._files: ArrayFiles | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
         self.observer.attach(pl_module)
+        self._probe_loader = None
         if self._standard and not _has_linear(pl_module):
             self._left_out = {each: metrics.pop("projector") for each, metrics in self._metrics.items()}
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
@@ -123,6 +118,7 @@ class GeometryMonitor(L.Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the hooks, and take back what this host had no use for."""
         self.observer.detach()
+        self._probe_loader = None
         for each, metric in self._left_out.items():
             self._metrics[each]["projector"] = metric
         self._left_out = {}
@@ -184,7 +180,7 @@ class GeometryMonitor(L.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Feed the diagnostics."""
-        self._close_evaluation("val", trainer, outputs, batch, dataloader_idx, trainer.val_dataloaders)
+        self._close_evaluation("val", trainer, outputs, batch, trainer.val_dataloaders, batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read out and log."""
@@ -209,7 +205,7 @@ class GeometryMonitor(L.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Feed the diagnostics."""
-        self._close_evaluation("test", trainer, outputs, batch, dataloader_idx, trainer.test_dataloaders)
+        self._close_evaluation("test", trainer, outputs, batch, trainer.test_dataloaders, batch_idx, dataloader_idx)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read out and log."""
@@ -220,13 +216,19 @@ class GeometryMonitor(L.Callback):
             self.observer.open()
 
     def _close_evaluation(
-        self, stage: Stage, trainer: L.Trainer, outputs: Any, batch: Any, dataloader_idx: int, loaders: Any
+        self,
+        stage: Stage,
+        trainer: L.Trainer,
+        outputs: Any,
+        batch: Any,
+        loaders: Any,
+        batch_idx: int,
+        dataloader_idx: int,
     ) -> None:
         if stage not in self._metrics or trainer.sanity_checking:
             return
         observation = self._observed(outputs, batch, trainer, stage)
-        loader = loaders[dataloader_idx] if isinstance(loaders, Sequence) else loaders
-        self._update(stage, self._without_repeats(observation, trainer, loader, dataloader_idx))
+        self._update(stage, without_repeats(observation, loaders, batch_idx, dataloader_idx))
 
     def _observed(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: Stage) -> dict[str, Any]:
         """End to observe a step; with `augment`, look at the batch anew."""
@@ -235,29 +237,15 @@ class GeometryMonitor(L.Callback):
         with undisturbed(trainer.lightning_module):
             return self.observer.look(trainer.lightning_module, batch, trainer, stage)
 
-    def _without_repeats(
-        self, observation: dict[str, Any], trainer: L.Trainer, loader: Any, dataloader_idx: int
-    ) -> dict[str, Any]:
-        """Cut off the samples that Lightning's sampler repeats where a set does not divide by the ranks."""
-        sampler = getattr(loader, "sampler", None)
-        if type(sampler) is not DistributedSampler or sampler.drop_last:
-            return observation
-        own = len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
-        left = self._limits.get(dataloader_idx, own)
-        rows = next((observation[name].shape[1] for name in ("h", "z") if name in observation), 0)
-        self._limits[dataloader_idx] = max(left - rows, 0)
-        if left >= rows:
-            return observation
-        return {name: _cut(name, value, left) for name, value in observation.items()}
-
     def _reset(self, stage: Stage, pl_module: L.LightningModule) -> None:
-        self._limits = {}
         self.observer.restart(stage)
         for metric in self._metrics.get(stage, {}).values():
             metric.to(pl_module.device)
             metric.reset()
 
-    def _update(self, stage: Stage, observation: dict[str, Any]) -> None:
+    def _update(self, stage: Stage, observation: dict[str, Any] | None) -> None:
+        if observation is None:
+            return
         for name, metric in self._metrics[stage].items():
             rename = self._rename.get(name, {})
             if "fibers" in observation and {"h", "projector"} <= inspect.signature(metric.update).parameters.keys():
@@ -277,22 +265,28 @@ class GeometryMonitor(L.Callback):
         return [(f"{stage}/{name}", value) for name, value in results.items() if not value.ndim]
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        loader = validation_loader(trainer)
-        if loader is None:
-            raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
         self._reset("probe", pl_module)
         chosen: Sequence[int] = range(1)
-        with undisturbed(pl_module):
+        with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
+            loader = self._probe_set(trainer)
             for place, batch in enumerate(loader):
                 if place not in chosen:
                     continue
                 observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
-                self._update("probe", observation)
+                self._update("probe", without_repeats(observation, loader, place))
                 if place == 0:
                     rows = observation["z" if "z" in observation else "h"].shape[1]
                     chosen = _spread(loader, -(-self.probe_size // rows))
                 if place == chosen[-1]:
                     break
+
+    def _probe_set(self, trainer: L.Trainer) -> Any:
+        """Find its loader, once for a fit: a host may choose another set at each call."""
+        if self._probe_loader is None:
+            self._probe_loader = validation_loader(trainer)
+        if self._probe_loader is None:
+            raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
+        return self._probe_loader
 
 
 def _has_linear(host: nn.Module) -> bool:
@@ -308,9 +302,3 @@ def _spread(loader: Any, count: int) -> Sequence[int]:
     except TypeError:  # of an iterable data set nobody knows: then the first ones
         return range(count)
     return range(length) if count >= length else [place * length // count for place in range(count)]
-
-
-def _cut(name: str, value: Any, rows: int) -> Any:
-    if not isinstance(value, Tensor) or value.ndim == 0 or name in ("content", "temperature"):
-        return value
-    return value[:, :rows] if name in ("h", "z", "fibers", "latent") else value[:rows]

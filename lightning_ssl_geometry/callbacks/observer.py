@@ -10,6 +10,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ class Observer:
             goes before: {"label": "views.0.label", "val/label": "label"}.
         finite: Refuse values of h and z that are not finite; an accelerator is waited for.
         augment: As in :class:`GeometryMonitor`.
+        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` at the image as the only view.
 
     Raises:
         ValueError: If `batch_keys` names no stage, or `views` is none of the choices.
@@ -40,7 +42,9 @@ class Observer:
         batch_keys: BatchKeys | None = None,
         finite: bool = True,
         augment: nn.Module | None = None,
+        one_view: bool = False,
     ) -> None:
+        self.one_view = one_view
         self.finite = finite
         self.augment = augment
         self.taps = Taps(taps, views) if taps else None
@@ -115,7 +119,14 @@ class Observer:
     def _views(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
         if self.augment is not None:
             return self._augmented(batch, trainer, stage)
-        found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
+        keys = stage_keys(self.batch_keys, stage)
+        if self.one_view and "image" in keys and "views" not in keys:
+            return [place(batch, keys["image"], "image")]
+        try:
+            found = place(batch, keys.get("views", "views"), "views")
+        except ValueError as error:
+            other = 'or "image"' if self.one_view else 'or "image" beside `augment`'
+            raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
         if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
             raise ValueError(f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.")
         return found
@@ -177,12 +188,18 @@ def on_device(batch: Any, trainer: L.Trainer) -> Any:
 def validation_loader(trainer: L.Trainer) -> Any:
     """Find the loader of the (first) validation set; None if there is none.
 
-    Lightning leaves the set of a host without `validation_step` aside; here it is found.
+    Lightning leaves the set of a host without `validation_step` aside; here it is found, and each process gets its part
+    of it as Lightning would give it. The caller sees to the random state: the host's `val_dataloader` may be called.
     """
     loaders = trainer.val_dataloaders
-    if loaders is None and (source := trainer.fit_loop.epoch_loop.val_loop._data_source).is_defined():
-        loaders = source.dataloader()
-    return loaders[0] if isinstance(loaders, Sequence) else loaders
+    if loaders is not None:
+        return loaders[0] if isinstance(loaders, Sequence) else loaders
+    source = trainer.fit_loop.epoch_loop.val_loop._data_source
+    if not source.is_defined():
+        return None
+    loaders = source.dataloader()
+    loader = loaders[0] if isinstance(loaders, Sequence) else loaders
+    return trainer._data_connector._prepare_dataloader(loader, shuffle=False, mode=RunningStage.VALIDATING)
 
 
 @contextmanager

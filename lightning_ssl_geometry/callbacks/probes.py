@@ -17,6 +17,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.observer import Observer, on_device, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
 
@@ -30,7 +31,8 @@ class _Probe(L.Callback, ABC):
     Args:
         name: Logged as `val/{name}_accuracy`.
         num_classes: None: the DataModule's `num_classes`.
-        taps, views, batch_keys: As in :class:`GeometryMonitor`; taps must have "h", batch_keys "label".
+        taps, views, batch_keys: As in :class:`GeometryMonitor`; taps must have "h", batch_keys "label". Where nothing
+            but images is validated, "image" stands for "views".
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class _Probe(L.Callback, ABC):
             raise ValueError(f"Expected `num_classes` >= 2, but got {num_classes}.")
         self.name = name
         self.num_classes = num_classes
-        self.observer = Observer(taps, views, batch_keys, finite=False)
+        self.observer = Observer(taps, views, batch_keys, finite=False, one_view=True)
         self._accuracy: MulticlassAccuracy | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -99,7 +101,7 @@ class _Probe(L.Callback, ABC):
         observation = self.observer.close(outputs, batch, trainer, "val")
         if trainer.sanity_checking or not self._ready():
             return
-        self._score(observation)
+        self._score(without_repeats(observation, trainer.val_dataloaders, batch_idx, dataloader_idx))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the accuracy."""
@@ -110,17 +112,23 @@ class _Probe(L.Callback, ABC):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Pass the validation set of a host that has no `validation_step` through it."""
-        loader = None if is_overridden("validation_step", pl_module) else validation_loader(trainer)
-        if loader is None:
+        if is_overridden("validation_step", pl_module):
             return
-        self.on_validation_epoch_start(trainer, pl_module)
-        self.observer.restart("val")
-        with undisturbed(pl_module):
-            for batch in itertools.islice(loader, 1 if trainer.fast_dev_run else None):  # type: ignore[attr-defined]
-                self._score(self.observer.look(pl_module, on_device(batch, trainer), trainer, "val"))
+        with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
+            loader = validation_loader(trainer)
+            if loader is None:
+                return
+            self.on_validation_epoch_start(trainer, pl_module)
+            self.observer.restart("val")
+            last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
+            for place, batch in enumerate(itertools.islice(loader, last)):
+                observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
+                self._score(without_repeats(observation, loader, place))
         self.on_validation_epoch_end(trainer, pl_module)
 
-    def _score(self, observation: dict[str, Any]) -> None:
+    def _score(self, observation: dict[str, Any] | None) -> None:
+        if observation is None:
+            return
         h, label = self._labelled(observation, check=True)
         assert self._accuracy is not None
         with torch.inference_mode():

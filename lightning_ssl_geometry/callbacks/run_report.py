@@ -96,7 +96,7 @@ class RunReport(L.Callback):
             return
         try:
             self._end(trainer, "interrupted" if isinstance(exception, KeyboardInterrupt) else "failed")
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of wandb or matplotlib, for example
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -22,7 +22,8 @@ class Taps:
         taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the
             submodule itself, any other name (such as "h" and "z") for its output.
         views: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
-            first views first; "interleaved", one call on 2N rows, the two views of a sample in turn.
+            first views first; "interleaved", one call on 2N rows, the two views of a sample in turn. Of V views that
+            :meth:`calls` arranges, on VN rows.
 
     Raises:
         ValueError: If `views` is none of the choices.
@@ -38,6 +39,7 @@ class Taps:
         self._caught: dict[str, list[Tensor]] = {}
         self._handles: list[Any] = []
         self._open = False
+        self._count = 2
 
     def attach(self, host: nn.Module) -> None:
         """Register the hooks; before the first forward pass, since a compiled module ignores later ones.
@@ -62,7 +64,7 @@ class Taps:
 
     def open(self) -> None:
         """Catch what passes from now on."""
-        self._caught, self._open = {}, True
+        self._caught, self._open, self._count = {}, True, 2
 
     def close(self) -> dict[str, Any]:
         """Stop catching, and return the observation: outputs as (V, N, ...), detached, and the modules.
@@ -82,7 +84,11 @@ class Taps:
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Arrange views (V of N rows) as the host is called with them: one call each, or one on all rows."""
+        """Arrange views (V of N rows) as the host is called with them: one call each, or one on all rows.
+
+        To be called after :meth:`open`, which expects two views.
+        """
+        self._count = len(views)
         if self.views == "calls":
             return list(views)
         rows = torch.stack(list(views), dim=0 if self.views == "halves" else 1)
@@ -118,11 +124,11 @@ class Taps:
                 shapes = [tuple(call.shape) for call in calls]
                 raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
             return torch.stack(calls)
-        if len(calls) > 1 or len(calls[0]) % 2:
+        if len(calls) > 1 or len(calls[0]) % self._count:
             rows = [len(call) for call in calls]
             raise ValueError(
-                f"Expected tap {name!r} to be called once on 2N rows (`views`={self.views!r}), got {rows}."
+                f"Expected tap {name!r} to be called once on {self._count}N rows (`views`={self.views!r}), got {rows}."
             )
         if self.views == "halves":
-            return calls[0].unflatten(0, (2, -1))
-        return calls[0].unflatten(0, (-1, 2)).transpose(0, 1)
+            return calls[0].unflatten(0, (self._count, -1))
+        return calls[0].unflatten(0, (-1, self._count)).transpose(0, 1)

@@ -66,6 +66,10 @@ class ImageFolderDataModule(ImageDataModule):
             raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
         if not 0 < test_fraction <= 1:
             raise ValueError(f"Expected `test_fraction` in (0, 1], but got {test_fraction}.")
+        if test_fraction == 1 and subset is not None:
+            raise ValueError(
+                f"Expected `subset` None with `test_fraction=1`, which leaves nothing for training, but got {subset}."
+            )
         self.root = Path(root)
         self.image_size = image_size
         self.test_fraction = test_fraction
@@ -112,7 +116,12 @@ def _list(root: Path) -> _Listing:
     if (root / "train").is_dir():
         train = root / "train"
         test = next((part for part in (root / "test", root / "val") if part.is_dir()), None)
+    for part in (train, test):
+        if part is not None:
+            _check_apart(part)
     classes = _folders(train)
+    if not classes and test is not None and _folders(test):
+        raise ValueError(f"Expected {train} and {test} of `root` to be alike, but only the second has folders.")
     if not classes and _images_in(train):
         parts = [_images_in(part) for part in (train, test) if part is not None]
         return _Listing([file for part in parts for file in part], [], len(parts[0]), [])
@@ -128,6 +137,16 @@ def _list(root: Path) -> _Listing:
     ]
     files, labels = zip(*(pair for part in found for pair in part), strict=True)
     return _Listing(list(files), list(labels), len(found[0]), classes)
+
+
+def _check_apart(folder: Path) -> None:
+    """Images beside folders would have no class."""
+    loose = [f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in _ENDINGS and not f.name.startswith(".")]
+    if loose and (classes := _folders(folder)):
+        raise ValueError(
+            f"Expected `root` to have images or folders of images, but {folder} has {len(loose)} images beside the "
+            f"folders {classes}."
+        )
 
 
 def _folders(folder: Path) -> list[str]:

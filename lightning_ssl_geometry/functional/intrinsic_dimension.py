@@ -153,8 +153,8 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
     kept = len(ratio) - math.ceil(discard * len(ratio))
     if kept < 1:
         raise ValueError(f"Expected `discard` to leave some of {len(ratio)} ratios, but got {discard}.")
-    empirical = torch.arange(1, kept + 1, device=ratio.device) / len(ratio)  # F
-    return -(ratio[:kept] @ torch.log1p(-empirical.double())) / ratio[:kept].square().sum()
+    empirical = torch.arange(1, kept + 1, dtype=ratio.dtype, device=ratio.device) / len(ratio)  # F
+    return -(ratio[:kept] @ torch.log1p(-empirical)) / ratio[:kept].square().sum()
 
 
 def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") -> Tensor:

@@ -117,8 +117,8 @@ class TimmBackbone(nn.Module):
         import timm
 
         if not timm.is_model(name):
-            near = difflib.get_close_matches(name, timm.list_models())
-            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {', '.join(near)}.")
+            near = ", ".join(difflib.get_close_matches(name, timm.list_models())) or "none"
+            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {near}.")
         network: nn.Module = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
         self.out_dim = int(network.num_features)  # type: ignore[arg-type]
         self.network = network

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hosts import PlainHost, loader, quiet
+from hosts import PlainHost, loader, pairs, quiet
 from torch import nn
+from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
 from lightning_ssl_geometry.callbacks import LayerGeometry
@@ -123,3 +124,94 @@ def test_bad_input(tmp_path):
     callback = LayerGeometry({"asks": Asks()}, stage="test")
     with pytest.raises(ValueError, match="`latent` for the diagnostic 'asks', but the test step has only h, index"):
         quiet(tmp_path, callbacks=[callback]).test(model(), datamodule=digits(), verbose=False)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_bfloat16(tmp_path, precision):
+    quiet(tmp_path, callbacks=[LayerGeometry()], precision=precision).fit(model(), datamodule=digits())
+    table = pd.read_csv(tmp_path / "layers.csv", index_col="layer")
+    assert table.index.tolist() == ["h", "hidden_1", "z"]
+    assert (table["effective_rank"] > 1).all()
+    with np.load(tmp_path / "representations.npz") as held:
+        assert held["z"].dtype == np.float32
+
+
+class Collapsed(nn.Module):
+    """Maps everything to one point."""
+
+    def forward(self, x):
+        return torch.full((len(x), 3), 0.1) + 0 * x[:, :3]
+
+
+def test_a_collapsed_layer_has_no_similarity_and_ends_nothing(tmp_path):
+    quiet(tmp_path, callbacks=[LayerGeometry(stage="test")]).test(
+        model(Collapsed()), datamodule=digits(), verbose=False
+    )
+    with np.load(tmp_path / "geometry/test/layer_cka.npz") as held:
+        assert np.isnan(held["values"]).tolist() == [[False, True], [True, True]]
+        assert held["values"][0, 0] == pytest.approx(1)
+    assert pd.read_csv(tmp_path / "layers.csv")["layer"].tolist() == ["h", "z"]
+
+
+class Foreign(PlainHost):
+    """A host of somebody else's that returns what is observed; its samples are numbered in their label's column."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.fails = fails
+
+    def validation_step(self, batch, batch_idx):
+        if self.fails and batch_idx:
+            raise RuntimeError("out of memory")
+        x1, x2, index = batch
+        return {"h": torch.stack([self.trunk(x1), self.trunk(x2)]), "projector": self.head, "index": index}
+
+
+class OfOneRank(torch.utils.data.IterableDataset):
+    """All of it on rank 0, nothing on the others."""
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __iter__(self):
+        return iter([] if self.rank else list(numbered(8, 4).dataset))
+
+
+def numbered(n, batch_size):
+    data = pairs(n)
+    return DataLoader(torch.utils.data.TensorDataset(*data.tensors[:2], torch.arange(n)), batch_size=batch_size)
+
+
+def sharded(rank, folder, n, batch_size):
+    torch.manual_seed(0)
+    trainer = quiet(folder, callbacks=[LayerGeometry({"rank": EffectiveRank()})], devices=2, strategy="ddp")
+    trainer.fit(Foreign(), loader(), numbered(n, batch_size))
+    if rank:
+        return None  # the other one writes
+    with np.load(folder / "representations.npz") as held:
+        return held["index"].tolist()
+
+
+@pytest.mark.parametrize("batch_size", [8, 20])
+def test_two_processes_keep_each_sample_once(tmp_path, two_processes, batch_size):
+    assert sorted(two_processes(sharded, tmp_path, 41, batch_size)[0]) == list(range(41))
+
+
+def without_a_batch(rank, folder):
+    trainer = quiet(folder, callbacks=[LayerGeometry({"rank": EffectiveRank()})], devices=2, strategy="ddp")
+    with pytest.raises(ValueError, match=r"batches of the val set on each of 2 processes .*, but 1 had none"):
+        trainer.validate(Foreign(), DataLoader(OfOneRank(rank), batch_size=4), verbose=False)
+    return True
+
+
+def test_a_process_without_a_batch_is_an_error_on_all(tmp_path, two_processes):
+    assert two_processes(without_a_batch, tmp_path) == [True, True]
+
+
+def test_an_interrupted_validation_leaves_nothing_to_the_next(tmp_path):
+    callback = LayerGeometry({"rank": EffectiveRank()})
+    with pytest.raises(RuntimeError, match="out of memory"):
+        quiet(tmp_path, callbacks=[callback]).validate(Foreign(fails=True), numbered(40, 8), verbose=False)
+    quiet(tmp_path, callbacks=[callback]).validate(Foreign(), numbered(6, 3), verbose=False)
+    with np.load(tmp_path / "representations.npz") as held:
+        assert sorted(held["index"].tolist()) == list(range(6))

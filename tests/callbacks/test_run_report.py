@@ -141,3 +141,18 @@ def test_where_the_data_are_is_recorded(tmp_path):
 def test_a_kind_that_does_not_exist():
     with pytest.raises(ValueError, match=r"`kind` to be one of \('fit', 'diagnosis'\), but got 'test'"):
         RunReport(kind="test")
+
+
+def test_an_error_of_another_kind_in_the_report_does_not_hide_the_first(tmp_path, monkeypatch):
+    class Fails(SimCLRModule):
+        def on_train_start(self):
+            raise RuntimeError("out of luck")
+
+    def broken(*_):
+        raise TypeError("no such figure")
+
+    monkeypatch.setattr(RunReport, "_report", broken)
+    trainer = quiet(tmp_path, callbacks=[RunReport()], logger=CSVLogger(tmp_path, "run"))
+    said = pytest.warns(UserWarning, match="could not write the report of this run: no such figure")
+    with said, pytest.raises(RuntimeError, match="out of luck"):
+        trainer.fit(Fails(SmallCNN(1, 8), nn.Linear(64, 8)), datamodule=data())

@@ -51,6 +51,19 @@ def test_the_three_layouts_see_the_same():
         assert not found["z"].requires_grad
 
 
+@pytest.mark.parametrize("views", ["calls", "halves", "interleaved"])
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_any_number_of_views_in_every_layout(views, count):
+    host, x = nn.ModuleDict({"backbone": nn.Linear(5, 3)}), torch.randn(count, 6, 5)
+    taps = Taps({"h": "backbone"}, views)
+    taps.attach(host)
+    taps.open()
+    for call in taps.calls(list(x)):
+        host["backbone"](call)
+    torch.testing.assert_close(taps.close()["h"], host["backbone"](x).detach())
+    taps.detach()
+
+
 def test_bad_input():
     x = torch.randn(5, 3)
     with pytest.raises(ValueError, match=r"`views` to be one of \('calls', 'halves', 'interleaved'\), but got 'both'"):

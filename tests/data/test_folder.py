@@ -110,6 +110,12 @@ def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path
             r"dog/0.png \(its mode is 'I;16', not 8 bits",
         ),
         (lambda root: write(root / "train/cat/0.png"), r"2 classes or more, but .*train has \['cat'\]"),
+        (lambda root: loose(tree(root, ("",))), r"folders of images, but .* has 2 images beside the folders \['cat'"),
+        (lambda root: loose(tree(root) / "test"), r"folders of images, but .*test has 2 images beside the folders"),
+        (
+            lambda root: loose(tree(root, ("test",)) / "train"),
+            "train and .*test of `root` to be alike, but only the second has folders",
+        ),
         (
             lambda root: tree(root).joinpath("train/emu").mkdir(),
             r"to have the same classes, but they differ in \['emu'\]",
@@ -127,6 +133,11 @@ def test_bad_folders_are_named(tmp_path, spoil, message):
     assert not list(tmp_path.rglob("*.pt*"))
 
 
+def loose(folder):
+    for name in ("a.png", "b.PNG"):
+        write(folder / name)
+
+
 def truncate(path):
     write(path, size=(64, 64))
     path.write_bytes(path.read_bytes()[:2000])
@@ -139,6 +150,8 @@ def test_bad_arguments(tmp_path):
         folder(tmp_path, image_size=0)
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\], but got 0"):
         folder(tmp_path, test_fraction=0)
+    with pytest.raises(ValueError, match=r"`subset` None with `test_fraction=1`.*, but got 5"):
+        folder(tmp_path, test_fraction=1, subset=5)
 
 
 @pytest.mark.parametrize("parts", [(), ("train", "test")])

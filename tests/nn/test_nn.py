@@ -62,6 +62,8 @@ def test_timm():
         assert backbone(torch.randn(2, 1, 32, 32)).shape == (2, backbone.out_dim)
     with pytest.raises(ValueError, match=r"timm model, but got 'resnet10x'. Near: .*resnet10t"):
         TimmBackbone("resnet10x")
+    with pytest.raises(ValueError, match=r"timm model, but got '0000'. Near: none\."):
+        TimmBackbone("0000")
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "none"])
