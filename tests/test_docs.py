@@ -1,12 +1,17 @@
-"""The documentation keeps its word: its Python runs, its commands parse, and its formulas are formulas."""
+"""The documentation keeps its word: its Python runs, its commands and YAML parse, and its formulas are formulas."""
 
 import importlib.util
 import re
 import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import yaml
 from documents import blocks
+from lightning import LightningDataModule
+from torch import nn
 
 from lightning_ssl_geometry.cli import main
 
@@ -25,23 +30,44 @@ COMMANDS = sorted(
 )
 
 
+@pytest.fixture
+def your_package(monkeypatch):
+    """What the pages take to be a reader's own."""
+    package = ModuleType("your_package")
+    networks = {name: type(name, (nn.Module,), {}) for name in ("YourModel", "SimCLR", "Backbone")}
+    for name, each in {**networks, "YourDataModule": type("YourDataModule", (LightningDataModule,), {})}.items():
+        each.__module__ = "your_package"
+        setattr(package, name, each)
+    monkeypatch.setitem(sys.modules, "your_package", package)
+    return package
+
+
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice to users: loggers, workers, logging intervals
 @pytest.mark.parametrize("page", PYTHON)
-def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, your_package):
+    """Its Python, block by block, and then its YAML parses, with the classes that the Python wrote."""
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": page}
     for block in blocks(PAGES[page], "python"):
-        exec(compile(block, f"{page}.md", "exec"), names)
+        exec(compile(block, f"{page}.md", "exec"), your_package.__dict__)
+    for block in blocks(PAGES[page], "yaml"):
+        file = tmp_path / "config.yaml"
+        file.write_text(block)
+        subcommand = "fit" if "trainer" in yaml.safe_load(block) else "diagnose"
+        ends(subcommand, "--config", str(file), "--print_config")
+
+
+def ends(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code in (0, None)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_parses(command, monkeypatch, capsys):
+def test_a_command_parses(command, monkeypatch, capsys, your_package):
     """All but `report` print the configuration that they would run, where an unknown option is an error."""
     monkeypatch.chdir(ROOT)
     _, subcommand, *arguments = shlex.split(command)
-    with pytest.raises(SystemExit) as end:
-        main([subcommand, *(["--help"] if subcommand == "report" else [*arguments, "--print_config"])])
-    assert end.value.code in (0, None)
+    ends(subcommand, *(["--help"] if subcommand == "report" else [*arguments, "--print_config"]))
     if subcommand == "report":
         known = capsys.readouterr().out
         assert all(option in known for option in re.findall(r"(?<= )--[\w.-]+", command))

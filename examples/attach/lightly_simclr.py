@@ -1,5 +1,8 @@
 """SimCLR as lightly's documentation builds it, observed: python examples/attach/lightly_simclr.py."""
 
+# pip install lightly. `logger=CSVLogger("runs")` and a `RunReport()` among the callbacks leave the page of the run.
+# The second loader is the validation set, on which the probes are scored; here it is that of training.
+
 import lightning as L
 import torch
 from lightly.data import LightlyDataset

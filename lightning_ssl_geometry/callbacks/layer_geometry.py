@@ -30,6 +30,9 @@ from lightning_ssl_geometry.functional.layer_outputs import OUTPUT, hidden_layer
 Stage = Literal["val", "test"]
 
 
+_CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
+
+
 class LayerGeometry(L.Callback):
     """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
 
@@ -46,8 +49,10 @@ class LayerGeometry(L.Callback):
 
     Args:
         diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
-            the views as `h` and as `z` (V, N, D_l), `label` and `index`. None: effective rank, alpha-ReQ, intrinsic
-            dimension, alignment, uniformity and, with labels, how often the hardest negative has the same one.
+            the views as `h` and as `z` (V, N, D_l), of the clean images, or else the first views, as `h_image`
+            (N, D_l), `label` and `index`. None: effective rank, alignment, uniformity and, with labels, how often the
+            hardest negative has the same one; of clean images alpha-ReQ and intrinsic dimension.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, as in :class:`GeometryMonitor`.
         stage: "val" or "test".
         sample_size: Samples that are kept, chosen by their index.
 
@@ -57,7 +62,11 @@ class LayerGeometry(L.Callback):
     """
 
     def __init__(
-        self, diagnostics: dict[str, Metric] | None = None, stage: Stage = "val", sample_size: int = 1024
+        self,
+        diagnostics: dict[str, Metric] | None = None,
+        stage: Stage = "val",
+        sample_size: int = 1024,
+        rename: dict[str, dict[str, str]] | None = None,
     ) -> None:
         super().__init__()
         if stage not in get_args(Stage):
@@ -66,6 +75,7 @@ class LayerGeometry(L.Callback):
         self.diagnostics = diagnostics
         self.stage = stage
         self.sample_size = sample_size
+        self._rename = (_CLEAN if diagnostics is None else {}) | (rename or {})
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._widths: dict[str, int] = {}
         self._sample: LayerSample | None = None
@@ -127,8 +137,9 @@ class LayerGeometry(L.Callback):
         assert self._sample is not None
         rest = {name: outputs[name] for name in ("label", "coarse_label", "index") if name in outputs}
         for layer, value in layers.items():
+            seen = {"h": value, "z": value, "h_image": clean[layer]} | rest
             for name, metric in self._metrics[layer].items():
-                feed(metric, {"h": value, "z": value} | rest, {}, name, self.stage)
+                feed(metric, seen, self._rename.get(name, {}), name, self.stage)
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
     def _begin(self, layers: Mapping[str, Tensor], labels: bool, device: torch.device) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -59,7 +60,7 @@ class _Probe(L.Callback, ABC):
             found = getattr(getattr(trainer, "datamodule", None), "num_classes", None)
             if found is None:
                 raise ValueError(
-                    f"Expected `num_classes` for {type(self).__name__}: the DataModule has no such attribute."
+                    f"Expected `num_classes` for {type(self).__name__}: no DataModule says it. Give it to the probe."
                 )
             self.num_classes = int(found)
         self._accuracy = MulticlassAccuracy(self.num_classes, average="micro")
@@ -117,6 +118,7 @@ class _Probe(L.Callback, ABC):
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = validation_loader(trainer)
             if loader is None:
+                rank_zero_warn(f"{type(self).__name__} is not scored: the Trainer was given no validation set.")
                 return
             self.on_validation_epoch_start(trainer, pl_module)
             self.observer.restart("val")

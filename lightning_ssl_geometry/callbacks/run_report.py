@@ -113,13 +113,17 @@ class RunReport(L.Callback):
         self._write(trainer, status)
         self._record = {}  # what fails from here on is not this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._report(trainer)
+            self._report(trainer, status)
 
-    def _report(self, trainer: L.Trainer) -> None:
+    def _report(self, trainer: L.Trainer, status: str) -> None:
         from rich.console import Console
 
         from lightning_ssl_geometry.report import read_run, summary_table, write_report
 
+        if not any((self._path / name).exists() for name in ("metrics.csv", "geometry")):
+            if status == "finished":
+                rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
+            return
         console = Console()
         if self.table:
             console.print(summary_table(read_run(self._path)))

@@ -71,7 +71,7 @@ def test_the_bank_is_capped_and_emptied(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_classes": None}, "`num_classes` for .*Probe: the DataModule has no such attribute"),
+        ({"num_classes": None}, "`num_classes` for .*Probe: no DataModule says it. Give it to the probe"),
         ({"batch_keys": None}, "Expected `label` for .*Probe, but the step has only h, index"),
         ({"taps": {"h": "torso"}}, "submodules of PlainHost, but got h='torso'"),
         ({"taps": {"z": "trunk"}}, "Expected `h` for .*Probe, but the step has only"),

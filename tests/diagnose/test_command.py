@@ -18,7 +18,6 @@ from lightning_ssl_geometry.diagnose.command import _named
 from lightning_ssl_geometry.diagnose.source import Loaded, _locate, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
-pytestmark = pytest.mark.filterwarnings("ignore:RunReport could not write the report")  # of what was refused
 CONFIG = {
     "seed_everything": 0,
     "trainer": {

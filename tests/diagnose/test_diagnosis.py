@@ -21,8 +21,6 @@ from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
 
-pytestmark = pytest.mark.filterwarnings("ignore:RunReport could not write the report")  # nothing to show yet
-
 
 def look(model, folder, data=None, **arguments):
     data = data or DigitsDataModule(batch_size=128, channels=3)
