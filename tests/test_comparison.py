@@ -5,7 +5,7 @@ import pytest
 from pages import CHROMIUM, Page, seen_in_a_browser, write_csv, write_geometry, write_log
 
 from lightning_ssl_geometry import plots
-from lightning_ssl_geometry.report import comparison_figures, write_comparison
+from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison
 
 NAMES = [
     "upper_bound", "bound_terms", "bound_entropy", "projector_rank", "projector_rank_relative",
@@ -135,23 +135,35 @@ def test_the_stage_is_one_that_most_groups_have(tmp_path):
     assert "Data: val. 1 run each." in texts(axes)
 
 
-def test_spectra_are_natural_logarithms_at_start_half_and_end(groups):
+def test_spectra_are_averaged_as_logarithms_at_start_half_and_end(groups):
     axes = comparison_figures(groups)["spectrum_h"].axes[0]
     start, half, end = lines(axes, "blue")
     index = np.arange(16)
     for line, share in ((start, 0.0), (half, 0.5), (end, 1.0)):
-        assert line.get_ydata() == pytest.approx(2 - index * (0.1 + 0.2 * share) + 0.01)
+        assert np.log(line.get_ydata()) == pytest.approx(2 - index * (0.1 + 0.2 * share) + 0.01)
     assert len(bands(axes)) == 3
+    band = np.log(bands(axes)[0][np.isclose(bands(axes)[0][:, 0], 1.0), 1])
+    assert (band.min(), band.max()) == pytest.approx((2.0, 2.02))
+    assert "Averaged as logarithms." in texts(axes)
     drawn = lines(comparison_figures(groups)["projector_spectrum"].axes[0], "blue")[2]
-    assert drawn.get_ydata() == pytest.approx(-index * 1.1 + 0.01)
+    assert np.log(drawn.get_ydata()) == pytest.approx(-index * 1.1 + 0.01)
 
 
-def test_a_singular_value_of_0_is_not_drawn_and_said_so(tmp_path):
+def test_a_spectrum_has_the_axis_that_it_has_on_the_page_of_a_run(groups):
+    alone = figures(read_run(groups["small"][0]))["probe_log_spectrum_h"].axes[0]
+    axes = comparison_figures(groups)["spectrum_h"].axes[0]
+    assert axes.get_yscale() == alone.get_yscale() == "log"
+    assert "singular value (log scale)" in texts(axes)
+    assert "singular value (log scale)" in texts(alone)
+
+
+def test_singular_values_that_are_rounding_are_not_drawn_and_said_so(tmp_path):
     name = tmp_path / "geometry/val/projector_singular_values.csv"
-    write_csv(name, ["epoch", "step", 0, 1, 2], [[0, 10, 3, 2, 1], [1, 20, 3, 2, 0]])
+    write_csv(name, ["epoch", "step", 0, 1, 2], [[0, 10, 3, 2, 1e-9], [1, 20, 3, 2e-8, 0]])
     axes = comparison_figures({"a": [tmp_path]})["projector_spectrum"].axes[0]
-    assert [len(line.get_ydata()) for line in lines(axes, "blue")] == [3, 2]
-    assert "1 value is 0 in some run, and not drawn." in texts(axes)
+    assert [len(line.get_ydata()) for line in lines(axes, "blue")] == [2, 1]
+    said = "Values that are below 10⁻⁸ of the largest, which is rounding, and not drawn: a 2 of 3."
+    assert said in texts(axes)
 
 
 def test_arrays_of_another_length_are_left_out(tmp_path):

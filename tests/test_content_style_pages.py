@@ -52,9 +52,9 @@ SCALARS = {  # at the start and at the end, of a run that loses its style
     "neural_collapse_simplex": (0.5, 0.1),
 }
 FIGURES = (
+    *("within_class", "neural_collapse"),  # beside the neighbours, where labels are
     *("latent_r2_by_layer", "latent_r2_z", "latent_r2_h", "mcc", "loss_terms", "content_dimension"),
     *("temperature_order", "temperature_shares", "content_outputs", "output_weights_split"),
-    *("within_class", "neural_collapse"),
     *("gradient_spectrum", "gradient_ratio", "temperatures", "output_weights"),
 )
 
@@ -115,7 +115,9 @@ def test_the_page_shows_content_and_style(run):
         assert expected in text, expected
     assert "Content Suppresses Style" in text
     assert "Other diagnostics" not in re.sub("Nothing recorded.*", "", text)
-    assert not [name for name in page.values("href") if not name.startswith(("https://arxiv.org/abs/", "#"))]
+    assert not [
+        name for name in page.values("href") if not name.startswith(("https://arxiv.org/abs/", "#", "data:text/csv;"))
+    ]
     tiles = {tile.name: tile for tile in headline(read_run(run))}
     assert tiles["R² of style in z"].value == "0.0700"
     assert "content 0.990" in tiles["R² of style in z"].remark

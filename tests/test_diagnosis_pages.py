@@ -106,6 +106,59 @@ def test_over_training_the_range_of_the_fit_is_said(tmp_path):
     assert list(figures(read_run(tmp_path))) == ["alpha_req"]
 
 
+# --- few samples, and numbers that are none
+
+
+def test_singular_values_that_are_rounding_are_not_drawn(tmp_path):
+    folder = write_diagnosis(tmp_path / "few", width=512, samples=200)
+    row = np.where(np.arange(512) < 200, 2.0, -30.0) - 0.01 * np.arange(512)
+    write_csv(folder / "geometry/test/log_spectrum_h.csv", ["epoch", "step", *range(512)], [[0, 0, *row]])
+    axes = figures(read_run(folder))["test_log_spectrum_h"].axes[0]
+    drawn = lines(axes)[0].get_ydata()
+    assert np.flatnonzero(np.isfinite(drawn)).max() == 199
+    assert axes.get_ylim()[0] > 0.5
+    text = Page(write_report(folder).read_text("utf-8")).text
+    assert "312 of 512 values are below 10⁻⁸ of the largest, which is rounding, and not drawn." in text
+    bound = "Fewer samples (200) than dimensions (512): ranks and spectra cannot exceed the samples (400 rows of two"
+    assert text.count(bound) == 1
+    axes = comparison_figures({"few": [folder]})["spectrum_h"].axes[0]
+    assert len(lines(axes)[0].get_ydata()) == 200
+    assert "drawn: few 312 of 512." in " ".join(texts(axes))
+    compared = Page(write_comparison({"few": [folder]}, tmp_path / "page.html").read_text("utf-8"))
+    assert f"few, few: {bound}" in compared.text
+
+
+@pytest.mark.parametrize("samples", [16, None, "200", True])
+def test_enough_samples_and_unknown_ones_are_no_note(tmp_path, samples):
+    assert read_run(write_diagnosis(tmp_path, samples=samples)).notes == ()
+
+
+@pytest.mark.parametrize(("kind", "said"), [("random", "random weights"), ("timm's", "timm's weights")])
+def test_where_weights_are_from_is_said(tmp_path, kind, said):
+    folder = write_diagnosis(tmp_path / "net", checkpoint=None, weights=kind)
+    text = Page(write_report(folder).read_text("utf-8")).text
+    assert f"{said}ImageFolderDataModule from /photos/val" in text
+    assert "no checkpoint" not in text
+    compared = Page(write_comparison({"net": [folder]}, tmp_path / "page.html").read_text("utf-8"))
+    assert f"net {said}" in compared.text
+
+
+def test_one_layer_is_no_section(tmp_path):
+    folder = write_diagnosis(tmp_path / "net", names=("h",))
+    assert not [name for name in figures(read_run(folder)) if "layer" in name]
+    assert "Layer by layer" not in Page(write_report(folder).read_text("utf-8")).text
+    assert not [name for name in comparison_figures({"net": [folder]}) if "layer" in name]
+
+
+def test_class_means_stand_where_labels_are(tmp_path):
+    values = {f"test__neural_collapse_{name}": [0.5] for name in ("simplex", "equinorm", "within_class")}
+    write_log(tmp_path, **values)
+    (tmp_path / "run.json").write_text(json.dumps({"kind": "diagnosis"}))
+    text = Page(write_report(tmp_path).read_text("utf-8")).text
+    assert text.index("Neighbours and classes") < text.index("Distance to the simplex")
+    assert "Content and style" not in text
+
+
 # --- layer by layer
 
 
@@ -163,7 +216,10 @@ def test_columns_as_the_monitor_names_them_are_known(tmp_path):
     assert lines(drawn["layers_label_agreement"].axes[0])[0].get_ydata().tolist() == [50.0] * 4
     text = Page(write_report(tmp_path).read_text("utf-8")).text
     assert "Fitted to eigenvalues 2 to 9, 1 to 4, layer by layer." in text
-    assert "alpha req r2" in text  # in the table, beside what it says how to read
+    heads = "Spectral decay (alpha-ReQ)Intrinsic dimension, TwoNNLabel agreementFirst eigenvalue fitted"
+    assert f"{heads}Last eigenvalue fittedFit of the spectral decayChance of it" in text.replace(
+        lookup("label_agreement_fine_chance").title, "Chance of it"
+    )
 
 
 def test_a_map_of_layers_that_are_not_named_has_numbers(tmp_path):
@@ -213,6 +269,16 @@ def test_similarities_of_models_are_a_map(three, tmp_path):
 def test_similarities_are_one_for_each_pair(three, tmp_path, names, shape):
     with pytest.raises(ValueError, match=rf"Expected `similarity` with values of shape \({len(names)}, {len(names)}\)"):
         write_comparison(three, tmp_path / "page.html", similarity=(names, np.zeros(shape)))
+
+
+def test_what_models_share_is_said_once_under_the_title(three, tmp_path):
+    text = Page(write_comparison(three, tmp_path / "page.html").read_text("utf-8")).text
+    head = text.partition("Runs")[0].partition("Probes")[0]
+    assert head.count("ImageFolderDataModule from /photos/val10,000 samples") == 1
+    assert "standard deviation" not in text.lower()
+    other = write_diagnosis(tmp_path / "other", samples=300, data_path="/photos/test")
+    page = Page(write_comparison(three | {"other": [other]}, tmp_path / "page.html").read_text("utf-8"))
+    assert "/photos" not in page.text.partition("Runs")[0].partition("Layer by layer")[0]
 
 
 def test_who_has_what_and_which_widths_differ_are_said(three, tmp_path):

@@ -353,3 +353,13 @@ def test_dots_without_a_heading_leave_no_row_for_it():
 def test_a_matrix_needs_a_value_for_each_pair_of_names():
     with pytest.raises(ValueError, match=r"Expected `values` of shape \(2, 2\) for 2 names, but got \(2, 3\)"):
         matrix(["a", "b"], np.zeros((2, 3)), meaning="CKA")
+
+
+def test_a_spread_may_be_a_factor():
+    y, spread = np.array([1.0, 10.0, 100.0]), np.array([2.0, 2.0, np.nan])
+    line = plots.Curve("a", np.arange(3.0), y, spread=spread, factor=True)
+    low, high = line.edges
+    np.testing.assert_allclose(low * high, np.array([1.0, 100.0, np.nan]))
+    axes = plots.curves([line], xlabel="x", ylabel="y", log=True).axes[0]
+    assert axes.get_ylim()[0] < 0.5
+    assert plots.Curve("a", np.arange(3.0), y).edges is None

@@ -33,8 +33,10 @@ SCALARS = {  # a value at the start of training and one at its end
     "bound_info_nce": (7.2, 5.1),
 }
 ABSENT = (
-    "Nothing recorded in this run for: Augmentations and the projector, Augmentation channel, Neighbours, "
-    "Equivariance and invariance, Content and style."
+    "Nothing recorded in this run for: Augmentations and the projector (AugmentationRank, NullSpaceFraction, "
+    "UnexplainedVariance), Augmentation channel (NonEmptyProbability, PolicyEntropy, PolicyMaps), Neighbours and "
+    "classes (HardestNegativeDistance, LabelAgreement, NeuralCollapse), Equivariance and invariance "
+    "(EquivarianceError, InvarianceError), Content and style (LatentR2, MeanCorrelation, GradientSpectrum)."
 )
 PROBES = {"linear_probe_accuracy": (0.55, 0.949), "knn_probe_accuracy": (0.62, 0.953), "label_agreement": (0.3, 0.8)}
 
@@ -224,10 +226,17 @@ def test_missing_files_are_named(tmp_path):
     for name in (
         "metrics.csv is missing",
         "run.json is missing",
-        "config.yaml is missing",
         "geometry/ holds no arrays",
     ):
         assert name in notes
+    assert "config.yaml" not in notes
+
+
+@pytest.mark.parametrize(("command", "noted"), [("ssl-geometry fit", True), ("train.py", False), (None, False)])
+def test_a_missing_config_is_noted_where_the_command_line_writes_one(tmp_path, command, noted):
+    write_log(tmp_path, val__loss=[2.0, 1.0])
+    (tmp_path / "run.json").write_text(json.dumps({"command": command}))
+    assert any("config.yaml is missing" in note for note in read_run(tmp_path).notes) is noted
 
 
 def test_model_data_and_seed_come_from_the_config_where_run_json_is_missing(tmp_path):
@@ -399,6 +408,37 @@ def test_layers_of_a_projector_are_told_apart_and_drawn_once(tmp_path):
         "Projector rank, layer 23 of 2val, from 3",
     ):
         assert page.text.count(text) == 1
+
+
+def test_layers_are_called_as_in_the_module(tmp_path):
+    write_log(tmp_path, **{f"val__projector_rank_layers_{layer}": [4, 3] for layer in (0, 3)})
+    axes = report.figures(read_run(tmp_path))["projector_rank"].axes[0]
+    assert {"layers.0: 3", "layers.3: 3"} <= {text.get_text() for text in axes.texts}
+    assert "Projector rank, layers.33" in Page(write_report(tmp_path).read_text("utf-8")).text
+
+
+def test_a_loss_of_another_name_is_the_loss(tmp_path):
+    text = Page(write_report(write_log(tmp_path, train_loss=[2.0, 1.0], my_metric=[1.0, 1.0])).read_text("utf-8")).text
+    learning, _, other = text.partition("Other diagnostics")
+    assert "train_loss" in learning
+    assert ENTRIES["loss"].text in learning
+    assert "my_metric" not in learning
+    assert "my_metric" in other
+    assert "recorded in this run: Loss" not in text
+    write_log(tmp_path, train__loss=[2.0, 1.0], byol_loss=[2.0, 1.0])
+    assert "byol_loss" not in Page(write_report(tmp_path).read_text("utf-8")).text.partition("Other diagnostics")[0]
+
+
+def test_only_what_is_better_at_one_end_has_a_best(tmp_path):
+    without = ("effective_rank_h", "alignment", "uniformity", "gaussian_potential", "lidar", "projector_rank")
+    assert [ENTRIES[key].best for key in without] == [None] * len(without)
+    assert [ENTRIES[key].best for key in ("loss", "linear_probe", "knn_probe")] == ["low", "high", "high"]
+    write_log(tmp_path, val__alignment=[1.0, 0.25, 0.5], val__loss=[1.0, 0.25, 0.5])
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(summary_table(tmp_path))
+    text = console.export_text()
+    assert re.search(r"val/alignment +│ +1 +│ +│ +0\.500", text)
+    assert re.search(r"val/loss +│ +1 +│ 0\.250 \(epoch 1\) +│ +0\.500", text)
 
 
 def test_alignment_without_uniformity_is_a_line(tmp_path):

@@ -182,10 +182,10 @@ def padded(values: Floats, pad: float) -> tuple[float, float]:
 def y_axis(axes: "Axes", values: Floats, label: str, floor: float | None, log: bool, pad: float = 0.07) -> None:
     """Set the vertical axis, with its name above it."""
     low, high = padded(np.log10(values) if log else values, pad)
-    axes.set_yscale("log" if log else "linear")
     if floor is not None and not log and values.min() >= floor:
         low = floor
     axes.set_ylim(10.0**low if log else low, 10.0**high if log else high)
+    axes.set_yscale("log" if log else "linear")  # after the limits: it would look at a caption's lines for its own
     left_out = set_ticks(axes, "y", log)
     write(axes, f"{label}{' (log scale)' if log else ''}{left_out}", (0, 1), (-LEFT, 16), COLORS["muted"], ha="left")
 

@@ -46,6 +46,7 @@ class Curve:
         faint: In the background: thin, and without label.
         tips: R texts, shown where a pointer rests on a point; or none.
         spread: (R,), half the height of a band around the line, or None; no band where it is not finite.
+        factor: The band is from y / spread to y * spread, as a deviation of logarithms is.
         stepped: A histogram: y[r] holds from x[r] to x[r + 1].
     """
 
@@ -58,6 +59,7 @@ class Curve:
     tips: Sequence[str] = ()
     spread: Floats | None = None
     stepped: bool = False
+    factor: bool = False
 
     def __post_init__(self) -> None:
         if self.x.shape != self.y.shape or self.x.ndim != 1:
@@ -70,6 +72,17 @@ class Curve:
             raise ValueError(f"Expected `color` to be one of {', '.join(COLORS)}, but got {self.color!r}.")
         if self.dash not in DASHES:
             raise ValueError(f"Expected `dash` to be one of {', '.join(DASHES)}, but got {self.dash!r}.")
+
+    @property
+    def edges(self) -> tuple[Floats, Floats] | None:
+        """Foot and top of the band."""
+        if self.spread is None:
+            return None
+        return (
+            (self.y / self.spread, self.y * self.spread)
+            if self.factor
+            else (self.y - self.spread, self.y + self.spread)
+        )
 
 
 def curves(
@@ -106,7 +119,7 @@ def curves(
     values = finite_values([line.y for line in lines], "lines", bool(log))
     if log is None:
         log = bool(values.min() > LEAST and values.max() > 1e5 * values.min())
-    bands = [edge for line in lines if line.spread is not None for edge in (line.y - line.spread, line.y + line.spread)]
+    bands = [edge for line in lines for edge in line.edges or ()]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
     right, under = _right(lines), _under(names, WIDTH - LEFT - _right(lines))
     figure, axes = canvas(caption, right=right, under=under)
@@ -145,9 +158,9 @@ def _shown(arrays: Sequence[Floats], log: bool) -> Floats:
 
 def _band(axes: "Axes", line: Curve) -> None:
     """A translucent band where the line has a spread; on a logarithmic axis down to its foot."""
-    if line.spread is None or not np.isfinite(line.y - line.spread).any():
+    if line.edges is None or not np.isfinite(line.edges[0]).any():
         return
-    low, high = np.maximum(line.y - line.spread, axes.get_ylim()[0]), line.y + line.spread
+    low, high = np.maximum(line.edges[0], axes.get_ylim()[0]), line.edges[1]
     step: Literal["post"] | None = "post" if line.stepped else None
     axes.fill_between(line.x, low, high, color=COLORS[line.color], alpha=0.16, linewidth=0, step=step)
 

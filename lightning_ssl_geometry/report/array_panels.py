@@ -1,10 +1,12 @@
 """Figures of arrays over training: spectra, and arrays that the glossary does not know."""
 
 __all__ = [
+    "ROUNDED",
     "known_arrays",
     "moment_curves",
     "moment_numbers",
     "moments",
+    "resolved",
     "spectrum_panels",
     "unknown_array_panel",
     "unknown_arrays",
@@ -20,9 +22,19 @@ from lightning_ssl_geometry.report.download import Numbers, array_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import LAYER_COLORS, Panel, natural_order, same_lines, stage_order, time_name
+from lightning_ssl_geometry.report.panel import (
+    LAYER_COLORS,
+    Panel,
+    layer_name,
+    natural_order,
+    same_lines,
+    stage_order,
+    time_name,
+)
 from lightning_ssl_geometry.report.run import Run
 
+ROUNDED = "are below 10⁻⁸ of the largest, which is rounding"
+_ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _COLORS = {
     "spectrum_h_image": ("blue",),
     "spectrum_h": ("blue",),
@@ -54,6 +66,16 @@ def known_arrays(run: Run, key: str, every: bool = False) -> list[Readouts]:
     return found
 
 
+def resolved(sigma: Floats) -> Floats:
+    """Write 0 for singular values that are rounding, row by row: (R, K).
+
+    >>> resolved(np.array([[2.0, 1.0, 1e-9], [2e-9, 1e-9, 0.0]])).tolist()
+    [[2.0, 1.0, 0.0], [2e-09, 1e-09, 0.0]]
+    """
+    largest = np.where(np.isfinite(sigma), sigma, 0.0).max(1, keepdims=True)
+    return np.where(sigma < _ROUNDING * largest, 0.0, sigma)
+
+
 def unknown_arrays(run: Run) -> list[Readouts]:
     """Find the arrays that the glossary does not know."""
     return [array for name, array in run.arrays.items() if lookup(name) is None]
@@ -79,17 +101,18 @@ def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | No
     stage, base = split(array.name)
     sigma = np.exp(array.values) if base.startswith("log_") else array.values
     sigma = np.where(np.isfinite(sigma), sigma, np.nan)
-    lines = moment_curves(run, array, sigma, color)
+    drawn = resolved(sigma)
+    lines = moment_curves(run, array, drawn, color)
     if not any((line.y > 0).any() for line in lines):
         return None
     figure = curves(lines, xlabel="index", ylabel="singular value", xlim=_index_limits(array), log=True)
     layer = next((base.removeprefix(f"{name}_") for name in entry.names if base.startswith(f"{name}_")), "")
-    title = f"{entry.title}, layer {layer}" if layer else entry.title
-    zero = int((sigma[-1] <= 0).sum())
+    title = f"{entry.title}, {layer_name(layer)}" if layer else entry.title
+    lost = int((drawn[-1] <= 0).sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = [np.where(line.y > 0, np.log(line.y), np.nan) for line in lines]
     same = same_lines([(line.label, line.x, y) for line, y in zip(lines, heights, strict=True)])
-    remark = f"{zero} of {sigma.shape[1]} values are 0 in the last readout, and not drawn." if zero else ""
+    remark = f"{lost} of {sigma.shape[1]} values {ROUNDED}, and not drawn." if lost else ""
     label = f"{title}{f' ({stage})' if stage else ''}: {_in_words(lines[-1])}."
     numbers = moment_numbers(run, array, sigma, "singular value")
     return Panel(array.name.replace("/", "_"), title, figure, label, (entry,), (stage,),
@@ -97,9 +120,9 @@ def _spectrum(run: Run, array: Readouts, entry: Entry, color: str) -> Panel | No
 
 
 def _in_words(line: Curve) -> str:
-    value = line.y[np.isfinite(line.y)]
+    value = line.y[np.isfinite(line.y) & (line.y > 0)]
     if not len(value):
-        return f"no finite value {line.label}"
+        return f"no positive value {line.label}"
     return f"{len(value)} values, {line.label} from {number(float(value.max()))} to {number(float(value.min()))}"
 
 

@@ -84,6 +84,5 @@ CHANNEL_ENTRIES = {
         "crowd on one spot; low, near 0.02, that they spread evenly.",
         "crltac",
         "Sec. 5.5",
-        "low",
     ),
 }

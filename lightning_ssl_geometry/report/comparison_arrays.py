@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
-from lightning_ssl_geometry.report.array_panels import known_arrays, moments
+from lightning_ssl_geometry.report.array_panels import ROUNDED, known_arrays, moments
 from lightning_ssl_geometry.report.comparison_dots import are_diagnoses
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.groups import Average, Group, average, average_array, shared_stage
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import Panel, natural_order
+from lightning_ssl_geometry.report.panel import Panel, natural_order, printable
 from lightning_ssl_geometry.report.projector_panels import THRESHOLDS, Mode, bin_edges, rank_at, threshold_name
 from lightning_ssl_geometry.report.run import Run
 
@@ -28,19 +28,19 @@ _BAND: dict[Mode, tuple[Dash, ...]] = {"relative": ("dotted", "solid", "dashed")
 
 
 def spectrum_comparison(groups: Sequence[Group], key: str, titled: bool) -> Panel | None:
-    """Draw spectra at the start, at half of the training and at the end, in natural logarithms as the paper does."""
+    """Draw spectra at the start, at half of the training and at the end; means are those of logarithms."""
     stage = shared_stage(groups, [key])
     if stage is None:
         return None
     found = {group.name: average_array(group, key, stage, log=True) for group in groups}
     when = dict.fromkeys(_WHEN, "") if are_diagnoses(groups) else _WHEN
-    lines, zeros = Lines(notes=[_on(stage, found)]), 0
+    lines, lost = Lines(notes=[_on(stage, found)], factor=True), dict.fromkeys(found, 0)
     for group, each in _there(groups, found):
         for row, (_, dash) in moments(each.time).items():
             kept = np.isfinite(each.mean[row])
-            index, y = 1.0 + np.flatnonzero(kept).astype(np.float64), each.mean[row][kept]
-            std = each.std[row][kept] if each.std is not None and dash == "solid" else None
-            zeros += int(np.sum(~kept))
+            index, y = 1.0 + np.flatnonzero(kept).astype(np.float64), np.exp(each.mean[row][kept])
+            std = np.exp(each.std[row][kept]) if each.std is not None and dash == "solid" else None
+            lost[group.name] = max(lost[group.name], int(np.sum(~kept)))
             if len(y):
                 lines.add(group, index, y, std, dash, value="" if dash == "solid" else None, word=when[dash])
                 lines.dashes[dash] = when[dash]
@@ -48,11 +48,17 @@ def spectrum_comparison(groups: Sequence[Group], key: str, titled: bool) -> Pane
                 lines.said.append(f"{name}: {len(y)} values from {number(y[0])} to {number(y[-1])}")
     if not lines.curves:
         return None
-    if zeros:
-        lines.notes.append(f"{zeros} value{'s are' if zeros > 1 else ' is'} 0 in some run, and not drawn.")
+    lines.notes += ["Averaged as logarithms."] if any(each and each.runs > 1 for each in found.values()) else []
+    lines.notes += _rounded(found, lost)
     title = ENTRIES[key].title
-    figure = lines.draw(title if titled else "", xlabel="index", ylabel="natural log of the singular value")
+    figure = lines.draw(title if titled else "", xlabel="index", ylabel="singular value")
     return _panel(key, title, figure, lines, key)
+
+
+def _rounded(found: Mapping[str, Average | None], lost: Mapping[str, int]) -> list[str]:
+    said = [f"{printable(name)} {lost[name]} of {each.mean.shape[1]}" for name, each in found.items()
+            if each and lost[name]]  # fmt: skip
+    return [f"Values that {ROUNDED}, and not drawn: {', '.join(said)}."] if said else []
 
 
 def histogram_comparisons(groups: Sequence[Group], titled: bool) -> list[Panel | None]:

@@ -33,6 +33,7 @@ class Lines:
         said: For those who do not see it.
         drawn: (name, x, y) of each line, to find those that coincide.
         rows: Group, quantity, x, mean and standard deviation of all that is drawn.
+        factor: Means are those of logarithms, and deviations factors; the axis is logarithmic.
     """
 
     curves: list[Curve] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Lines:
     said: list[str] = field(default_factory=list)
     drawn: list[tuple[str, Floats, Floats]] = field(default_factory=list)
     rows: list[tuple[str | float, ...]] = field(default_factory=list)
+    factor: bool = False
 
     def add(
         self,
@@ -59,12 +61,15 @@ class Lines:
         words = printable(group.name, 30) + (f" ({word})" if word else "")
         label = "" if value is None else f"{name} {value}".strip()
         spreads = np.full(len(y), np.nan) if std is None else std
+        sign, digits = ("×/÷", 3) if self.factor else ("±", 2)  # noqa: RUF001
         tips = [
-            f"{words}: {mean:.4g}" + (f" ± {spread:.2g}" if np.isfinite(spread) else "")
+            f"{words}: {mean:.4g}" + (f" {sign} {spread:.{digits}g}" if np.isfinite(spread) else "")
             for mean, spread in zip(y, spreads, strict=True)
         ]
-        self.curves.append(Curve(label, x, y, group.color, dash, tips=tips, spread=std, stepped=stepped))
-        self.drawn.append((words, x, y))
+        self.curves.append(
+            Curve(label, x, y, group.color, dash, tips=tips, spread=std, stepped=stepped, factor=self.factor)
+        )
+        self.drawn.append((words, x, np.log(y) if self.factor else y))
         self._note(group.name, word, x, y, spreads)
         if not np.isfinite(y).all() and _LOST not in self.notes:
             self.notes.append(_LOST)
@@ -86,7 +91,8 @@ class Lines:
 
     def numbers(self, xname: str) -> Numbers:
         """List what is drawn."""
-        return Numbers(("group", "quantity", xname, "mean", "standard deviation"), self.rows)
+        kind = "geometric " if self.factor else ""
+        return Numbers(("group", "quantity", xname, f"{kind}mean", f"{kind}standard deviation"), self.rows)
 
     def _note(self, group: str, word: str, x: Floats, y: Floats, std: Floats) -> None:
         self.rows += [(group, word, *row) for row in zip(x, y, std, strict=True)]
@@ -105,7 +111,7 @@ class Lines:
         same = same_lines(self.drawn)
         notes = [line for note in (*self.notes, same) for line in wrap(note, _WIDTH)]
         dashes = tuple(self.dashes.items()) if set(self.dashes) - {"solid"} else ()
-        return curves(self.curves, xlabel=xlabel, ylabel=ylabel, xlim=xlim, floor=floor, log=False, names=names,
+        return curves(self.curves, xlabel=xlabel, ylabel=ylabel, xlim=xlim, floor=floor, log=self.factor, names=names,
                       caption=Caption(title, dashes, notes))  # fmt: skip
 
 
@@ -119,7 +125,9 @@ def counted(averages: Mapping[str, Average | None], what: str = "") -> str:
         text = f"mean and standard deviation of {runs} runs each" if runs > 1 else "1 run each"
         return f"{what}: {text}." if what else f"{text[0].upper()}{text[1:]}."
     text = ", ".join(f"{printable(name, _NAME)} {_count(each)}" for name, each in averages.items())
-    return f"{what}: runs of {text}." if what else f"Mean and standard deviation; runs of {text}."
+    if what or all(each is None or each.of == 1 for each in averages.values()):
+        return f"{what}: runs of {text}." if what else f"Runs of {text}."
+    return f"Mean and standard deviation; runs of {text}."
 
 
 def _count(average: Average | None) -> str:

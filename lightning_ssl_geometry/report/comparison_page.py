@@ -13,6 +13,7 @@ from lightning_ssl_geometry.report.comparison_dots import are_diagnoses
 from lightning_ssl_geometry.report.coverage import coverage_table, odd_widths
 from lightning_ssl_geometry.report.document import document, write_page
 from lightning_ssl_geometry.report.download import Numbers, download
+from lightning_ssl_geometry.report.facts import shared_facts, weights
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
 from lightning_ssl_geometry.report.html import Html, element
@@ -22,6 +23,8 @@ from lightning_ssl_geometry.report.numbers import deviation, number, percent
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.panel_html import panel_html
 from lightning_ssl_geometry.report.sheets import SECTIONS
+
+_OF_MEANS = ("not a finite number", "left out", "the newest of", "Fewer samples")
 
 
 def write_comparison(
@@ -76,7 +79,7 @@ def _article(groups: Sequence[Group], title: str, models: Sequence[Panel]) -> Ht
     once = are_diagnoses(groups)
     sections = [_section(name, panels, title, once) for name, panels in drawn.items() if panels]
     entries = [entry for panels in drawn.values() for panel in panels for entry in panel.entries]
-    header = element("header", element("h1", title), _legend(groups))
+    header = element("header", element("h1", title), _legend(groups), _shared(groups))
     foot = (_numbers(groups, title), coverage_table(groups), _runs(groups), papers(entries))
     return element("article", header, _notes(groups), *sections, *foot)
 
@@ -84,11 +87,24 @@ def _article(groups: Sequence[Group], title: str, models: Sequence[Panel]) -> Ht
 def _legend(groups: Sequence[Group]) -> Html:
     """Name the groups in their colours."""
     named = [
-        element("span", group.name, element("small", f" {len(group.runs)} run{'s' * (len(group.runs) > 1)}"),
+        element("span", group.name, element("small", f" {_made_of(group)}"),
                 class_=f"group {group.color}")
         for group in groups
     ]  # fmt: skip
     return element("div", *named, class_="facts")
+
+
+def _made_of(group: Group) -> str:
+    """How many runs; of a single diagnosis, which weights."""
+    if len(group.runs) == 1 and group.runs[0].is_diagnosis and (said := weights(group.runs[0], short=True)):
+        return said
+    return f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}"
+
+
+def _shared(groups: Sequence[Group]) -> Html | None:
+    """The data that all runs saw."""
+    said = shared_facts([run for group in groups for run in group.runs])
+    return element("div", *(element("span", fact) for fact in said), class_="facts") if said else None
 
 
 def _notes(groups: Sequence[Group]) -> Html | None:
@@ -98,7 +114,7 @@ def _notes(groups: Sequence[Group]) -> Html | None:
         for group in groups
         for run in group.runs
         for note in run.notes
-        if "not a finite number" in note or "left out" in note or "the newest of" in note
+        if any(part in note for part in _OF_MEANS)
     ]
     said += [element("li", note) for note in odd_widths(groups)]
     if coverage_table(groups):
@@ -136,11 +152,12 @@ def _numbers(groups: Sequence[Group], title: str) -> Html | None:
     head = element("thead", element("tr", element("th", "scalar", scope="col"), *names),
                    None if once else element("tr", element("th"), *moments))  # fmt: skip
     table = element("div", element("table", head, element("tbody", *rows), class_="compared"), class_="wide")
-    when = "" if once else ", at the first and the last step that they share"
-    what = f"Mean ± standard deviation over the runs of a group{when}."
+    several = any(len(group.runs) > 1 for group in groups)
+    what = "Mean ± standard deviation over the runs of a group. " if several else ""
+    what += "" if once else "At the first and the last step that runs of a group share."
     save = element("p", download(f"{title}-scalars", _saved(groups, asked), "Save as CSV"), class_="save")
     heading = element("h2", "Values" if once else "First and last values")
-    return element("section", heading, element("p", what, class_="absent"), table, save)
+    return element("section", heading, element("p", what.strip(), class_="absent") if what else None, table, save)
 
 
 def _saved(groups: Sequence[Group], asked: Mapping[str, str | None]) -> Numbers:

@@ -156,7 +156,6 @@ CONTENT_STYLE_ENTRIES = {
         "that they are far apart.",
         "rusak",
         "Table 1",
-        "low",
     ),
     "loss_uniform": Entry(
         "Uniformity term",
@@ -165,7 +164,6 @@ CONTENT_STYLE_ENTRIES = {
         "spread; high, up to the logarithm of their number for distances, that they coincide.",
         "rusak",
         "Table 1",
-        "low",
     ),
     "loss_total": Entry(
         "Both terms",
@@ -226,8 +224,9 @@ CONTENT_STYLE_ENTRIES = {
     "simplex": Entry(
         "Distance to the simplex",
         ("neural_collapse_simplex",),
-        "How far these cosines are from −1 / (C − 1) on average, the smallest that C classes can all have. Low, 0, is "
-        "the simplex that minimises contrastive losses of labelled classes; high means classes on few directions.",
+        "How far the cosines between class means are from −1 / (C − 1), the smallest that C classes can all have. "
+        "Low, 0, is the simplex that minimises contrastive losses of labelled classes; high means classes on few "
+        "directions.",
         "papyan",
         "NC2",
     ),

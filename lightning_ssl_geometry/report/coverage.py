@@ -8,6 +8,7 @@ from pathlib import Path
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.html import Html, element
+from lightning_ssl_geometry.report.layer_panels import column_title
 from lightning_ssl_geometry.report.run import Run
 
 
@@ -56,7 +57,7 @@ def _held(run: Run) -> set[str]:
     names = [name for name, series in run.scalars.items() if series.finite.any()]
     found = {entry.title for name in (*names, *run.arrays, *run.snapshots) if (entry := lookup(name))}
     found |= {ENTRIES["linear_evaluation"].title} if run.evaluations else set()
-    return found | ({f"{column} of layers".replace("_", " ") for column in run.layers.values} if run.layers else set())
+    return found | ({f"{column_title(column)}, of layers" for column in run.layers.values} if run.layers else set())
 
 
 def _cell(group: Group, runs: Mapping[Path, set[str]], quantity: str) -> str:

@@ -13,7 +13,6 @@ DIMENSION_ENTRIES = {
         "depends on the number of views: compare only what has the same.",
         "thilak",
         "LiDAR",
-        "high",
     ),
     "alpha_req": Entry(
         "Spectral decay (alpha-ReQ)",

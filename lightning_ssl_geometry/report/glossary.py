@@ -52,7 +52,6 @@ ENTRIES = {
         "Minus the cosine between the embeddings of two views: at −1 they coincide, at 0 they are unrelated.",
         "cosentino",
         "Eq. 4",
-        "low",
     ),
     "repulsion": Entry(
         "Repulsion term",
@@ -61,7 +60,6 @@ ENTRIES = {
         "sample sits on the same spot.",
         "cosentino",
         "Eq. 5",
-        "low",
     ),
     "expectation": Entry(
         "Expected similarity",
@@ -70,7 +68,6 @@ ENTRIES = {
         "count are opposite; high, near 1, that they sit on the anchor. The repulsion term is its largest value.",
         "cosentino",
         "Prop. C.1",
-        "low",
     ),
     "entropy": Entry(
         "Entropy of the negatives",
@@ -122,7 +119,6 @@ ENTRIES = {
         "used. Low, near 1, is dimensional collapse; high, up to D, means that all directions are used alike.",
         "garrido",
         "RankMe",
-        "high",
     ),
     "effective_rank_z": Entry(
         "Effective rank of z",
@@ -131,7 +127,6 @@ ENTRIES = {
         "Usually it is lower than that of h, as the projector drops what the loss asks to ignore.",
         "garrido",
         "RankMe",
-        "high",
     ),
     "projector_thresholds": Entry(
         "Projector rank at other thresholds",
@@ -156,7 +151,6 @@ ENTRIES = {
         "Mean squared distance between the normalised embeddings of two views: 0 where they coincide, 2 where they "
         "have nothing in common.",
         "wang",
-        best="low",
     ),
     "uniformity": Entry(
         "Uniformity",
@@ -164,7 +158,6 @@ ENTRIES = {
         "Logarithm of the mean Gaussian kernel between embeddings of different samples: 0 where all coincide "
         "(collapse), about −4 where they spread evenly over a sphere of many dimensions.",
         "wang",
-        best="low",
     ),
     "gaussian_potential": Entry(
         "Gaussian potential",
@@ -173,7 +166,6 @@ ENTRIES = {
         "that embeddings crowd on one spot; low, near 0.02, that they spread evenly.",
         "crltac",
         "Sec. 5.5",
-        "low",
     ),
     "spectrum_h": Entry(
         "Spectrum of h",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lightning_ssl_geometry.report.array_panels import known_arrays
+from lightning_ssl_geometry.report.array_panels import known_arrays, resolved
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.panel import natural_order
@@ -108,7 +108,7 @@ def average_array(group: Group, key: str, stage: str, log: bool = False, name: s
         group: The runs.
         key: A glossary entry.
         stage: Its data.
-        log: Average natural logarithms, also of arrays that are not logged as such.
+        log: Average natural logarithms of singular values, logged as such or not; -inf where they are rounding.
         name: Where an entry has several arrays, the one.
 
     Returns:
@@ -134,9 +134,10 @@ def _array(run: Run, key: str, stage: str, log: bool, name: str) -> Readouts | N
     array = max(found, key=lambda each: natural_order(split(each.name)[1]))
     kept = np.isfinite(array.values).any(1)
     values = array.values[kept]
-    if log and not split(array.name)[1].startswith("log_"):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.log(values)
+    if log:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            sigma = np.exp(values) if split(array.name)[1].startswith("log_") else values
+            values = np.log(resolved(sigma))
     return Readouts(array.name, array.epoch[kept], array.step[kept], values) if len(values) else None
 
 

@@ -12,7 +12,7 @@ from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent, points
-from lightning_ssl_geometry.report.panel import natural_order
+from lightning_ssl_geometry.report.panel import layer_name, natural_order
 from lightning_ssl_geometry.report.run import Run, read_run
 from lightning_ssl_geometry.report.scalar_panels import matching
 
@@ -144,10 +144,10 @@ def _tile(run: Run, key: str) -> Tile | None:
     show = percent if entry.percent else number
     value = series.value[series.finite]
     remark = [stage] if run.is_diagnosis else [stage, f"from {show(float(value[0]))}"]
-    remark += [f"best {show(float(value.max()))}"] if entry.percent and not run.is_diagnosis else []
+    remark += [f"best {show(float(value.max()))}"] if entry.best == "high" and not run.is_diagnosis else []
     remark += [_beside(run, key, stage, show)] if key in _BASELINES else []
     layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
-    title = f"{entry.title}, layer {layer}" if layer else entry.title
+    title = f"{entry.title}, {layer_name(layer)}" if layer else entry.title
     return Tile(title, show(float(series.value[-1])), _of(run, key, layer), ", ".join(filter(None, remark)))
 
 

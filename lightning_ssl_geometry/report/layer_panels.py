@@ -1,6 +1,6 @@
 """Figures of layers: each quantity from the representation to the embedding, and how alike layers and models are."""
 
-__all__ = ["layer_quantities", "layer_quantity_comparisons", "layer_table", "similarity_panel"]
+__all__ = ["column_title", "layer_quantities", "layer_quantity_comparisons", "layer_table", "similarity_panel"]
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,42 +29,47 @@ _SHORT = {  # what the monitor's names of columns are called in the glossary
     "linear_probe_accuracy": "linear_accuracy",
 }
 _TABLE_ONLY = ("_r2", "_first", "_last", "_chance")  # endings of what says how to read another column
+_ENDS = {"first": "First eigenvalue fitted", "last": "Last eigenvalue fitted"}
 _PLACE = "layer, from the representation to the embedding"
 
 
 def layer_quantities(run: Run) -> list[Panel | None]:
     """Draw one figure per quantity over the layers, and the map of their similarities."""
-    drawn = [_quantity(run.layers, column) for column in _drawn(run.layers)] if run.layers else []
+    drawn = [_quantity(run.layers, column) for column in _drawn(run.layers)] if _several(run) and run.layers else []
     return [*drawn, *(_similarity(run, snapshot) for snapshot in _maps(run))]
 
 
 def layer_quantity_comparisons(groups: Sequence[Group], titled: bool) -> list[Panel | None]:
     """Draw the same for groups; layers stand where they are in their own model."""
     found = [run.layers for group in groups for run in group.runs if run.layers]
+    if not any(_several(run) for group in groups for run in group.runs):
+        return []
     columns = dict.fromkeys(column for layers in found for column in _drawn(layers))
     return [_comparison(groups, column, titled) for column in columns]
 
 
 def layer_table(run: Run, key: str) -> Html | None:
-    """Write all numbers of layers; None if there are none.
+    """Write all numbers of layers; None if there are not several.
 
     Args:
         run: The run.
         key: Of the file's name, to save them.
     """
-    if run.layers is None:
+    if run.layers is None or not _several(run):
         return None
     layers = run.layers
-    columns = {"width": layers.width}
-    columns |= {_title(name).replace(" by layer", ""): values for name, values in layers.values.items()}
-    columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
-    shown = [number] + [percent if _is_percent(name) else number for name in layers.values]
-    shown = shown[len(shown) - len(columns) :]
-    head = element("tr", element("th", "layer", scope="col"), *(element("th", name, scope="col") for name in columns))
+    columns = [("width", layers.width, number)]
+    columns += [
+        (column_title(name), values, percent if _is_percent(name) else number) for name, values in layers.values.items()
+    ]
+    columns = [column for column in columns if np.isfinite(column[1]).any()]
+    head = element(
+        "tr", element("th", "layer", scope="col"), *(element("th", name, scope="col") for name, *_ in columns)
+    )
     rows = [
         element("tr", element("th", name, scope="row"),
                 *(element("td", show(float(values[row])) if np.isfinite(values[row]) else "\N{EN DASH}")
-                  for values, show in zip(columns.values(), shown, strict=True)))
+                  for _, values, show in columns))
         for row, name in enumerate(layers.names)
     ]  # fmt: skip
     table = element("div", element("table", element("thead", head), element("tbody", *rows)), class_="wide layers")
@@ -82,7 +87,11 @@ def similarity_panel(names: Sequence[str], values: Floats, titled: bool = False)
 
 def _maps(run: Run) -> list[Snapshot]:
     found = [snapshot for name, snapshot in run.snapshots.items() if lookup(name) is ENTRIES["layer_cka"]]
-    return [each for each in found if each.values.ndim == 2 and each.values.shape[0] == each.values.shape[1] > 0]
+    return [each for each in found if each.values.ndim == 2 and each.values.shape[0] == each.values.shape[1] > 1]
+
+
+def _several(run: Run) -> bool:
+    return run.layers is not None and len(run.layers.names) > 1
 
 
 def _similarity(run: Run, snapshot: Snapshot) -> Panel:
@@ -179,9 +188,14 @@ def _known(column: str) -> str:
     return _SHORT.get(column, column)
 
 
+def column_title(column: str) -> str:
+    """What a column of layers.csv is called at the head of a table."""
+    return _ENDS.get(column.removeprefix("alpha_req_"), _title(column).replace(" by layer", ""))
+
+
 def _title(column: str) -> str:
-    entries = _entries(column)
-    return entries[0].title if entries else printable(column.replace("_", " "), 40)
+    entry = next(iter(_entries(column)), None) or lookup(column)
+    return entry.title if entry else printable(column.replace("_", " "), 40)
 
 
 def _is_percent(column: str) -> bool:
@@ -193,7 +207,7 @@ def _ylabel(column: str) -> str:
     units |= {"mle_dimension": "dimensions", "alignment": "mean squared distance"}
     if _is_percent(column):
         return "accuracy, %" if column.endswith("accuracy") else "samples, %"
-    return units.get(_known(column), printable(column.replace("_", " "), 30))
+    return units.get(_known(column), printable(_title(column).replace(" by layer", "").lower(), 30))
 
 
 def _dimensions(width: float) -> str:

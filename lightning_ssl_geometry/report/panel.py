@@ -4,6 +4,7 @@ __all__ = [
     "DASHES",
     "LAYER_COLORS",
     "Panel",
+    "layer_name",
     "natural_order",
     "printable",
     "same_lines",
@@ -71,6 +72,15 @@ def natural_order(name: str) -> list[tuple[int, str]]:
     ['layer_3', 'layer_10']
     """
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def layer_name(rest: str) -> str:
+    """Name a projector's layer by what stands behind a scalar's name; a log has no dots in names of modules.
+
+    >>> layer_name("2"), layer_name("layers_3")
+    ('layer 2', 'layers.3')
+    """
+    return f"layer {rest}" if rest.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", rest)
 
 
 def time_axis(run: Run) -> tuple[str, tuple[float, float]]:

@@ -18,6 +18,7 @@ from lightning_ssl_geometry.report.array_panels import (
 from lightning_ssl_geometry.report.channel_panels import channel_panels
 from lightning_ssl_geometry.report.content_style_panels import content_style_panels, layer_panels
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
+from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.layer_panels import layer_quantities
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
@@ -25,6 +26,7 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.scalar_panels import (
     hypersphere_panels,
     over_training,
+    own_losses,
     unknown_panel,
     unknown_scalars,
 )
@@ -61,6 +63,7 @@ def panels(run: Run) -> dict[str, list[Panel]]:
     """Draw all figures of a run, by section; of unknown scalars and arrays no more than `MOST_UNKNOWN`."""
     with np.errstate(over="ignore"):  # what overflows is infinite, and shown so
         drawn = {name: _sheets(run, name) for name in SECTIONS}
+        drawn["learning"] += [] if run.is_diagnosis else _losses(run)
         drawn["probes"].append(evaluation_panel(run))
         drawn["ranks"] = [_with_sizes(run, panel) for panel in drawn["ranks"]] + [threshold_panel(run)]
         drawn["spectra"] += spectrum_panels(run, ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum"))
@@ -88,6 +91,10 @@ def _with_sizes(run: Run, panel: Panel | None) -> Panel | None:
     arrays = {"D": known_arrays(run, "spectrum_h"), "P": known_arrays(run, "spectrum_z")}
     known = [f"{letter} = {found[0].values.shape[1]}" for letter, found in arrays.items() if found]
     return replace(panel, remark=f"Here {' and '.join(known)}. {panel.remark}".strip()) if known else panel
+
+
+def _losses(run: Run) -> list[Panel | None]:
+    return [unknown_panel(run, base, members, (ENTRIES["loss"],)) for base, members in own_losses(run).items()]
 
 
 def _unknown(run: Run) -> list[Panel | None]:

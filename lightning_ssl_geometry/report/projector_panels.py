@@ -21,7 +21,15 @@ from lightning_ssl_geometry.report.download import Numbers, array_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, split
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import Panel, natural_order, same_lines, stage_order, time_axis, time_name
+from lightning_ssl_geometry.report.panel import (
+    Panel,
+    layer_name,
+    natural_order,
+    same_lines,
+    stage_order,
+    time_axis,
+    time_name,
+)
 from lightning_ssl_geometry.report.run import Run
 
 if TYPE_CHECKING:
@@ -72,7 +80,8 @@ def threshold_panel(run: Run) -> Panel | None:
     figure, said = (_rank_dots if run.is_diagnosis else _rank_lines)(run, array, ranks)
     entry = ENTRIES["projector_thresholds"]
     label = f"{entry.title}: {'; '.join(f'{each} in the last readout' for each in said)}."
-    last = f"Layer {base.rpartition('_')[2]}, the last of {len(found)}. " if len(found) > 1 else ""
+    layer = layer_name(base.partition("singular_values_")[2])
+    last = f"{layer[:1].upper()}{layer[1:]}, the last of {len(found)}. " if len(found) > 1 else ""
     names = [threshold_name(mode, tau) for mode, tau, *_ in THRESHOLDS]
     same = same_lines([(name, array.step, rank) for name, rank in zip(names, ranks, strict=True)])
     remark = last if run.is_diagnosis else last + same

@@ -9,9 +9,10 @@ from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent
+from lightning_ssl_geometry.report.panel import layer_name
 from lightning_ssl_geometry.report.panel_html import sentence
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.scalar_panels import fit_ranges, matching, unknown_scalars
+from lightning_ssl_geometry.report.scalar_panels import fit_ranges, matching, own_losses, unknown_scalars
 from lightning_ssl_geometry.report.sheets import SHEETS, Wanted
 
 
@@ -31,6 +32,8 @@ def section_readings(run: Run, section: str) -> Html | None:
         found = [_unknown(series) for members in unknown_scalars(run).values() for series in members]
     else:
         found = [reading for wanted in _sheets(section) for reading in _readings(run, wanted)]
+        losses = own_losses(run) if section == "learning" else {}
+        found += [_unknown(series) for members in losses.values() for series in members]
     if not found:
         return None
     said: set[str] = set()
@@ -75,7 +78,7 @@ def _reading(run: Run, series: Series, entry: Entry, base: Wanted | None) -> _Re
     beside = f"{base.name} {show(float(found[0].value[-1]))}" if base and found else ""
     beside = fit_ranges([run], {stage}) if entry is ENTRIES["alpha_req"] else beside
     rest = split(series.name)[1].removeprefix("projector_rank").lstrip("_")
-    layer = f", layer {rest}" if "projector_rank" in entry.names and rest else ""
+    layer = f", {layer_name(rest)}" if "projector_rank" in entry.names and rest else ""
     return _Reading(entry.title + layer, show(float(series.value[-1])), beside, entry)
 
 

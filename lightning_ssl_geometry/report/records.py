@@ -74,10 +74,16 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
     return info, []
 
 
-def read_config(path: Path) -> tuple[str | None, dict[str, object], list[str]]:
-    """Read config.yaml: its text, what it says of model, data and seed for runs without run.json, and notes."""
+def read_config(path: Path, command: object = None) -> tuple[str | None, dict[str, object], list[str]]:
+    """Read config.yaml: its text, what it says of model, data and seed for runs without run.json, and notes.
+
+    Args:
+        path: The file.
+        command: What started the run: only `ssl-geometry` writes such a file.
+    """
     if not path.is_file():
-        return None, {}, ["config.yaml is missing: the run was not started from the command line, or was moved."]
+        ours = str(command).startswith("ssl-geometry")
+        return None, {}, ["config.yaml is missing, which ssl-geometry writes: settings are not known."] if ours else []
     import yaml
 
     text = path.read_bytes().decode("utf-8", errors="replace")

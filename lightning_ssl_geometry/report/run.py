@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
     Floats,
@@ -111,8 +112,9 @@ def read_run(run: str | Path) -> Run:
     notes += more
     layers, more = read_layers(folder / "layers.csv")
     notes += more
-    config, configured, more = read_config(folder / "config.yaml")
+    config, configured, more = read_config(folder / "config.yaml", info.get("command"))
     notes += more
+    notes += _few_samples(info, arrays, layers)
     scalars = {name: _compared(series) for name, series in scalars.items()}
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     pace = _steps_per_epoch(scalars, arrays)
@@ -177,6 +179,20 @@ def _not_finite(series: Series) -> str:
     bad = np.flatnonzero(~series.finite)
     where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
     return f"{series.name} is not a finite number in {len(bad)} of {len(series.value)} rows, first at {where}."
+
+
+def _few_samples(info: Mapping[str, object], arrays: Mapping[str, Readouts], layers: Layers | None) -> list[str]:
+    """Say where samples, not dimensions, bound what ranks and spectra can be."""
+    samples, spectra = info.get("samples"), [ENTRIES[key] for key in ("spectrum_h", "spectrum_h_image", "spectrum_z")]
+    widths = [float(width) for width in layers.width if np.isfinite(width)] if layers else []
+    widths += [float(array.values.shape[1]) for name, array in arrays.items() if lookup(name) in spectra]
+    most = max(widths, default=0.0)
+    if not isinstance(samples, int) or isinstance(samples, bool) or samples >= most:
+        return []
+    return [
+        f"Fewer samples ({samples:,}) than dimensions ({most:,.0f}): ranks and spectra cannot exceed the samples "
+        f"({2 * samples:,} rows of two views)."
+    ]
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:

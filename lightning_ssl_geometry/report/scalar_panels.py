@@ -1,6 +1,14 @@
 """Figures of scalars over training, and of alignment against uniformity."""
 
-__all__ = ["fit_ranges", "hypersphere_panels", "matching", "over_training", "unknown_panel", "unknown_scalars"]
+__all__ = [
+    "fit_ranges",
+    "hypersphere_panels",
+    "matching",
+    "over_training",
+    "own_losses",
+    "unknown_panel",
+    "unknown_scalars",
+]
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +24,7 @@ from lightning_ssl_geometry.report.panel import (
     DASHES,
     LAYER_COLORS,
     Panel,
+    layer_name,
     natural_order,
     printable,
     same_lines,
@@ -85,8 +94,19 @@ def fit_ranges(runs: Sequence[Run], stages: Collection[str]) -> str:
     return f"Fitted to eigenvalues {said}{', which do not compare' if len(found) > 1 else ''}." if said else ""
 
 
+def own_losses(run: Run) -> dict[str, list[Series]]:
+    """Group the scalars that a model calls some loss, such as `train_loss`, where it logs none that is known."""
+    known = bool(matching(run, ENTRIES["loss"]))
+    return {} if known else {name: members for name, members in _unknown(run).items() if "loss" in name.lower()}
+
+
 def unknown_scalars(run: Run) -> dict[str, list[Series]]:
-    """Group the scalars that the glossary does not know by their name behind the stage."""
+    """Group the other scalars that the glossary does not know by their name behind the stage."""
+    losses = own_losses(run)
+    return {name: members for name, members in _unknown(run).items() if name not in losses}
+
+
+def _unknown(run: Run) -> dict[str, list[Series]]:
     groups: dict[str, list[Series]] = {}
     for name, series in run.scalars.items():
         if lookup(name) is None and not _is_step_twin(run, name):
@@ -94,11 +114,11 @@ def unknown_scalars(run: Run) -> dict[str, list[Series]]:
     return groups
 
 
-def unknown_panel(run: Run, base: str, members: Sequence[Series]) -> Panel | None:
+def unknown_panel(run: Run, base: str, members: Sequence[Series], entries: tuple[Entry, ...] = ()) -> Panel | None:
     """Draw one scalar that the glossary does not know; None if it never was a finite number."""
     members = sorted((s for s in members if s.finite.any()), key=lambda s: stage_order(split(s.name)[0]))
     lines = _named(Wanted("", color="blue"), members)
-    return _panel(run, f"other_{base}", base, "value", lines) if lines else None
+    return _panel(run, f"other_{base}", base, "value", lines, entries) if lines else None
 
 
 def hypersphere_panels(run: Run) -> list[Panel | None]:
@@ -149,7 +169,7 @@ def _said(lines: Sequence[_Line]) -> str:
 def _layers(members: Sequence[Series]) -> list[_Line]:
     """A projector's layers, each once: its weights are the same on all data."""
     once = {split(series.name)[1]: series for series in reversed(members)}
-    names = {base: f"layer {printable(rest, 6)}" if (rest := base[len("projector_rank_") :]) else "" for base in once}
+    names = {base: printable(layer_name(rest), 16) if (rest := base[len("projector_rank_") :]) else "" for base in once}
     return [
         _Line(once[base], names[base], LAYER_COLORS[place % len(LAYER_COLORS)], names[base] and f"{names[base]}:")
         for place, base in enumerate(sorted(once, key=natural_order))

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from lightning_ssl_geometry.report.about import all_numbers, how_it_was_made, papers
 from lightning_ssl_geometry.report.array_panels import unknown_arrays
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
+from lightning_ssl_geometry.report.facts import facts
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.headline import headline
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.layer_panels import layer_table
-from lightning_ssl_geometry.report.numbers import duration, moment
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.panel_html import panel_html
 from lightning_ssl_geometry.report.panels import MOST_UNKNOWN, panels
 from lightning_ssl_geometry.report.readings import section_entries, section_readings
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.scalar_panels import matching, unknown_scalars
+from lightning_ssl_geometry.report.scalar_panels import matching, own_losses, unknown_scalars
 from lightning_ssl_geometry.report.sheets import SECTIONS
 
 _EXPECTED = {  # what a section names where it is absent; a section that is not here is left out then
@@ -26,6 +26,18 @@ _EXPECTED = {  # what a section names where it is absent; a section that is not 
     "ranks": ("effective_rank_h", "effective_rank_z", "projector_rank"),
     "spectra": ("spectrum_h", "spectrum_z", "projector_spectrum"),
     "hypersphere": ("alignment", "uniformity", "gaussian_potential"),
+}
+_LOGGED_BY = {
+    "learning": "`self.log` of the loss, UpperBound",
+    "probes": "LinearProbe, KNNProbe, LinearEvaluation",
+    "ranks": "EffectiveRank, ProjectorRank",
+    "spectra": "LogSpectrum, ProjectorRank",
+    "augmentations": "AugmentationRank, NullSpaceFraction, UnexplainedVariance",
+    "channel": "NonEmptyProbability, PolicyEntropy, PolicyMaps",
+    "neighbors": "HardestNegativeDistance, LabelAgreement, NeuralCollapse",
+    "equivariance": "EquivarianceError, InvarianceError",
+    "content_style": "LatentR2, MeanCorrelation, GradientSpectrum",
+    "hypersphere": "Alignment, Uniformity, GaussianPotential",
 }
 _UNNAMED = ("layers", "models", "change", "other")  # what is not missed where it is absent
 _STATUSES = ("finished", "running", "interrupted", "failed")
@@ -56,41 +68,9 @@ def _header(run: Run) -> Html:
     status = str(run.info.get("status") or "unknown")
     tone = status if status in _STATUSES else "unknown"
     shown = element("span", status if status != "unknown" else "status unknown", class_=f"status {tone}")
-    facts = element("div", shown, *(element("span", fact) for fact in _facts(run)), class_="facts")
+    line = element("div", shown, *(element("span", fact) for fact in facts(run)), class_="facts")
     title = f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name
-    return element("header", element("h1", title), facts)
-
-
-def _facts(run: Run) -> list[str]:
-    info = run.info
-    if run.is_diagnosis:
-        return [fact for fact in _diagnosed(run) if fact]
-    facts = [" on ".join(str(info[key]) for key in ("model", "data") if info.get(key))]
-    facts += [_amount(info[key], key) for key in ("epochs", "steps", "parameters") if info.get(key) is not None]
-    facts += [f"seed {info['seed']}"] if info.get("seed") is not None else []
-    facts += [f"started {moment(info['started'])}"] if info.get("started") else []
-    took = duration(info.get("started"), info.get("ended"))
-    return [fact for fact in (*facts, f"took {took}" if took else "") if fact]
-
-
-def _diagnosed(run: Run) -> list[str]:
-    """What was looked at: the weights, the data, how many samples."""
-    info = run.info
-    facts = [f"weights from {info['checkpoint']}" if info.get("checkpoint") else "no checkpoint recorded"]
-    data = info.get("data")
-    facts += [
-        f"{data} from {info['data_path']}"
-        if data and info.get("data_path")
-        else str(data or info.get("data_path") or "")
-    ]
-    facts += [_amount(info[key], key) for key in ("samples", "parameters") if info.get(key) is not None]
-    facts += [f"seed {info['seed']}"] if info.get("seed") is not None else []
-    return [*facts, f"on {moment(info['started'])}" if info.get("started") else ""]
-
-
-def _amount(value: object, unit: str) -> str:
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return f"{text} {unit.removesuffix('s') if value == 1 else unit}"
+    return element("header", element("h1", title), line)
 
 
 def _tiles(run: Run) -> Html | None:
@@ -117,7 +97,7 @@ def _notes(run: Run) -> Html | None:
 def _absent(run: Run, drawn: Mapping[str, Sequence[Panel]]) -> Html | None:
     """Name the sections that were left out, in one line; a diagnosis cannot have them all."""
     named = [] if run.is_diagnosis else [name for name in SECTIONS if name not in _UNNAMED]
-    names = [SECTIONS[name] for name in named if not drawn[name] and _is_empty(run, name)]
+    names = [f"{SECTIONS[name]} ({_LOGGED_BY[name]})" for name in named if not drawn[name] and _is_empty(run, name)]
     return element("p", f"Nothing recorded in this run for: {', '.join(names)}.", class_="absent") if names else None
 
 
@@ -156,6 +136,8 @@ def _section(run: Run, name: str, drawn: Sequence[Panel], table: Html | None, ke
 def _recorded(run: Run, key: str) -> bool:
     if key == "linear_evaluation":
         return bool(run.evaluations)
+    if key == "loss" and own_losses(run):
+        return True
     entry = ENTRIES[key]
     return bool(matching(run, entry)) or any(lookup(name) is entry for name in (*run.arrays, *run.snapshots))
 

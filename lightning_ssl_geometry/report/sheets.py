@@ -59,7 +59,7 @@ SECTIONS = {  # the order of both pages
     "models": "Between models",
     "augmentations": "Augmentations and the projector",
     "channel": "Augmentation channel",
-    "neighbors": "Neighbours",
+    "neighbors": "Neighbours and classes",
     "equivariance": "Equivariance and invariance",
     "content_style": "Content and style",
     "hypersphere": "Alignment and uniformity",
@@ -155,6 +155,10 @@ _NEIGHBORS = (
            Wanted("label_agreement_coarse", "coarse", "green", "dashed"),
            Wanted("label_agreement_chance", "chance, fine", "muted", "dotted", baseline=True),
            Wanted("label_agreement_coarse_chance", "chance, coarse", "muted", "dashdot", baseline=True)), 0.0),
+    Sheet("within_class", "Spread within classes", "of that between classes", (Wanted("within_class"),)),
+    Sheet("neural_collapse", "Class means and the simplex", "deviation",
+          (Wanted("simplex", "simplex"), Wanted("equiangularity", "angles", "green", "dashed"),
+           Wanted("equinorm", "lengths", "orange", "dotted")), 0.0),
 )  # fmt: skip
 _EQUIVARIANCE = (
     # no floor: beside an exact group, whose error is rounding, they are drawn on a logarithmic axis
@@ -205,10 +209,6 @@ _CONTENT_STYLE = (
     Sheet("output_weights_split", "Weights in and outside of the subvector", "mean absolute weight",
           (Wanted("output_weights_used", "inside", "blue"),
            Wanted("output_weights_unused", "outside", "orange", "dashed")), 0.0),
-    Sheet("within_class", "Spread within classes", "of that between classes", (Wanted("within_class"),)),
-    Sheet("neural_collapse", "Class means and the simplex", "deviation",
-          (Wanted("simplex", "simplex"), Wanted("equiangularity", "angles", "green", "dashed"),
-           Wanted("equinorm", "lengths", "orange", "dotted")), 0.0),
 )  # fmt: skip
 
 SHEETS = {

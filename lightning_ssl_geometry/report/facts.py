@@ -1,0 +1,60 @@
+"""What a run says of itself in a line: what ran on which data, and what runs of a comparison share of that."""
+
+__all__ = ["facts", "shared_facts", "weights"]
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_ssl_geometry.report.numbers import duration, moment
+from lightning_ssl_geometry.report.run import Run
+
+
+def facts(run: Run) -> list[str]:
+    """Say what ran on which data, how much of it, and when."""
+    return [fact for fact in (_diagnosed(run) if run.is_diagnosis else _trained(run)) if fact]
+
+
+def weights(run: Run, short: bool = False) -> str:
+    """Say where a diagnosed network's weights are from; `short`: without folders, empty where it is not known."""
+    if checkpoint := run.info.get("checkpoint"):
+        return f"weights from {Path(str(checkpoint)).name if short else checkpoint}"
+    kind = run.info.get("weights")
+    return f"{kind} weights" if kind else "" if short else "no checkpoint recorded"
+
+
+def shared_facts(runs: Sequence[Run]) -> list[str]:
+    """Say which data all runs saw, and how many samples of it, as far as they agree."""
+    data, samples = ({find(run) for run in runs} for find in (_data, _samples))
+    return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
+
+
+def _trained(run: Run) -> list[str]:
+    info = run.info
+    said = [" on ".join(str(info[key]) for key in ("model", "data") if info.get(key))]
+    said += [_amount(info[key], key) for key in ("epochs", "steps", "parameters") if info.get(key) is not None]
+    said += [f"seed {info['seed']}"] if info.get("seed") is not None else []
+    said += [f"started {moment(info['started'])}"] if info.get("started") else []
+    took = duration(info.get("started"), info.get("ended"))
+    return [*said, f"took {took}" if took else ""]
+
+
+def _diagnosed(run: Run) -> list[str]:
+    """What was looked at: the weights, the data, how many samples."""
+    info = run.info
+    said = [weights(run), _data(run), _samples(run)]
+    said += [_amount(info["parameters"], "parameters")] if info.get("parameters") is not None else []
+    said += [f"seed {info['seed']}"] if info.get("seed") is not None else []
+    return [*said, f"on {moment(info['started'])}" if info.get("started") else ""]
+
+
+def _data(run: Run) -> str:
+    return " from ".join(str(run.info[key]) for key in ("data", "data_path") if run.info.get(key))
+
+
+def _samples(run: Run) -> str:
+    return _amount(run.info["samples"], "samples") if run.info.get("samples") is not None else ""
+
+
+def _amount(value: object, unit: str) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{text} {unit.removesuffix('s') if value == 1 else unit}"
