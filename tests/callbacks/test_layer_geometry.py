@@ -122,9 +122,7 @@ def test_bad_input(tmp_path):
             super().update(latent)
 
     callback = LayerGeometry({"asks": Asks()}, stage="test")
-    with pytest.raises(
-        ValueError, match="`latent` for the diagnostic 'asks', but the test step has only h, h_image"
-    ):
+    with pytest.raises(ValueError, match="`latent` for the diagnostic 'asks', but the test step has only h, h_image"):
         quiet(tmp_path, callbacks=[callback]).test(model(), datamodule=digits(), verbose=False)
 
 
