@@ -160,7 +160,8 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
     channels = trained_on.image_shape[0] if trained_on else None
     cache = Path(options.output) / ".decoded"
     images = folder_of_images(options.images, size, options.batch_size or 256, cache, channels)
-    images.views = options.views or (trained_on.views if trained_on else SimCLRViews())
+    own = trained_on.views if trained_on and not options.compare else None  # models are compared on the same views
+    images.views = options.views or own or SimCLRViews()
     return images
 
 

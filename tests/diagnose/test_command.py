@@ -43,7 +43,12 @@ CONFIG = {
     },
     "data": {
         "class_path": "lightning_ssl_geometry.data.DigitsDataModule",
-        "init_args": {"batch_size": 128, "channels": 3, "image_size": 12},
+        "init_args": {
+            "batch_size": 128,
+            "channels": 3,
+            "image_size": 12,
+            "views": {"class_path": "lightning_ssl_geometry.views.SimCLRViews", "init_args": {"strength": "small"}},
+        },
     },
 }
 QUIET = ["--accelerator", "cpu", "--progress", "false"]
@@ -112,6 +117,7 @@ def test_a_run_on_other_images_is_normalised_as_in_training(here, run):
     data.setup()
     assert record["normalization"].startswith(f"mean {data.mean[0]:.3f}")
     assert record["data_path"] == str(here / "images")
+    assert "crop_scale=(0.9, 1.0)" in record["views"]  # its own
 
 
 def test_anybodys_class_with_a_lightning_checkpoint(here):
