@@ -252,7 +252,7 @@ def test_points_are_coloured_by_class_where_these_are_few():
         assert sum(len(line.get_xdata()) for line in points) == 200
         assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()))
     (axes,) = scatter([("", z, None)]).axes
-    assert axes.lines[-1].get_color() == plots.COLORS["blue"]
+    assert drawn(axes)[-1].get_color() == plots.COLORS["blue"]
 
 
 def test_bad_input():
