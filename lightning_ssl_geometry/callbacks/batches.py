@@ -1,10 +1,12 @@
 """Where things are in a batch of somebody else's, and views of an image that it has once."""
 
-__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "place", "stage_keys"]
+__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "numbers", "place", "stage_keys"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lightning as L
+import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.views import NormalizedViews
@@ -58,6 +60,11 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
     for part in key.split("."):
         batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
     return batch
+
+
+def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
+    """Number n samples without an index, `start` of which came before on this process; on each process its own."""
+    return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, place, stage_keys
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
 
 
@@ -167,8 +167,7 @@ class Observer:
 
     def _numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
         """Number the next n samples of a stage, on each rank its own."""
-        start = self._rows.get(stage, 0)
-        return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
+        return numbers(trainer, self._rows.get(stage, 0), n, device)
 
 
 def run_folder(trainer: L.Trainer) -> Path:

@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, place, stage_keys
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
 from lightning_ssl_geometry.functional.submodule import submodule
 from lightning_ssl_geometry.types import Observation
@@ -114,9 +114,8 @@ class Subject(L.LightningModule):
 
     def _numbers(self, n: int) -> Tensor:
         """Number the next n samples, on each rank its own."""
-        numbers = torch.arange(self._seen, self._seen + n, device=self.device)
         self._seen += n
-        return numbers * self.trainer.world_size + self.trainer.global_rank
+        return numbers(self.trainer, self._seen - n, n, self.device)
 
 
 def _rows(name: str, output: Any, n: int) -> Tensor:
