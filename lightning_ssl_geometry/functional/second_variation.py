@@ -1,0 +1,99 @@
+"""Curvature of the contrastive loss at an invariant map (Calder & Lee 2025, Lemma A.2)."""
+
+__all__ = ["second_variation"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.unit_rows import in_full_precision
+from lightning_ssl_geometry.functional.variational import first_variation
+from lightning_ssl_geometry.functional.variational_form import Elementwise, Form, applied, derivatives, half_squares
+
+_UNIT = 1e-4  # how far from 1 a length may be that counts as such
+
+
+def second_variation(
+    z: Tensor,
+    direction: Tensor,
+    temperature: float = 0.1,
+    psi: Elementwise = torch.log1p,
+    eta: Elementwise | None = None,
+    *,
+    on_sphere: bool = False,
+) -> Tensor:
+    r"""Curvature of :func:`variational_loss` at an invariant map, along a direction of its points.
+
+    .. math::
+        \delta^2 L &= \frac1N \sum_i \Psi''(G_i) \dot G_i^2 + \Psi'(G_i) \ddot G_i, \quad
+        \dot G_i = \frac1N \sum_j \frac{\eta'_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle \\
+        \ddot G_i &= \frac1N \sum_j \frac{\eta''_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle^2
+            + \frac{\eta'_{ij}}{\eta(0)} \|h_i - h_j\|^2
+
+    The proof of Lemma A.2, for any Psi and eta: the second derivative of L(z + s h) by s at 0. The points leave the
+    sphere on that line; with `on_sphere` they follow great circles instead, which adds
+    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with Eq. 7's g: then a local minimum on the sphere has no
+    negative curvature.
+
+    Args:
+        z: (N, d), the latent points of an invariant map.
+        direction: (N, d), h.
+        temperature: tau > 0, as the next two in :func:`variational_loss`.
+        psi: Psi, twice differentiable.
+        eta: The similarity, twice differentiable.
+        on_sphere: Along great circles: rows of `z` must be of length 1, those of `direction` orthogonal to them.
+
+    Returns:
+        A scalar in float32 (float64 for float64 input), without a graph.
+
+    Raises:
+        ValueError: As :func:`variational_loss`, or if `on_sphere` does not fit the rows.
+
+    >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> second_variation(z, z, temperature=0.3) > 0  # apart
+    tensor(True)
+    """
+    form = Form(temperature, psi, eta)
+    form.check()
+    check_switch("on_sphere", on_sphere)
+    _check_points(z, direction)
+    with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+        z, h = in_full_precision(z, direction)
+        if on_sphere:
+            _check_tangent(z, h)
+        curvature = _along_line(z, h, form)
+        if on_sphere:
+            gradient = first_variation(z, z, temperature, psi, eta).sum(0)
+            curvature = curvature - ((gradient * z).sum(-1) * h.square().sum(-1)).mean()
+        return curvature
+
+
+def _along_line(z: Tensor, h: Tensor, form: Form) -> Tensor:
+    scale = applied(form.similarity, z.new_zeros(1), "eta")
+    near = derivatives(form.similarity, half_squares(z, z), "eta")
+    product, cross = (z * h).sum(-1), z @ h.T
+    speed = product[:, None] + product - cross - cross.T  # <z_i - z_j, h_i - h_j>
+    apart = 2 * half_squares(h, h)
+    first = (near.first * speed).mean(1) / scale
+    second = (near.second * speed.square() + near.first * apart).mean(1) / scale
+    outer = derivatives(form.psi, near.value.mean(1) / scale, "psi")
+    return (outer.second * first.square() + outer.first * second).mean()
+
+
+def _check_points(z: Tensor, direction: Tensor) -> None:
+    if z.ndim != 2 or not len(z) or not z.is_floating_point():
+        raise ValueError(f"Expected `z` of shape (N, d) and a float dtype, but got {tuple(z.shape)}, {z.dtype}.")
+    if direction.shape != z.shape:
+        raise ValueError(
+            f"Expected `direction` of the same shape as `z`, {tuple(z.shape)}, but got {tuple(direction.shape)}."
+        )
+
+
+def _check_tangent(z: Tensor, h: Tensor) -> None:
+    length = torch.linalg.vector_norm(z, dim=-1)
+    if not ((length - 1).abs() < _UNIT).all():
+        spread = f"{length.min():.3g} to {length.max():.3g}"
+        raise ValueError(f"Expected rows of `z` of length 1 for `on_sphere`, but got {spread}.")
+    radial = (z * h).sum(-1).abs().max()
+    if not radial <= _UNIT * h.abs().max().clamp(min=1):
+        raise ValueError(f"Expected `direction` tangent to the sphere, but got a radial part of {radial:.3g}.")

@@ -1,0 +1,221 @@
+r"""The contrastive loss as a functional of the latent distribution, with its first and second variation.
+
+Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
+Perspectives (2025): NT-Xent without the indicator of x != y, for any increasing Psi and any similarity eta of half the
+squared distance. On a finite sample the expectations over mu are means over its N points, and those over the views T
+and T' are the two views that are given.
+"""
+
+__all__ = ["first_variation", "tangential", "variational_loss"]
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from lightning_ssl_geometry.functional.info_nce_settings import check_views
+from lightning_ssl_geometry.functional.unit_rows import in_full_precision
+from lightning_ssl_geometry.functional.variational_form import (
+    Elementwise,
+    Form,
+    Negatives,
+    applied,
+    derivatives,
+    half_squares,
+)
+
+
+def variational_loss(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float = 0.1,
+    psi: Elementwise = torch.log1p,
+    eta: Elementwise | None = None,
+    *,
+    negatives: Negatives = "other",
+    include_self: bool = True,
+    symmetric: bool = False,
+) -> Tensor:
+    r"""Weigh how near other points come to an anchor against how near its own other view is.
+
+    .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
+        G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
+
+    Eq. 4 and 5, where j = i is among the sum. With `negatives="both"` and `include_self=False` and rows on the unit
+    sphere it is Eq. 1: the points of both views are summed, without j = i, each mean over all N. The paper's NT-Xent
+    has means where SimCLR's has sums. An invariant map is one whose two views are equal, z1 = z2: then the loss is a
+    function of the latent points alone (Prop. 2.1).
+
+    The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms: neither
+    overflows. Nothing is normalised here. O(N^2) memory, float32 (float64 for float64 input) whatever the autocast.
+
+    Args:
+        z1: (N, d), the anchors: points under T. Any float dtype.
+        z2: (N, d), the points under T'.
+        temperature: tau > 0 of the default eta; not looked at beside another.
+        psi: Psi, increasing; maps a tensor element by element, differentiably.
+        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive; element by element.
+        negatives: "other": the points of the other view; "both": those of the anchor's own view too.
+        include_self: Whether j = i is among the sums.
+        symmetric: Mean of the loss and of that with the views exchanged, which are equal in expectation.
+
+    Returns:
+        The loss, a scalar. With the defaults: log 2 where all points are one, and less where they spread.
+
+    Raises:
+        ValueError: If the shapes differ or are not (N, d), there is no point, an argument is out of its range, or `psi`
+            or `eta` changes the shape.
+
+    >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> variational_loss(z, z, temperature=1.0)
+    tensor(0.4496)
+    """
+    form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+    form.check()
+    check_views(z1, z2, least=1)
+    with torch.autocast(z1.device.type, enabled=False):
+        z1, z2 = in_full_precision(z1, z2)
+        loss = _one_sided(z1, z2, form)
+        return (loss + _one_sided(z2, z1, form)) / 2 if symmetric else loss
+
+
+def first_variation(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float = 0.1,
+    psi: Elementwise = torch.log1p,
+    eta: Elementwise | None = None,
+    *,
+    negatives: Negatives = "other",
+    include_self: bool = True,
+    symmetric: bool = False,
+) -> Tensor:
+    r"""Derive :func:`variational_loss` by the points, in closed form.
+
+    .. math::
+        g_i &= \Big(\frac{\Psi'(G_i)}{\eta_{ii}}\Big) \frac1N \sum_j \eta'_{ij} (z_i - z'_j)
+            - \Psi'(G_i) G_i \frac{\eta'_{ii}}{\eta_{ii}} (z_i - z'_i) \\
+        g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
+            - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
+
+    It is N times the gradient, so that the change of the loss along directions h is the mean of <g_i, h_i>. Prop. 3.1
+    gathers both roles of a point, which it has where the loss is symmetric: its bracket is twice this one with
+    `symmetric=True` (each of the views is half of nu). There Psi' at y belongs to G with T and T' exchanged; as printed
+    it is no derivative. At an invariant map the sum over the two views is Eq. 7.
+
+    Args:
+        z1: (N, d), as the next seven in :func:`variational_loss`.
+        z2: (N, d).
+        temperature: tau > 0.
+        psi: Psi.
+        eta: The similarity.
+        negatives: "other" or "both".
+        include_self: Whether j = i is among the sums.
+        symmetric: Mean over the two orders of the views.
+
+    Returns:
+        (2, N, d), by z1 and by z2, in float32 (float64 for float64 input), without a graph.
+
+    Raises:
+        ValueError: As :func:`variational_loss`.
+
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> first_variation(z, z, temperature=1.0).sum(0)  # apart: descent goes against it
+    tensor([[-0.2185,  0.2185],
+            [ 0.2185, -0.2185]])
+    """
+    form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+    form.check()
+    check_views(z1, z2, least=1)
+    with torch.no_grad(), torch.autocast(z1.device.type, enabled=False):
+        z1, z2 = in_full_precision(z1, z2)
+        variation = _one_sided_variation(z1, z2, form)
+        return (variation + _one_sided_variation(z2, z1, form).flip(0)) / 2 if symmetric else variation
+
+
+def tangential(z: Tensor, vector: Tensor) -> Tensor:
+    r"""Part of a vector that is tangent to the sphere through a point.
+
+    .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
+
+    Args:
+        z: (..., d), points, none of them 0.
+        vector: (..., d), a vector at each.
+
+    Returns:
+        (..., d).
+
+    Raises:
+        ValueError: If the last axes differ, or a point is 0.
+
+    >>> tangential(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
+    tensor([0., 1.])
+    """
+    if z.shape[-1:] != vector.shape[-1:] or z.ndim < 1:
+        raise ValueError(f"Expected `z` and `vector` (..., d), but got {tuple(z.shape)}, {tuple(vector.shape)}.")
+    square = z.square().sum(-1, keepdim=True)
+    if not square.all():
+        raise ValueError("Expected `z` without points at 0, where a sphere has no tangent, but got such.")
+    return vector - (vector * z).sum(-1, keepdim=True) / square * z
+
+
+def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
+    own, others, left_out = _squares(z1, z2, form)
+    if form.eta is None:
+        log_ratio = _log_ratio(own, others, left_out, form)
+        return (
+            softplus(log_ratio).mean() if form.psi is torch.log1p else applied(form.psi, log_ratio.exp(), "psi").mean()
+        )
+    near = torch.stack([applied(form.eta, t, "eta").masked_fill(left_out, 0).mean(1) for t in others]).sum(0)
+    return applied(form.psi, near / applied(form.eta, own, "eta"), "psi").mean()
+
+
+def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Half squared distances to the own other view (N,) and to all points of one view or two; and which do not count."""
+    left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
+    if not form.include_self:
+        left_out.fill_diagonal_(True)
+    others = [half_squares(z1, z2)] + ([half_squares(z1, z1)] if form.negatives == "both" else [])
+    return (z1 - z2).square().sum(-1) / 2, others, left_out
+
+
+def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> Tensor:
+    """Logarithm of G for the default eta."""
+    exponents = [((own[:, None] - t) / form.temperature).masked_fill(left_out, -torch.inf) for t in others]
+    return torch.cat(exponents, 1).logsumexp(1) - math.log(len(own))
+
+
+def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
+    own, others, left_out = _squares(z1, z2, form)
+    stable = form.eta is None and form.psi is torch.log1p
+    weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form)
+    towards = pull[:, None] * (z1 - z2)
+    by_z1, by_z2 = _apart(weights[0], z1, z2) - towards, _apart(weights[0].T, z2, z1) + towards
+    for weight in weights[1:]:
+        by_z1 = by_z1 + _apart(weight + weight.T, z1, z1)
+    return torch.stack([by_z1, by_z2])
+
+
+def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
+    """Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
+    pair, near = derivatives(form.similarity, own, "eta"), [derivatives(form.similarity, t, "eta") for t in others]
+    ratio = torch.stack([each.value.masked_fill(left_out, 0).mean(1) for each in near]).sum(0) / pair.value
+    slope = derivatives(form.psi, ratio, "psi").first
+    push = (slope / pair.value / len(own))[:, None]
+    return [push * each.first.masked_fill(left_out, 0) for each in near], slope * ratio * pair.first / pair.value
+
+
+def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
+    """The same for the default Psi and eta, from logarithms."""
+    log_ratio = _log_ratio(own, others, left_out, form)
+    least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
+    weights = [
+        -(least - t / form.temperature).masked_fill(left_out, -torch.inf).exp() / form.temperature for t in others
+    ]
+    return weights, -log_ratio.sigmoid() / form.temperature
+
+
+def _apart(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Sum over j of w_ij (a_i - b_j)."""
+    return weight.sum(1, keepdim=True) * a - weight @ b

@@ -1,0 +1,89 @@
+"""What the variational form of the contrastive loss is made of: its settings, Psi and eta with their derivatives."""
+
+__all__ = ["Derivatives", "Elementwise", "Form", "Negatives", "applied", "derivatives", "half_squares"]
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.functional.info_nce_settings import check_switch, check_temperature
+from lightning_ssl_geometry.functional.matrix_product import matrix_product
+
+Elementwise = Callable[[Tensor], Tensor]
+Negatives = Literal["other", "both"]
+
+
+class Form(NamedTuple):
+    """The arguments of :func:`functional.variational_loss` that say which loss it is."""
+
+    temperature: float = 0.1
+    psi: Elementwise = torch.log1p
+    eta: Elementwise | None = None
+    negatives: Negatives = "other"
+    include_self: bool = True
+    symmetric: bool = False
+
+    def check(self) -> None:
+        """Raise a ValueError that names the first of them that is out of its range."""
+        check_temperature(self.temperature)
+        if self.negatives not in get_args(Negatives):
+            raise ValueError(f"Expected `negatives` to be one of {get_args(Negatives)}, but got {self.negatives!r}.")
+        check_switch("include_self", self.include_self)
+        check_switch("symmetric", self.symmetric)
+
+    def similarity(self, t: Tensor) -> Tensor:
+        """Eta of half a squared distance."""
+        return (-t / self.temperature).exp() if self.eta is None else self.eta(t)
+
+
+class Derivatives(NamedTuple):
+    """A function and its first two derivatives, element by element."""
+
+    value: Tensor
+    first: Tensor
+    second: Tensor
+
+
+def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
+    """Evaluate a function and its derivatives, without a graph.
+
+    Raises:
+        ValueError: As :func:`applied`.
+
+    >>> derivatives(torch.square, torch.tensor([3.0]), "psi")
+    Derivatives(value=tensor([9.]), first=tensor([6.]), second=tensor([2.]))
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        t = t.clone().requires_grad_()
+        value = applied(function, t, name)
+        first = _derivative(value, t)
+        second = _derivative(first, t)
+    return Derivatives(value.detach(), first.detach(), second.detach())
+
+
+def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
+    """Evaluate a function that somebody gave.
+
+    Raises:
+        ValueError: If it returns anything but a tensor of the same shape.
+    """
+    value = function(t)
+    if not isinstance(value, Tensor) or value.shape != t.shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"Expected `{name}` to map a tensor element by element, but got {got} for {tuple(t.shape)}.")
+    return value
+
+
+def half_squares(a: Tensor, b: Tensor) -> Tensor:
+    """Half the squared distances of rows, (N, N); not below 0, where rounding would put it."""
+    squares = a.square().sum(-1)[:, None] + b.square().sum(-1)
+    return (squares / 2 - matrix_product(a, b.T)).clamp(min=0)
+
+
+def _derivative(value: Tensor, t: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(t)
+    (slope,) = torch.autograd.grad(value.sum(), t, create_graph=True, allow_unused=True)
+    return torch.zeros_like(t) if slope is None else slope

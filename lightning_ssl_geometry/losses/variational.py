@@ -1,0 +1,63 @@
+"""The variational form of the contrastive loss as a module."""
+
+__all__ = ["VariationalLoss"]
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.variational import variational_loss
+from lightning_ssl_geometry.functional.variational_form import Elementwise, Form, Negatives
+from lightning_ssl_geometry.losses.gather import gather_views
+
+
+class VariationalLoss(nn.Module):
+    """NT-Xent as Calder & Lee (2025) generalise it: :func:`functional.variational_loss`, Eq. 4 by default.
+
+    In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
+    whole global batch, as :class:`InfoNCELoss` does.
+
+    Args:
+        temperature: tau > 0 of the default eta(t) = exp(-t / tau), t half a squared distance.
+        psi: Psi, increasing; maps a tensor element by element.
+        eta: The similarity, element by element; None: the default.
+        negatives: "other": the points of the other view; "both": those of the anchor's own view too (Eq. 1).
+        include_self: Whether the anchor's own pair is among the sums; False in Eq. 1.
+        symmetric: Mean over the two orders of the views.
+        gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    >>> z = torch.zeros(4, 2)
+    >>> VariationalLoss()(z, z)
+    tensor(0.6931)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        psi: Elementwise = torch.log1p,
+        eta: Elementwise | None = None,
+        negatives: Negatives = "other",
+        include_self: bool = True,
+        symmetric: bool = False,
+        gather: bool = True,
+    ) -> None:
+        super().__init__()
+        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+        self.form.check()
+        check_switch("gather", gather)
+        self.gather = gather
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """Contrast two views (N, d) of this rank's points with those of all ranks: a scalar."""
+        if self.gather:
+            z1, z2 = gather_views(z1, z2)
+        return variational_loss(z1, z2, **self.form._asdict())
+
+    def extra_repr(self) -> str:
+        """Show the settings in the module's repr."""
+        settings = {**self.form._asdict(), "gather": self.gather}
+        named = {name: getattr(value, "__name__", value) for name, value in settings.items()}
+        return ", ".join(f"{name}={value!r}" for name, value in named.items())
