@@ -1,0 +1,152 @@
+r"""BYOL: Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning (Grill et al. 2020).
+
+An online network, backbone and projector, and a predictor on top of it, learn to predict from one view of an image how
+a target network embeds the other. The target has the same shape, learns nothing, and its weights follow the online
+ones, after every step of the optimizer (Eq. 1):
+
+.. math:: \xi \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta
+
+There are no negatives; a constant embedding would have no loss, and predictor and moving average keep it away.
+"""
+
+__all__ = ["BYOLModule"]
+
+import math
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from lightning_ssl_geometry.functional.byol import byol_momentum
+from lightning_ssl_geometry.losses import BYOLLoss
+from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.types import Batch, Observation
+
+
+class BYOLModule(SSLModule):
+    """BYOL with any backbone, projector and predictor. h and z are the online network's, z before the predictor.
+
+    The target is a copy of backbone and projector, made when the module is: a torch `AveragedModel` in `target`, so
+    that checkpoints hold it. From the first step of the optimizer on it is the moving average; accumulated batches
+    count once. Its weights alone are averaged, as in the official code: its batch statistics are its own, in training
+    those of its own features (both views in one batch, as the online network's are), in evaluation their running means.
+
+    The momentum goes from `momentum` to `final_momentum` by half a cosine over the steps that the Trainer knows of, and
+    is logged as `train/momentum`. The paper begins at 0.996 for 1000 epochs on ImageNet, at 0.99 for 300 and at 0.97
+    for 100: the shorter a run, the faster its target has to follow.
+
+    Args:
+        backbone: Maps (N, C, H, W) to h (N, D).
+        projector: Maps h (N, D) to z (N, P).
+        predictor: Maps z (N, P) to a prediction (N, P). The paper's has the shape of the projector.
+        momentum: tau at the first step, in [0, 1].
+        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. Where it equals `momentum`, the run may
+            have any length.
+        loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; BYOL's by default.
+        optimizer: As in :class:`SSLModule`.
+        lr_scheduler: As in :class:`SSLModule`.
+        warmup_epochs: As in :class:`SSLModule`.
+        exclude_norm_and_bias: As in :class:`SSLModule`.
+
+    Raises:
+        ValueError: As :class:`SSLModule`, or if a momentum is not in [0, 1]; when training begins, if weights are in
+            half precision, where small updates round to none (mixed precision is fine), or the momentum changes in a
+            run of unknown length; in a step, if a batch has not two views, or the predictor does not map P to P.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        predictor: nn.Module,
+        momentum: float = 0.996,
+        final_momentum: float = 1.0,
+        loss: nn.Module | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        warmup_epochs: float = 0.0,
+        exclude_norm_and_bias: bool = True,
+    ) -> None:
+        byol_momentum(0, 1, momentum, final_momentum)  # raises
+        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        self.predictor = predictor
+        self.momentum, self.final_momentum = momentum, final_momentum
+        self.loss = loss or BYOLLoss()
+        self.target = AveragedModel(self._online(), multi_avg_fn=self._average).requires_grad_(False)
+        self.target.n_averaged += 1  # the copy is the first of those averaged: the next is not copied over it
+        self._steps = 1
+
+    def step(self, batch: Batch) -> Observation:
+        """Predict the target's embedding of each view from the other."""
+        views = batch["views"]
+        if len(views) != 2:
+            raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")
+        h, z = self.embed(views)
+        q = self._predict(z)
+        with torch.no_grad():
+            target = self.target(torch.cat(views)).unflatten(0, (2, -1))  # (2, N, P)
+        return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
+
+    def on_fit_start(self) -> None:
+        """Let the target follow every step of the optimizer, whoever makes it."""
+        for parameter in self.target.parameters():
+            if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
+                raise ValueError(
+                    f"Expected weights in float32 or float64, whose average moves, but got {parameter.dtype}."
+                )
+        self._steps = self._length()
+        for optimizer in self.trainer.optimizers:
+            optimizer.register_step_post_hook(self._follow)
+
+    def _online(self) -> nn.Module:
+        return nn.Sequential(OrderedDict(backbone=self.backbone, projector=self.projector))
+
+    def _predict(self, z: Tensor) -> Tensor:
+        """Both views (2, N, P) in one batch: the predictions, (2, N, P)."""
+        width = z.shape[-1]
+        if (wanted := _in_features(self.predictor)) not in (None, width):
+            raise ValueError(f"Expected `predictor` to take P = {width}, the projector's output, but got {wanted}.")
+        q: Tensor = self.predictor(z.flatten(0, 1))
+        if q.shape != (2 * z.shape[1], width):
+            expected = f"(2 N, P) = {(2 * z.shape[1], width)}"
+            raise ValueError(f"Expected `predictor` to return {expected}, but got shape {tuple(q.shape)}.")
+        return q.unflatten(0, (2, -1))
+
+    @torch.no_grad()
+    def _follow(self, *_: Any) -> None:
+        """Eq. 1, after a step; `AveragedModel` would copy the online network's buffers, so the target's are kept."""
+        buffers = list(self.target.module.buffers())
+        own = [buffer.clone() for buffer in buffers]
+        self.target.update_parameters(self._online())
+        for buffer, kept in zip(buffers, own, strict=True):
+            buffer.copy_(kept)
+        self.log("train/momentum", self._tau(), on_step=False, on_epoch=True, batch_size=1)
+
+    def _average(self, target: Any, online: Any, n_averaged: Tensor | int) -> None:
+        get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
+
+    def _tau(self) -> float:
+        """tau_k; the Trainer counts a step after the optimizer's hooks."""
+        return byol_momentum(self.trainer.global_step, self._steps, self.momentum, self.final_momentum)
+
+    def _length(self) -> int:
+        """K, the optimizer steps of the run; 1, of no consequence, where the momentum is constant."""
+        if self.momentum == self.final_momentum:
+            return 1
+        steps = self.trainer.estimated_stepping_batches
+        if steps == math.inf:
+            raise ValueError(
+                "Expected `max_epochs` or `max_steps` of the Trainer for a momentum that changes from `momentum` = "
+                f"{self.momentum} to `final_momentum` = {self.final_momentum}, but got none."
+            )
+        return int(steps)
+
+
+def _in_features(network: nn.Module) -> int | None:
+    """The width that a network takes, where its first layer is linear."""
+    while isinstance(network, nn.Sequential) and len(network):
+        network = network[0]
+    return network.in_features if isinstance(network, nn.Linear) else None

@@ -1,0 +1,172 @@
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss, normalize
+
+from lightning_ssl_geometry.functional import byol, byol_momentum, prediction_error
+from lightning_ssl_geometry.losses import BYOLLoss
+
+
+def tensors(n=7, p=4, dtype=torch.float64):
+    return [torch.randn(n, p, dtype=torch.float64).to(dtype) for _ in range(4)]
+
+
+def slow_loss(q1, q2, z1, z2):
+    """Eq. 2 as it is read on its right side, sample by sample and way by way."""
+    total = 0.0
+    for i in range(len(q1)):
+        for q, z in ((q1[i], z2[i]), (q2[i], z1[i])):
+            total = total + 2 - 2 * (q @ z) / (q.norm() * z.norm())
+    return total / len(q1)
+
+
+def test_the_loss_and_its_gradient_equal_the_loop():
+    given = [x.requires_grad_() for x in tensors()]
+    found, expected = byol(*given), slow_loss(*given)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(found, given), torch.autograd.grad(expected, given))
+    assert torch.autograd.gradcheck(byol, given)
+
+
+def test_it_is_p_times_the_mean_squared_error_of_unit_rows():
+    q1, q2, z1, z2 = (normalize(x) for x in tensors(p=5))
+    torch.testing.assert_close(byol(q1, q2, z1, z2), 5 * (mse_loss(q1, z2) + mse_loss(q2, z1)))
+
+
+def test_range_and_symmetry():
+    q1, q2, z1, z2 = tensors()
+    torch.testing.assert_close(byol(z2, z1, z1, z2), torch.tensor(0.0, dtype=torch.float64))
+    torch.testing.assert_close(byol(-z2, -z1, z1, z2), torch.tensor(8.0, dtype=torch.float64))
+    torch.testing.assert_close(byol(q2, q1, z2, z1), byol(q1, q2, z1, z2))
+    scale = torch.rand(7, 1, dtype=torch.float64) + 0.1
+    torch.testing.assert_close(byol(q1 * scale, q2, z1, z2 / scale), byol(q1, q2, z1, z2))
+    rotation = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
+    torch.testing.assert_close(byol(*(x @ rotation for x in (q1, q2, z1, z2))), byol(q1, q2, z1, z2))
+
+
+def test_the_error_keeps_its_digits_near_zero():
+    angle = 1e-4  # 4 sin^2(angle / 2) = 1e-8, below float32's rounding of 2 - 2 cos
+    q, z = torch.tensor([[1.0, 0.0]]), torch.tensor([[math.cos(angle), math.sin(angle)]])
+    assert prediction_error(q, z).item() == pytest.approx(1e-8, rel=1e-4)
+
+
+def test_a_row_without_direction_counts_as_zero_without_gradient():
+    q = torch.zeros(1, 3, requires_grad=True)
+    error = prediction_error(q, torch.tensor([[0.0, 2.0, 0.0]]))
+    assert error.tolist() == [1]
+    error.sum().backward()
+    assert q.grad.tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_single(dtype):
+    given = tensors(dtype=dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = byol(*given)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, byol(*(x.float() for x in given)))
+
+
+def test_the_module_is_the_function_and_its_gradient_stops_at_the_targets():
+    given = [x.requires_grad_() for x in tensors()]
+    loss = BYOLLoss()
+    torch.testing.assert_close(loss(*given), byol(*given), rtol=1e-15, atol=0)
+    loss(*given).backward()
+    whole = torch.autograd.grad(byol(*given), given)
+    torch.testing.assert_close([x.grad for x in given[:2]], list(whole[:2]))
+    assert [x.grad for x in given[2:]] == [None, None]
+
+
+def test_the_module_is_picklable_and_shows_its_setting():
+    loss = BYOLLoss(eps=0.5)
+    given = tensors()
+    assert repr(loss) == "BYOLLoss(eps=0.5)"
+    assert torch.equal(pickle.loads(pickle.dumps(loss))(*given), loss(*given))
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+
+
+def step(process, x1, x2, sizes):
+    """The loss, and the gradient averaged as DDP does."""
+    x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
+    online, target = network(), network().requires_grad_(False)
+    value = BYOLLoss()(online(x1), online(x2), target(x1 + 1), target(x2 - 1))
+    value.backward()
+    gradients = [parameter.grad for parameter in online.parameters()]
+    if len(sizes) > 1:
+        for gradient in gradients:
+            torch.distributed.all_reduce(gradient)
+            gradient /= len(sizes)
+    return value.detach(), gradients
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (0, 5)], ids=str)
+def test_two_processes_equal_one(two_processes, sizes):
+    x1, x2 = torch.randn(2, sum(sizes), 3, dtype=torch.float64)
+    value, gradients = step(0, x1, x2, [sum(sizes)])
+    for found, found_gradients in two_processes(step, x1, x2, sizes):
+        torch.testing.assert_close(found, value)
+        torch.testing.assert_close(found_gradients, gradients)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.996, 1.0), (0.9, 0.99), (0.5, 0.5)])
+def test_the_momentum_goes_by_half_a_cosine(start, end):
+    steps = 1000
+    found = [byol_momentum(step, steps, start, end) for step in range(steps + 1)]
+    assert (found[0], found[500], found[1000]) == pytest.approx((start, (start + end) / 2, end), abs=1e-15)
+    assert found == sorted(found)
+    if end == 1:  # as the paper prints it
+        printed = [1 - (1 - start) * (math.cos(math.pi * step / steps) + 1) / 2 for step in range(steps + 1)]
+        assert found == pytest.approx(printed, abs=1e-15)
+    assert byol_momentum(steps + 5, steps, start, end) == found[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, 10), "Expected `step` >= 0, but got -1"),
+        ((0, 0), "Expected `steps` >= 1, but got 0"),
+        ((0, 10, 1.5), r"Expected `momentum` in \[0, 1\], but got 1\.5"),
+        ((0, 10, float("nan")), r"Expected `momentum` in \[0, 1\], but got nan"),
+        ((0, 10, 0.9, -0.1), r"Expected `final_momentum` in \[0, 1\], but got -0\.1"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_of_the_momentum_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        byol_momentum(*arguments)
+
+
+@pytest.mark.parametrize("loss", [byol, BYOLLoss()], ids=["function", "module"])
+def test_wrong_tensors_are_named(loss):
+    q1, q2, z1, z2 = tensors()
+    with pytest.raises(ValueError, match=r"Expected `q2` of the same shape as `q1`, \(7, 4\), but got \(6, 4\)"):
+        loss(q1, q2[1:], z1, z2)
+    with pytest.raises(ValueError, match=r"Expected `z1` of the same shape as `q1`, \(7, 4\), but got \(7, 3\)"):
+        loss(q1, q2, z1[:, 1:], z2)
+    with pytest.raises(ValueError, match=r"Expected `q1` of shape \(N, P\), but got \(7,\)"):
+        loss(q1[:, 0], q2, z1, z2)
+    with pytest.raises(ValueError, match=r"Expected `z2` of a float dtype, but got torch\.int64"):
+        loss(q1, q2, z1, z2.long())
+    with pytest.raises(ValueError, match="Expected `q1` with N >= 1 samples, but got 0"):
+        loss(*(x[:0] for x in (q1, q2, z1, z2)))
+
+
+def test_wrong_pairs_are_named():
+    q, z, *_ = tensors()
+    with pytest.raises(ValueError, match=r"Expected `z` of the same shape as `q`, \(7, 4\), but got \(7, 2\)"):
+        prediction_error(q, z[:, :2])
+
+
+@pytest.mark.parametrize("eps", [-1.0, float("nan")])
+def test_a_wrong_eps_is_named(eps):
+    with pytest.raises(ValueError, match=f"Expected `eps` >= 0, but got {eps}"):
+        BYOLLoss(eps)
+    with pytest.raises(ValueError, match=f"Expected `eps` >= 0, but got {eps}"):
+        byol(*tensors(), eps=eps)
