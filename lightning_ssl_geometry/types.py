@@ -46,6 +46,7 @@ class Observation(TypedDict, total=False):
         loss: a scalar, the one that is descended.
         h: (V, N, D): representations, the backbone's output for each view.
         z: (V, N, P): embeddings, the projector's output for each view.
+        views: as in a batch, in evaluation.
         image: as in a batch, in evaluation.
         h_image: (N, D): their representations.
         z_image: (N, P): their embeddings, where the method has such.
@@ -68,6 +69,7 @@ class Observation(TypedDict, total=False):
     loss: Tensor
     h: Tensor
     z: Tensor
+    views: tuple[Tensor, ...]
     image: Tensor
     h_image: Tensor
     z_image: Tensor

@@ -13,11 +13,14 @@ from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.losses import GradientSpectrumTemperature
 from lightning_ssl_geometry.methods import (
     AdaptiveTemperatureModule,
+    BYOLModule,
+    ContrastiveFlowModule,
     CRLTACModule,
     DirectCLRModule,
     HSSLModule,
     SimCLRModule,
     SupervisedModule,
+    VICRegModule,
 )
 from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, ShallowCNN, SmallCNN
 from lightning_ssl_geometry.views import CropFamily, SimCLRViews
@@ -84,13 +87,45 @@ def direct_clr():
     return DirectCLRModule(SmallCNN(1, 8, "group"), subvector_dim=24, optimizer=optimizer, warmup_epochs=1)
 
 
+def vicreg():
+    torch.manual_seed(0)
+    return VICRegModule(
+        SmallCNN(1, 8, "group"),
+        MLPProjector(64, 16, 8, depth=3, norm="layer"),
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.001, momentum=0.9),
+        warmup_epochs=1,
+    )
+
+
+def byol():
+    torch.manual_seed(0)
+    return BYOLModule(
+        SmallCNN(1, 8, "group"),
+        MLPProjector(64, 16, 8, norm="layer"),
+        MLPProjector(8, 16, 8, norm="layer"),
+        momentum=0.8,
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.001, momentum=0.9),
+        warmup_epochs=1,
+    )
+
+
+def contrastive_flow():
+    torch.manual_seed(0)
+    network = nn.Sequential(SmallCNN(1, 8, "group"), nn.Linear(64, 8))
+    optimizer = lambda groups: torch.optim.SGD(groups, lr=0.01)  # noqa: E731
+    return ContrastiveFlowModule(1797, 8, network, radius=1.0, optimizer=optimizer)
+
+
 METHODS = {
     "adaptive_temperature": adaptive_temperature,
+    "byol": byol,
+    "contrastive_flow": contrastive_flow,
     "crl_tac": crl_tac,
     "direct_clr": direct_clr,
     "simclr": simclr,
     "hssl": hssl,
     "supervised": supervised,
+    "vicreg": vicreg,
 }
 
 

@@ -131,7 +131,7 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 def test_every_recipe_has_its_page():
-    recipes = {path.parent.name for path in (ROOT / "examples").glob("*/paper.yaml")} | {"simclr"}
+    recipes = {path.parent.name for path in (ROOT / "examples").glob("*/reproduce.py")} | {"simclr"}
     assert recipes == {path.stem for path in (ROOT / "docs" / "recipes").glob("*.md")}
 
 

@@ -10,13 +10,20 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.data import LatentDGPDataModule, MNISTDataModule
+from lightning_ssl_geometry.data import ClusterDataModule, LatentDGPDataModule, MNISTDataModule
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
 CONTENT = EXAMPLES / "content_suppresses_style"
-ALONE = sorted([*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml"), CONTENT / "cifar10.yaml"])
-BASES = {CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml"}  # of the overlays of other than laptop.yaml
+FLOWS = EXAMPLES / "variational_and_dynamics"
+ALONE = sorted(
+    [*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml"), CONTENT / "cifar10.yaml", FLOWS / "figure_5.yaml"]
+)
+BASES = {  # of the overlays of other than the laptop.yaml beside them
+    CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml",
+    FLOWS / "figure_1.yaml": EXAMPLES / "simclr" / "laptop.yaml",
+    **{FLOWS / f"{name}.yaml": FLOWS / "figure_5.yaml" for name in ("figure_6", "figure_6_3d", "points")},
+}
 OVERLAYS = sorted(set(EXAMPLES.glob("*/*.yaml")) - set(ALONE) - set(EXAMPLES.glob("*/smoke.yaml")))
 
 
@@ -38,6 +45,21 @@ def test_smoke_fits(path, tmp_path, capsys):
         results = pd.read_csv(published)
         row = results[results["run"] == run.parent.name]["accuracy"].to_numpy()
         assert abs(evaluation["accuracy"].to_numpy() - row).max() < 0.03  # other processors round otherwise
+
+
+@pytest.mark.parametrize("method", ["byol", "vicreg"])
+def test_another_method_in_simclrs_place_fits(method, tmp_path):
+    configs = [word for name in ("laptop", method) for word in ("--config", str(EXAMPLES / "simclr" / f"{name}.yaml"))]
+    fewer = ["--trainer.max_epochs=2", "--trainer.check_val_every_n_epoch=1", "--data.init_args.subset=400"]
+    fewer += ["--data.init_args.batch_size=64", "--trainer.logger.init_args.save_dir", str(tmp_path)]
+    main(["fit", *configs, *fewer])
+    run = tmp_path / f"{method}_digits" / "version_0"
+    assert (run / "report.html").exists()
+    metrics = pd.read_csv(run / "metrics.csv")
+    names = ["train/loss", "val/loss", *(["train/momentum"] if method == "byol" else [])]
+    assert (metrics[names].notna().sum() == 2).all()
+    evaluation = pd.read_csv(run / "linear_evaluation.csv")
+    assert evaluation.groupby("features").size().to_dict() == {"pixels": 2, "frozen": 2, "trained": 2}
 
 
 def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
@@ -162,7 +184,7 @@ def test_the_others_parse_and_take_a_step(paths, tmp_path):
 
 
 def batch(cli, paths):
-    if isinstance(cli.datamodule, LatentDGPDataModule):
+    if isinstance(cli.datamodule, LatentDGPDataModule | ClusterDataModule):
         return cli.datamodule.on_after_batch_transfer(next(iter(cli.datamodule.train_dataloader())), 0)
     family = getattr(cli.model, "family", None)
     size = getattr(cli.datamodule, "image_size", None) or SIZES.get(type(cli.datamodule).__name__, 32)

@@ -2,6 +2,7 @@
 
 __all__ = [
     "ChannelEvaluation",
+    "EmbeddingSnapshots",
     "GeometryMonitor",
     "KNNProbe",
     "LayerGeometry",
@@ -16,3 +17,4 @@ from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation
 from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
 from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe
 from lightning_ssl_geometry.callbacks.run_report import RunReport
+from lightning_ssl_geometry.callbacks.snapshots import EmbeddingSnapshots

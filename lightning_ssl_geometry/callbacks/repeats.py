@@ -18,7 +18,7 @@ def without_repeats(
     """Cut off the samples that a DistributedSampler repeats to give every process as many.
 
     Args:
-        observation: With `h` or `z`, (V, N, ...); other tensors have N rows.
+        observation: With `h` or `z`, (V, N, ...); other tensors, and each of `views`, have N rows.
         loaders: The loader of the batch, or a list of them.
         batch_idx: Number of batches of this loader before.
         dataloader_idx: Place in the list.
@@ -44,6 +44,8 @@ def without_repeats(
 
 
 def _cut(name: str, value: Any, rows: int) -> Any:
+    if name == "views":
+        return tuple(view[:rows] for view in value)
     if not isinstance(value, Tensor) or value.ndim == 0 or name in _OF_NO_SAMPLE:
         return value
     return value[:, :rows] if name in _OF_VIEWS else value[:rows]

@@ -3,6 +3,7 @@
 __all__ = [
     "CIFAR10DataModule",
     "CIFAR100DataModule",
+    "ClusterDataModule",
     "DigitsDataModule",
     "ImageDataModule",
     "ImageFolderDataModule",
@@ -19,6 +20,7 @@ __all__ = [
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
 from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataModule
+from lightning_ssl_geometry.data.clusters import ClusterDataModule
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
 from lightning_ssl_geometry.data.latent_dgp import LatentDGPDataModule

@@ -5,6 +5,7 @@ __all__ = [
     "AlphaReQ",
     "AugmentationRank",
     "CKADrift",
+    "Clusteredness",
     "DimensionTemperature",
     "EffectiveRank",
     "EmbeddingSample",
@@ -28,6 +29,7 @@ __all__ = [
     "MeanCorrelation",
     "Moments",
     "NeuralCollapse",
+    "NeuralKernel",
     "NonEmptyProbability",
     "NullSpaceFraction",
     "OutputWeights",
@@ -39,6 +41,8 @@ __all__ = [
     "SIGReg",
     "SampledEmbeddings",
     "SampledRows",
+    "Stationarity",
+    "StepInvariance",
     "TemperatureOrder",
     "UnexplainedVariance",
     "Uniformity",
@@ -55,6 +59,7 @@ from lightning_ssl_geometry.diagnostics.augmentation_channel import (
     PolicyMaps,
 )
 from lightning_ssl_geometry.diagnostics.cka import CKADrift
+from lightning_ssl_geometry.diagnostics.clusteredness import Clusteredness
 from lightning_ssl_geometry.diagnostics.content_style import (
     DimensionTemperature,
     GradientSpectrum,
@@ -73,7 +78,10 @@ from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.matching import MeanCorrelation, TemperatureOrder
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
+from lightning_ssl_geometry.diagnostics.neural_kernel import NeuralKernel
 from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
 from lightning_ssl_geometry.diagnostics.sigreg import SIGReg
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
+from lightning_ssl_geometry.diagnostics.stationarity import Stationarity
+from lightning_ssl_geometry.diagnostics.step_invariance import StepInvariance
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance

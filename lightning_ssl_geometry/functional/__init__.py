@@ -9,9 +9,15 @@ __all__ = [
     "alpha_req",
     "augmentation_channel_loss",
     "base_spaces",
+    "byol",
+    "byol_momentum",
     "chance_agreement",
     "cka_matrix",
     "cka_or_nan",
+    "class_blocks",
+    "cluster_rates",
+    "clustered_flow",
+    "clusteredness",
     "content_dimension",
     "content_style_temperature",
     "counter_hash",
@@ -23,14 +29,20 @@ __all__ = [
     "equivariance_error",
     "feature_map",
     "fiber_bundle",
+    "first_variation",
     "gaussian_potential",
     "generalized_normal",
     "gradient_spectrum",
     "hardest_negative",
+    "infinite_width_kernel",
     "info_nce",
     "info_nce_entropy",
     "info_nce_upper_bound",
     "invariance_error",
+    "kernel_cosine",
+    "kernel_flow",
+    "kernel_target_alignment",
+    "kmeans",
     "label_agreement",
     "latent_r2",
     "lidar",
@@ -46,21 +58,33 @@ __all__ = [
     "mle_dimension",
     "nearby_bases",
     "neural_collapse",
+    "neural_kernel",
+    "neural_kernel_trace",
     "normalized_distance",
+    "normalized_kernel",
     "null_space_fraction",
     "numerical_rank",
+    "one_hidden_layer_kernel",
     "policy_entropy",
+    "prediction_error",
     "quarter_turn",
     "rescale",
     "rotate",
     "rotation_rank",
+    "second_variation",
     "sigreg",
+    "silhouette",
+    "step_invariance_error",
+    "tangential",
     "topographic_distance",
     "translate",
     "two_nn_dimension",
     "unexplained_variance",
     "uniform_sphere",
+    "uniform_uniformity",
     "uniformity",
+    "variational_loss",
+    "velocity",
     "vicreg",
     "vicreg_terms",
     "von_mises_fisher",
@@ -78,7 +102,9 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
     draw_members,
     policy_entropy,
 )
+from lightning_ssl_geometry.functional.byol import byol, byol_momentum, prediction_error
 from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
+from lightning_ssl_geometry.functional.clusteredness import clusteredness, kmeans, silhouette, uniform_uniformity
 from lightning_ssl_geometry.functional.contrastive import info_nce
 from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
@@ -94,6 +120,12 @@ from lightning_ssl_geometry.functional.fibers import (
 from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
 from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension, two_nn_dimension
+from lightning_ssl_geometry.functional.kernel_alignment import (
+    class_blocks,
+    kernel_cosine,
+    kernel_target_alignment,
+    normalized_kernel,
+)
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.functional.lidar import lidar
 from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
@@ -102,6 +134,13 @@ from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_te
 from lightning_ssl_geometry.functional.matching import mean_correlation
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
+from lightning_ssl_geometry.functional.neural_kernel import kernel_flow, neural_kernel, neural_kernel_trace
+from lightning_ssl_geometry.functional.one_hidden_layer import (
+    cluster_rates,
+    clustered_flow,
+    infinite_width_kernel,
+    one_hidden_layer_kernel,
+)
 from lightning_ssl_geometry.functional.piecewise_affine import (
     activation_pattern,
     affine_map,
@@ -109,8 +148,11 @@ from lightning_ssl_geometry.functional.piecewise_affine import (
     local_unexplained_variance,
 )
 from lightning_ssl_geometry.functional.rotation import rotate, rotation_rank
+from lightning_ssl_geometry.functional.second_variation import second_variation
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.functional.variational import first_variation, tangential, variational_loss
+from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 from lightning_ssl_geometry.functional.vicreg import vicreg, vicreg_terms

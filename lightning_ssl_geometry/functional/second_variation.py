@@ -17,7 +17,7 @@ def second_variation(
     z: Tensor,
     direction: Tensor,
     temperature: float = 0.1,
-    psi: Elementwise = torch.log1p,
+    psi: Elementwise | None = None,
     eta: Elementwise | None = None,
     *,
     on_sphere: bool = False,
@@ -39,8 +39,8 @@ def second_variation(
         z: (N, d), the latent points of an invariant map.
         direction: (N, d), h.
         temperature: tau > 0, as the next two in :func:`variational_loss`.
-        psi: Psi, twice differentiable.
-        eta: The similarity, twice differentiable.
+        psi: Psi, twice differentiable; None: log(1 + t).
+        eta: The similarity, twice differentiable; None: exp(-t / tau).
         on_sphere: Along great circles: rows of `z` must be of length 1, those of `direction` orthogonal to them.
 
     Returns:
@@ -76,7 +76,7 @@ def _along_line(z: Tensor, h: Tensor, form: Form) -> Tensor:
     apart = 2 * half_squares(h, h)
     first = (near.first * speed).mean(1) / scale
     second = (near.second * speed.square() + near.first * apart).mean(1) / scale
-    outer = derivatives(form.psi, near.value.mean(1) / scale, "psi")
+    outer = derivatives(form.outer, near.value.mean(1) / scale, "psi")
     return (outer.second * first.square() + outer.first * second).mean()
 
 

@@ -30,7 +30,7 @@ def variational_loss(
     z1: Tensor,
     z2: Tensor,
     temperature: float = 0.1,
-    psi: Elementwise = torch.log1p,
+    psi: Elementwise | None = None,
     eta: Elementwise | None = None,
     *,
     negatives: Negatives = "other",
@@ -54,7 +54,7 @@ def variational_loss(
         z1: (N, d), the anchors: points under T. Any float dtype.
         z2: (N, d), the points under T'.
         temperature: tau > 0 of the default eta; not looked at beside another.
-        psi: Psi, increasing; maps a tensor element by element, differentiably.
+        psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
         eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive; element by element.
         negatives: "other": the points of the other view; "both": those of the anchor's own view too.
         include_self: Whether j = i is among the sums.
@@ -84,7 +84,7 @@ def first_variation(
     z1: Tensor,
     z2: Tensor,
     temperature: float = 0.1,
-    psi: Elementwise = torch.log1p,
+    psi: Elementwise | None = None,
     eta: Elementwise | None = None,
     *,
     negatives: Negatives = "other",
@@ -108,8 +108,8 @@ def first_variation(
         z1: (N, d), as the next seven in :func:`variational_loss`.
         z2: (N, d).
         temperature: tau > 0.
-        psi: Psi.
-        eta: The similarity.
+        psi: Psi; None: log(1 + t).
+        eta: The similarity; None: exp(-t / tau).
         negatives: "other" or "both".
         include_self: Whether j = i is among the sums.
         symmetric: Mean over the two orders of the views.
@@ -164,15 +164,13 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     if form.eta is None:
         log_ratio = _log_ratio(own, others, left_out, form)
-        return (
-            softplus(log_ratio).mean() if form.psi is torch.log1p else applied(form.psi, log_ratio.exp(), "psi").mean()
-        )
+        return softplus(log_ratio).mean() if form.psi is None else applied(form.psi, log_ratio.exp(), "psi").mean()
     near = torch.stack([applied(form.eta, t, "eta").masked_fill(left_out, 0).mean(1) for t in others]).sum(0)
-    return applied(form.psi, near / applied(form.eta, own, "eta"), "psi").mean()
+    return applied(form.outer, near / applied(form.eta, own, "eta"), "psi").mean()
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Half squared distances to the own other view (N,) and to all points of one view or two; and which do not count."""
+    """Half squared distances to the own other view (N,) and to the points of one view or two; which do not count."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -188,7 +186,7 @@ def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) 
 
 def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
-    stable = form.eta is None and form.psi is torch.log1p
+    stable = form.eta is None and form.psi is None
     weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form)
     towards = pull[:, None] * (z1 - z2)
     by_z1, by_z2 = _apart(weights[0], z1, z2) - towards, _apart(weights[0].T, z2, z1) + towards
@@ -201,7 +199,7 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
     """Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
     pair, near = derivatives(form.similarity, own, "eta"), [derivatives(form.similarity, t, "eta") for t in others]
     ratio = torch.stack([each.value.masked_fill(left_out, 0).mean(1) for each in near]).sum(0) / pair.value
-    slope = derivatives(form.psi, ratio, "psi").first
+    slope = derivatives(form.outer, ratio, "psi").first
     push = (slope / pair.value / len(own))[:, None]
     return [push * each.first.masked_fill(left_out, 0) for each in near], slope * ratio * pair.first / pair.value
 

@@ -3,7 +3,7 @@
 __all__ = ["Derivatives", "Elementwise", "Form", "Negatives", "applied", "derivatives", "half_squares"]
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_ssl_geometry.functional.info_nce_settings import check_switch, check_temperature
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
-Elementwise = Callable[[Tensor], Tensor]
+Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors
 Negatives = Literal["other", "both"]
 
 
@@ -19,7 +19,7 @@ class Form(NamedTuple):
     """The arguments of :func:`functional.variational_loss` that say which loss it is."""
 
     temperature: float = 0.1
-    psi: Elementwise = torch.log1p
+    psi: Elementwise | None = None
     eta: Elementwise | None = None
     negatives: Negatives = "other"
     include_self: bool = True
@@ -32,6 +32,10 @@ class Form(NamedTuple):
             raise ValueError(f"Expected `negatives` to be one of {get_args(Negatives)}, but got {self.negatives!r}.")
         check_switch("include_self", self.include_self)
         check_switch("symmetric", self.symmetric)
+
+    def outer(self, ratio: Tensor) -> Tensor:
+        """Psi of G."""
+        return ratio.log1p() if self.psi is None else self.psi(ratio)
 
     def similarity(self, t: Tensor) -> Tensor:
         """Eta of half a squared distance."""

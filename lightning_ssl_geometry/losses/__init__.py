@@ -3,6 +3,7 @@
 __all__ = [
     "AdaptiveTemperatureLoss",
     "AugmentationChannelLoss",
+    "BYOLLoss",
     "ContentStyleTemperature",
     "EqualizingTemperature",
     "GradientSpectrumTemperature",
@@ -10,10 +11,12 @@ __all__ = [
     "LearnedTemperature",
     "LogBilinearInfoNCELoss",
     "VICRegLoss",
+    "VariationalLoss",
 ]
 
 from lightning_ssl_geometry.losses.adaptive_temperature import AdaptiveTemperatureLoss
 from lightning_ssl_geometry.losses.augmentation_channel import AugmentationChannelLoss
+from lightning_ssl_geometry.losses.byol import BYOLLoss
 from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.losses.log_bilinear import LogBilinearInfoNCELoss
 from lightning_ssl_geometry.losses.temperature import (
@@ -22,4 +25,5 @@ from lightning_ssl_geometry.losses.temperature import (
     GradientSpectrumTemperature,
     LearnedTemperature,
 )
+from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.losses.vicreg import VICRegLoss

@@ -2,7 +2,6 @@
 
 __all__ = ["VariationalLoss"]
 
-import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.functional.info_nce_settings import check_switch
@@ -19,7 +18,7 @@ class VariationalLoss(nn.Module):
 
     Args:
         temperature: tau > 0 of the default eta(t) = exp(-t / tau), t half a squared distance.
-        psi: Psi, increasing; maps a tensor element by element.
+        psi: Psi, increasing; maps a tensor element by element. None: log(1 + t).
         eta: The similarity, element by element; None: the default.
         negatives: "other": the points of the other view; "both": those of the anchor's own view too (Eq. 1).
         include_self: Whether the anchor's own pair is among the sums; False in Eq. 1.
@@ -29,6 +28,7 @@ class VariationalLoss(nn.Module):
     Raises:
         ValueError: If an argument is out of its range.
 
+    >>> import torch
     >>> z = torch.zeros(4, 2)
     >>> VariationalLoss()(z, z)
     tensor(0.6931)
@@ -37,7 +37,7 @@ class VariationalLoss(nn.Module):
     def __init__(
         self,
         temperature: float = 0.1,
-        psi: Elementwise = torch.log1p,
+        psi: Elementwise | None = None,
         eta: Elementwise | None = None,
         negatives: Negatives = "other",
         include_self: bool = True,
@@ -59,5 +59,4 @@ class VariationalLoss(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""
         settings = {**self.form._asdict(), "gather": self.gather}
-        named = {name: getattr(value, "__name__", value) for name, value in settings.items()}
-        return ", ".join(f"{name}={value!r}" for name, value in named.items())
+        return ", ".join(f"{name}={getattr(value, '__name__', value)!r}" for name, value in settings.items())

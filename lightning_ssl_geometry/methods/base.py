@@ -93,7 +93,8 @@ class SSLModule(L.LightningModule):
     def observe(self, batch: Batch) -> Observation:
         """Take a step, with everything that diagnostics may look at beside its loss, detached.
 
-        In eval mode, where a batch has `image`, it is there too, with its representation `h_image`.
+        In eval mode the batch's `views` are there, and where it has `image`, that too, with its representation
+        `h_image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -102,6 +103,8 @@ class SSLModule(L.LightningModule):
         for name in _COLUMNS:
             if name in batch:
                 observation[name] = batch[name]
+        if not self.training:
+            observation["views"] = batch["views"]
         if "image" in batch and not self.training:
             observation["image"] = batch["image"]
             if "h_image" not in observation:

@@ -11,6 +11,7 @@ __all__ = [
     "GroupPool",
     "MLPBackbone",
     "MLPProjector",
+    "OneHiddenLayer",
     "ResNet",
     "ShallowCNN",
     "SmallCNN",
@@ -35,6 +36,7 @@ from lightning_ssl_geometry.nn.equivariant import (
     UnstructuredResNet,
 )
 from lightning_ssl_geometry.nn.mlp import MLPBackbone
+from lightning_ssl_geometry.nn.one_hidden_layer import OneHiddenLayer
 from lightning_ssl_geometry.nn.policies import ConvPolicy
 from lightning_ssl_geometry.nn.projectors import MLPProjector, SubVector
 from lightning_ssl_geometry.nn.resnet import ResNet

@@ -1,7 +1,7 @@
 """Colours, dashes and sizes that all figures share."""
 
-__all__ = ["BOTTOM", "COLORS", "DASHES", "HEIGHT", "LEFT", "RAMP", "RIGHT", "TEXT", "TOP", "WIDTH", "Dash", "Floats",
-           "ramp"]  # fmt: skip
+__all__ = ["BOTTOM", "CLASSES", "COLORS", "DASHES", "HEIGHT", "LEFT", "RAMP", "RIGHT", "TEXT", "TOP", "WIDTH", "Dash",
+           "Floats", "ramp"]  # fmt: skip
 
 from typing import Literal
 
@@ -21,6 +21,10 @@ COLORS = {
     "violet": "#7a3fb5",
     "red": "#b42335",
 }
+# Ten classes that are told apart: neighbours in the list most of all, and by their lightness too.
+CLASSES = (
+    "#1f5fbf", "#f28e2b", "#1b8a5a", "#d62f3a", "#7b4ab5", "#6f4326", "#ef8fc0", "#9aa1aa", "#a3a500", "#22b8cf",
+)  # fmt: skip
 RAMP = ("#8d939e", "#8881a2", "#836fa7", "#7e5cac", "#7a4ab0", "#7538b4", "#7026b9")  # early to late
 DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dashdot": (0, (5, 2, 1, 2)), "dotted": (0, (1, 1.8))}
 

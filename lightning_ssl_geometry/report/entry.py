@@ -95,6 +95,18 @@ PAPERS = {
         "Learning",
         "2206.13378",
     ),
+    "calder": Paper(
+        "Calder & Lee 2025",
+        "Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization Perspectives",
+        "2503.10812",
+    ),
+    "cristianini": Paper("Cristianini et al. 2001", "On Kernel-Target Alignment (NIPS 2001)"),
+    "fort": Paper(
+        "Fort et al. 2020",
+        "Deep learning versus kernel learning: an empirical study of loss landscape geometry and the time evolution of "
+        "the Neural Tangent Kernel",
+        "2010.15110",
+    ),
     "papyan": Paper(
         "Papyan et al. 2020",
         "Prevalence of Neural Collapse during the terminal phase of deep learning training",

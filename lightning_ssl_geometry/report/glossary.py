@@ -9,8 +9,10 @@ from functools import lru_cache
 from lightning_ssl_geometry.report.channel_entries import CHANNEL_ENTRIES
 from lightning_ssl_geometry.report.content_style_entries import CONTENT_STYLE_ENTRIES
 from lightning_ssl_geometry.report.dimension_entries import DIMENSION_ENTRIES
+from lightning_ssl_geometry.report.dynamics_entries import DYNAMICS_ENTRIES
 from lightning_ssl_geometry.report.entry import PAPERS, Entry, Paper
 from lightning_ssl_geometry.report.equivariance_entries import EQUIVARIANCE_ENTRIES
+from lightning_ssl_geometry.report.kernel_entries import KERNEL_ENTRIES
 from lightning_ssl_geometry.report.layer_entries import LAYER_ENTRIES
 from lightning_ssl_geometry.report.projector_entries import PROJECTOR_ENTRIES
 
@@ -215,7 +217,7 @@ ENTRIES = {
     ),
 }
 ENTRIES |= PROJECTOR_ENTRIES | EQUIVARIANCE_ENTRIES | CHANNEL_ENTRIES | CONTENT_STYLE_ENTRIES
-ENTRIES |= DIMENSION_ENTRIES | LAYER_ENTRIES
+ENTRIES |= DIMENSION_ENTRIES | LAYER_ENTRIES | DYNAMICS_ENTRIES | KERNEL_ENTRIES
 
 
 def split(name: str) -> tuple[str, str]:

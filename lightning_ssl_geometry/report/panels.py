@@ -19,6 +19,7 @@ from lightning_ssl_geometry.report.channel_panels import channel_panels
 from lightning_ssl_geometry.report.content_style_panels import content_style_panels, layer_panels
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
 from lightning_ssl_geometry.report.glossary import ENTRIES
+from lightning_ssl_geometry.report.kernel_panels import kernel_panels
 from lightning_ssl_geometry.report.layer_panels import layer_quantities
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.projector_panels import histogram_panels, rotation_panels, threshold_panel
@@ -74,6 +75,7 @@ def panels(run: Run) -> dict[str, list[Panel]]:
         drawn["content_style"] = [*layer_panels(run), *drawn["content_style"], *content_style_panels(run)]
         drawn["hypersphere"] = [*([] if run.is_diagnosis else hypersphere_panels(run)), *drawn["hypersphere"]]
         drawn["layers"] += layer_quantities(run)
+        drawn["dynamics"] += kernel_panels(run)
         drawn["other"] = _unknown(run)
     return {name: [panel for panel in section if panel] for name, section in drawn.items()}
 

@@ -39,7 +39,7 @@ _LOGGED_BY = {
     "content_style": "LatentR2, MeanCorrelation, GradientSpectrum",
     "hypersphere": "Alignment, Uniformity, GaussianPotential",
 }
-_UNNAMED = ("layers", "models", "change", "other")  # what is not missed where it is absent
+_UNNAMED = ("layers", "models", "dynamics", "change", "other")  # what is not missed where it is absent
 _STATUSES = ("finished", "running", "interrupted", "failed")
 
 

@@ -63,6 +63,7 @@ SECTIONS = {  # the order of both pages
     "equivariance": "Equivariance and invariance",
     "content_style": "Content and style",
     "hypersphere": "Alignment and uniformity",
+    "dynamics": "What the network adds",
     "change": "Change of the representation",
     "other": "Other diagnostics",
 }
@@ -184,6 +185,28 @@ _CHANGE = (
           (Wanted("cka_drift_first", "first", "blue"), Wanted("cka_drift_last", "one before", "orange", "dashed")),
           0.0),
 )  # fmt: skip
+_DYNAMICS = (
+    Sheet("clusteredness", "Clusters against uniformity", "score",
+          (Wanted("clusteredness_nmi", "NMI", "blue"),
+           Wanted("clusteredness_silhouette", "silhouette", "green", "dashed"),
+           Wanted("clusteredness_kmeans", "of k-means", "violet", "dotted"),
+           Wanted("clusteredness_uniformity", "uniformity", "orange", "dashdot"))),
+    Sheet("stationarity", "Gradient along the sphere", "size per point", (Wanted("stationarity"),), 0.0),
+    Sheet("stationarity_relative", "Share of the gradient along the sphere", "share",
+          (Wanted("stationarity_relative"),), 0.0),
+    Sheet("step_invariance_distance", "Distance of views from their sample", "of that between samples",
+          (Wanted("step_invariance_distance", color="green"),), 0.0),
+    Sheet("step_invariance", "How differently a step moves views", "relative to the samples' moves",
+          (Wanted("step_invariance_step", color="green"),), 0.0),
+    Sheet("neural_kernel", "Neural kernel and classes", "cosine",
+          (Wanted("neural_kernel_within", "within", "blue"),
+           Wanted("neural_kernel_between", "between", "orange", "dashed"),
+           Wanted("neural_kernel_alignment", "alignment", "green", "dotted"))),
+    Sheet("neural_kernel_rank", "Effective rank of the neural kernel", "patterns",
+          (Wanted("neural_kernel_rank"),), 0.0),
+    Sheet("neural_kernel_drift", "Drift of the neural kernel", "1 \N{MINUS SIGN} cosine with the first",
+          (Wanted("neural_kernel_drift"),), 0.0),
+)  # fmt: skip
 _CONTENT_STYLE = (
     Sheet("latent_r2_z", "R² of content and style in z", "adjusted R²",
           (Wanted("latent_r2_content_z", "content", "blue"),
@@ -221,5 +244,6 @@ SHEETS = {
     "equivariance": _EQUIVARIANCE,
     "content_style": _CONTENT_STYLE,
     "hypersphere": _HYPERSPHERE,
+    "dynamics": _DYNAMICS,
     "change": _CHANGE,
 }

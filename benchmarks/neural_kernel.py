@@ -1,0 +1,141 @@
+"""Seconds and memory of the neural kernel of 512 samples, 8 outputs and 1e6 parameters, beside a loop of jacrev.
+
+    python benchmarks/neural_kernel.py [--threads 2] [--generic]
+
+Each contestant runs in a process of its own, so that its largest resident memory is its own. The peer is the loop over
+samples with `torch.func.jacrev`, then products of the Jacobian's rows. The whole Jacobian takes 16 GB, so the peer
+keeps 128 samples of it at a time and builds these again for each pair of blocks; only the first time is counted, and
+only the products on and below the diagonal: a bound from below for what it takes. The resident memory of a process that
+has imported torch and made network and samples is listed too: what a contestant adds is the difference.
+"""
+
+import argparse
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.func import functional_call, jacrev
+
+from lightning_ssl_geometry.functional import neural_kernel, neural_kernel_trace
+
+N, BLOCK = 512, 128
+
+
+def mlp():
+    widths = [32, 700, 700, 700, 8]
+    layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(widths)]
+    return nn.Sequential(*[each for pair in layers for each in pair][:-1]), torch.randn(N, 32)
+
+
+def cnn():
+    widths = [3, 64, 128, 256, 256]
+    layers = [
+        (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.BatchNorm2d(b), nn.ReLU()) for a, b in itertools.pairwise(widths)
+    ]
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 8))
+    return nn.Sequential(*[each for row in layers for each in row], *head).eval(), torch.randn(N, 3, 32, 32)
+
+
+NETWORKS = {"MLP": mlp, "CNN": cnn}
+
+
+def loop(network, x):
+    """The kernel and the seconds that count."""
+    values = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    jacobian = jacrev(lambda w, point: functional_call(network, w, (point[None],))[0])
+    kernel, seconds = torch.zeros(8 * N, 8 * N), 0.0
+    for i, rows in enumerate(x.split(BLOCK)):
+        start = time.perf_counter()
+        left = built(jacobian, values, rows)
+        seconds += time.perf_counter() - start
+        for j, columns in enumerate(x.split(BLOCK)[: i + 1]):
+            right = left if j == i else built(jacobian, values, columns)
+            start = time.perf_counter()
+            block = left @ right.T
+            kernel[i * 8 * BLOCK : (i + 1) * 8 * BLOCK, j * 8 * BLOCK : (j + 1) * 8 * BLOCK] = block
+            kernel[j * 8 * BLOCK : (j + 1) * 8 * BLOCK, i * 8 * BLOCK : (i + 1) * 8 * BLOCK] = block.T
+            seconds += time.perf_counter() - start
+    return kernel.view(N, 8, N, 8).permute(0, 2, 1, 3), seconds
+
+
+def built(jacobian, values, x):
+    rows = torch.empty(len(x), 8, sum(value.numel() for value in values.values()))
+    for row, point in zip(rows, x, strict=True):
+        row.copy_(torch.cat([part.flatten(1) for part in jacobian(values, point).values()], 1))
+    return rows.flatten(0, 1)
+
+
+CONTESTANTS = {
+    "loop": loop,
+    "neural_kernel": neural_kernel,
+    "neural_kernel_trace": neural_kernel_trace,
+    "neural_kernel_trace, generic": lambda network, x: neural_kernel_trace(network, x, by_layer=False),
+    "nothing": lambda network, x: torch.zeros(1),
+}
+
+
+def contest(name, which, threads, folder):
+    """Run one contestant, keep its result, and say what it took."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    network, x = NETWORKS[which]()
+    neural_kernel_trace(nn.Linear(2, 2), torch.ones(2, 2))  # torch imports parts of itself at the first gradient
+    start = time.perf_counter()
+    found = CONTESTANTS[name](network, x)
+    seconds = time.perf_counter() - start
+    if isinstance(found, tuple):
+        found, seconds = found
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    torch.save(found.clone(), folder / f"{name}.pt")
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    print(json.dumps({"seconds": seconds, "peak": peak, "parameters": parameters}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--generic", action="store_true", help="the generic path too, which takes minutes")
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--contestant", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.contestant:
+        name, which, folder = arguments.contestant
+        contest(name, which, arguments.threads, Path(folder))
+        return
+    print("| network | what | seconds | times the loop | peak, GiB | largest error, of the largest value |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    names = [name for name in CONTESTANTS if arguments.generic or "generic" not in name]
+    for which in arguments.networks:
+        with tempfile.TemporaryDirectory() as folder:
+            rows(which, names, arguments.threads, Path(folder))
+
+
+def rows(which, names, threads, folder):
+    first = None
+    for name in names:
+        command = [sys.executable, __file__, "--threads", str(threads), "--contestant", name, which, str(folder)]
+        took = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        first = first or took
+        error = "" if name == "nothing" else f"{deviation(folder, name):.1e}"
+        ratio = "" if name == "nothing" else f"{first['seconds'] / took['seconds']:.1f}"
+        label = f"{which}, {took['parameters']:,} parameters"
+        print(
+            f"| {label} | {name} | {took['seconds']:.1f} | {ratio} | {took['peak'] / 2**30:.2f} | {error} |", flush=True
+        )
+
+
+def deviation(folder, name):
+    exact, found = torch.load(folder / "loop.pt"), torch.load(folder / f"{name}.pt")
+    exact = exact if found.ndim == 4 else exact.diagonal(dim1=2, dim2=3).mean(2)
+    return ((found - exact).abs().max() / exact.abs().max()).item()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Fig. 5: a one-hidden-layer network shows the input's clusters on the circle; free points spread over it.
+
+    reproduce.py figure_5                     # 10 seeds
+    reproduce.py figure_5 --seeds 0 --jobs 1
+
+Both start from one random cloud on the circle, which is uniform to begin with; a third row starts from a cloud that is
+not. The input, the stills of the first seed as rows, a film of them, and over all seeds what the stills suggest: NMI of
+k-means with the input's clusters, silhouettes, and the uniformity over that of independent uniform points.
+"""
+
+import argparse
+
+import torch
+from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
+from record import markdown, save, write
+
+from lightning_ssl_geometry.plots import clouds, stills
+
+FLOWS = (
+    Flow("network", ("figure_5",), (0, 15, 30, 70, 200)),
+    Flow("free points", ("figure_5", "points"), (0, 30, 200, 400, 1000)),
+    Flow("free points, bunched", ("figure_5", "points"), (0, 30, 200, 400, 1000), bunching=0.8),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which seeds, and how many at once."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--steps", type=int, help="end each fit early, to try the command")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit, measure, write and draw."""
+    runs = fit_all(FLOWS, options.seeds, options.jobs, options.steps)
+    rows = [row for found in runs for row in measure(found)]
+    print(markdown(HEADER, table(rows)), end="\n\n")
+    print(write(rows, options.output / "results" / "figure_5.csv"))
+    shown = [found for found in runs if found.seed == options.seeds[0]]
+    figures = options.output / "figures"
+    print(save(input_figure(shown[0]), figures / "figure_5_input.png"))
+    print(save(stills(rows_of_stills(shown), caption=NOTES), figures / "figure_5_stills.png"))
+    print(film(shown, figures / "figure_5.gif"))
+
+
+def input_figure(found):
+    """The data with one draw of its noise."""
+    names = [f"cluster {place}" for place in sorted(set(found.label.tolist()))]
+    noisy = found.points.copy()
+    noisy[:, 1] += 0.4 * torch.rand(len(noisy), generator=torch.Generator().manual_seed(0)).numpy() - 0.2
+    return clouds([("input data", noisy, found.label)], names=names)

@@ -1,0 +1,207 @@
+"""Fits of ContrastiveFlowModule with and without a network, seed by seed: the stills, the film and the table."""
+
+import io
+import logging
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import lightning as L
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
+from lightning_ssl_geometry.cli import lightning_cli
+from lightning_ssl_geometry.functional import clusteredness, first_variation, tangential, uniform_uniformity, uniformity
+from lightning_ssl_geometry.plots import Caption, Still, stills
+
+HERE = Path(__file__).parent
+FRAMES = 48  # of the film
+ARROW = 0.35  # the longest arrow of a still
+
+
+class Flow(NamedTuple):
+    """One half of a figure: a data set's points, moved in one way.
+
+    Attributes:
+        name: In the table.
+        configs: What is read, in order.
+        iterations: The paper's stills.
+        step: The learning rate where it is not that of the configs.
+        bunching: Of the cloud that it starts from; 0: uniform.
+    """
+
+    name: str
+    configs: tuple[str, ...]
+    iterations: tuple[int, ...]
+    step: float | None = None
+    bunching: float = 0.0
+
+
+class Run(NamedTuple):
+    """What a fit kept.
+
+    Attributes:
+        flow: Which.
+        seed: Of points, cloud and network.
+        points: The clean input, (n, D).
+        label: (n,).
+        z: Iteration -> (n, d).
+        temperature: Of the loss.
+    """
+
+    flow: Flow
+    seed: int
+    points: NDArray[np.float64]
+    label: NDArray[np.int64]
+    z: dict[int, NDArray[np.float64]]
+    temperature: float
+
+
+class Row(NamedTuple):
+    """One number at one iteration."""
+
+    flow: str
+    seed: int
+    iteration: int
+    quantity: str
+    value: float
+
+
+def frames(flow: Flow) -> list[int]:
+    """The film's iterations: denser at the beginning, the stills among them."""
+    last = flow.iterations[-1]
+    return sorted({round(last * (place / (FRAMES - 1)) ** 2) for place in range(FRAMES)} | set(flow.iterations))
+
+
+def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
+    """Fit one, without files, but for what it kept of the embeddings."""
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    words = [word for config in flow.configs for word in ("--config", str(HERE / f"{config}.yaml"))]
+    words += ["--seed_everything", str(seed), f"--model.init_args.seed={seed}", f"--data.init_args.seed={seed}"]
+    words += [f"--model.init_args.bunching={flow.bunching}"]
+    words += [] if flow.step is None else [f"--model.init_args.optimizer.init_args.lr={flow.step}"]
+    cli = lightning_cli([*words, "--trainer.logger=false", "--trainer.callbacks=null"], run=False)
+    kept = EmbeddingSnapshots([step for step in frames(flow) if steps is None or step <= steps])
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    never = {
+        "limit_val_batches": 1,
+        "num_sanity_val_steps": 0,
+        "check_val_every_n_epoch": None,
+        "val_check_interval": 10**9,
+    }
+    with TemporaryDirectory() as folder:  # the callback writes there too
+        trainer = L.Trainer(
+            accelerator="cpu",
+            max_steps=kept.iterations[-1],
+            callbacks=[kept],
+            default_root_dir=folder,
+            **quiet,
+            **never,
+        )
+        trainer.fit(cli.model, datamodule=cli.datamodule)
+    z = {step: found["z"].double().numpy() for step, found in kept.kept.items()}
+    data = cli.datamodule
+    return Run(flow, seed, data.points.numpy(), data.labels.numpy(), z, cli.model.loss.form.temperature)
+
+
+def fit_all(flows: Iterable[Flow], seeds: Sequence[int], jobs: int, steps: int | None = None) -> list[Run]:
+    """Fit all, in as many processes as there are jobs."""
+    asked = [(flow, seed) for seed in seeds for flow in flows]
+    if jobs == 1:
+        return [fit(flow, seed, steps) for flow, seed in asked]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        return list(pool.map(partial(fit, steps=steps), *zip(*asked, strict=True)))
+
+
+def measure(run: Run) -> Iterable[Row]:
+    """What the stills only suggest, at each of them."""
+    label = torch.from_numpy(run.label)
+    for step in (step for step in run.flow.iterations if step in run.z):
+        z = torch.from_numpy(run.z[step])
+        scores = clusteredness(z, label)
+        quantities = {
+            "nmi": scores.nmi,
+            "silhouette": scores.silhouette,
+            "kmeans_silhouette": scores.kmeans_silhouette,
+            "uniformity": uniformity(z).item(),
+            "relative_uniformity": (uniformity(z) / uniform_uniformity(z.shape[1])).item(),
+            "gradient": descent(z, run.temperature).norm(dim=1).mean().item(),
+        }
+        yield from (Row(run.flow.name, run.seed, step, name, float(value)) for name, value in quantities.items())
+
+
+def descent(z: Tensor, temperature: float) -> Tensor:
+    """Minus the gradient of each point along the sphere (Eq. 7)."""
+    return -tangential(z, first_variation(z, z, temperature).sum(0))
+
+
+def still(run: Run, step: int, longest: float | None = None) -> Still:
+    """A moment with its arrows; `longest` of them is drawn as long as ARROW."""
+    z = torch.from_numpy(run.z[step])
+    arrow = descent(z, run.temperature)
+    scale = ARROW / (longest or arrow.norm(dim=1).max().clamp(min=1e-12).item())
+    return Still(f"it. {step:,}", run.z[step], run.label, (scale * arrow).numpy())
+
+
+def rows_of_stills(runs: Sequence[Run]) -> list[tuple[str, list[Still]]]:
+    """A row for each run, with one scale of arrows."""
+    found = []
+    for run in runs:
+        steps = [step for step in run.flow.iterations if step in run.z]
+        longest = max(
+            descent(torch.from_numpy(run.z[step]), run.temperature).norm(dim=1).max().item() for step in steps
+        )
+        found.append((run.flow.name, [still(run, step, longest) for step in steps]))
+    return found
+
+
+def film(runs: Sequence[Run], path: Path, seconds: float = 0.125) -> Path:
+    """An animated GIF: the runs beside each other, each at its own pace, arrows left out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps = [sorted(run.z) for run in runs]
+    pictures = []
+    for frame in range(max(map(len, steps))):
+        row = []
+        for run, times in zip(runs, steps, strict=True):
+            step = times[min(frame, len(times) - 1)]
+            row.append(Still(f"{run.flow.name}: {step:,}", run.z[step], run.label))
+        drawn = io.BytesIO()
+        stills([("", row)]).savefig(drawn, dpi=110)
+        pictures.append(Image.open(drawn).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
+    pause = round(1000 * seconds)
+    times = [pause] * (len(pictures) - 1) + [12 * pause]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0, optimize=True)
+    return path
+
+
+def summary(rows: Sequence[Row], quantity: str, flow: str, iteration: int) -> str:
+    """Mean and, in brackets, the least and the greatest over seeds."""
+    values = [row.value for row in rows if (row.flow, row.iteration, row.quantity) == (flow, iteration, quantity)]
+    return f"{np.mean(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for each flow and still."""
+    names = ("nmi", "silhouette", "kmeans_silhouette", "relative_uniformity")
+    moments = dict.fromkeys((row.flow, row.iteration) for row in rows)
+    return [[flow, f"{step:,}", *(summary(rows, name, flow, step) for name in names)] for flow, step in moments]
+
+
+HEADER = ["", "iteration", "NMI", "silhouette", "of k-means", "uniformity / uniform"]
+NOTES = Caption(
+    notes=(
+        "Colour: the input's clusters. Arrows: the negative gradient",
+        "at each point, along the sphere, one scale per row.",
+    )
+)

@@ -1,0 +1,48 @@
+"""Make one of the paper's figures, with its table.
+
+    python examples/variational_and_dynamics/reproduce.py figure_3
+
+`figure_1`: t-SNE of pixels and of SimCLR's representation; `figure_3`: the loss of evenly spaced atoms; `figure_5` and
+`figure_6`: the flow with and without a network, as stills and as a film; `kernel_identities`: Props. 4.3 and 4.4,
+Thm. 4.5 and Cor. 4.6. Each takes under 5 minutes on 2 cores. OUTPUT has results/*.csv and figures/*.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+START = time.perf_counter()  # before the imports that take time
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import figure_1  # noqa: E402
+import figure_3  # noqa: E402
+import figure_5  # noqa: E402
+import figure_6  # noqa: E402
+import kernel_identities  # noqa: E402
+from record import made_by  # noqa: E402
+
+FIGURES = {
+    "figure_1": figure_1,
+    "figure_3": figure_3,
+    "figure_5": figure_5,
+    "figure_6": figure_6,
+    "kernel_identities": kernel_identities,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parsers = parser.add_subparsers(dest="what", required=True)
+    for name, figure in FIGURES.items():
+        one = parsers.add_parser(name, description=figure.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        one.add_argument("--output", type=Path, default=Path("runs/variational_and_dynamics"))
+        figure.add_arguments(one)
+    options = parser.parse_args()
+    options.output = options.output.resolve()
+    FIGURES[options.what].run(options)
+    print(f"\n{made_by(time.perf_counter() - START)}")
+
+
+if __name__ == "__main__":
+    main()

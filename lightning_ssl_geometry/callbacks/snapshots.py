@@ -1,0 +1,136 @@
+"""EmbeddingSnapshots: where the embeddings of the validation set are at chosen iterations."""
+
+__all__ = ["EmbeddingSnapshots"]
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.callbacks.batches import BatchKeys
+from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.taps import ViewLayout
+
+
+class EmbeddingSnapshots(L.Callback):
+    """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
+
+    At each iteration the set is passed through the module in eval mode; training is the same with and without. After
+    it, `embeddings.npz` in the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the
+    set has labels, `label` (n,), in the order of the index. z is the embedding of the sample without augmentation
+    (`z_image`) where the module has such, else that of its first view. A checkpoint holds what was kept so far.
+
+    Args:
+        iterations: Numbers of optimizer steps done, 0 for before the first.
+        taps: As in :class:`GeometryMonitor`, and so the next three.
+        views: How views pass through a tapped submodule.
+        batch_keys: What to take from the host's batch.
+        augment: Makes views of a batch that has one image.
+
+    Attributes:
+        kept: Iteration -> {"z", "index", "label"}.
+
+    Raises:
+        ValueError: If `iterations` is empty, or one is negative or there twice; in training, if the Trainer has no
+            validation set, or the module has no z.
+    """
+
+    def __init__(
+        self,
+        iterations: Sequence[int],
+        taps: dict[str, str] | None = None,
+        views: ViewLayout = "calls",
+        batch_keys: BatchKeys | None = None,
+        augment: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        wanted = sorted(iterations)
+        if not wanted or wanted[0] < 0 or len(set(wanted)) < len(wanted):
+            raise ValueError(f"Expected `iterations` >= 0, each once and at least one, but got {list(iterations)}.")
+        self.iterations = wanted
+        self.observer = Observer(taps, views, batch_keys, augment=augment)
+        self.kept: dict[int, dict[str, Tensor]] = {}
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Register the hooks of the taps."""
+        self.observer.attach(pl_module)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Remove them."""
+        self.observer.detach()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget what another run kept, and look before the first step."""
+        done = trainer.global_step
+        self.kept = {step: kept for step, kept in self.kept.items() if done and step <= done}
+        self._keep(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look after a step."""
+        self._keep(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Say which iterations were not reached."""
+        if missed := [step for step in self.iterations if step > trainer.global_step]:
+            done = trainer.global_step
+            rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was kept, for a checkpoint."""
+        return {"kept": self.kept}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Bring it back."""
+        self.kept = state_dict["kept"]
+
+    def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        step = trainer.global_step
+        if step not in self.iterations or step in self.kept:
+            return
+        with undisturbed(pl_module):
+            self.kept[step] = self._look(trainer, pl_module)
+        folder = run_folder(trainer)
+        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            _write(folder / "embeddings.npz", self.kept)
+
+    def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
+        """Pass this rank's part of the set through the module, and gather all parts, in the order of the index."""
+        loader = validation_loader(trainer)
+        if loader is None:
+            raise ValueError("Expected a validation set for EmbeddingSnapshots, but the Trainer has none.")
+        self.observer.restart("probe")
+        parts: dict[str, list[Tensor]] = {}
+        for place, batch in enumerate(loader):
+            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
+            if "z" not in looked:
+                raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")
+            if (observation := without_repeats(looked, loader, place)) is None:
+                continue
+            observation["z"] = observation.get("z_image", observation["z"][0])
+            for name in {"z", "index", "label"} & observation.keys():
+                parts.setdefault(name, []).append(observation[name])
+        found = {name: distributed.gather(torch.cat(values)) for name, values in sorted(parts.items())}
+        order = found["index"].argsort(stable=True)
+        return {name: value[order].cpu() for name, value in found.items()}
+
+
+def _write(path: Path, kept: dict[int, dict[str, Tensor]]) -> None:
+    """Write beside the file and rename: an interrupted run leaves a whole one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps = sorted(kept)
+    last = kept[steps[-1]]
+    arrays = {"iteration": np.array(steps), "z": torch.stack([kept[step]["z"] for step in steps]).float().numpy()}
+    arrays |= {name: last[name].numpy() for name in ("index", "label") if name in last}
+    beside = path.with_suffix(".part")
+    with beside.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    beside.replace(path)

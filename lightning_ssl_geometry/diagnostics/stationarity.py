@@ -1,0 +1,72 @@
+"""How near an embedded cloud is to a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
+
+__all__ = ["Stationarity"]
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.functional.variational import first_variation, tangential
+from lightning_ssl_geometry.functional.variational_form import Form, Negatives
+
+
+class Stationarity(SampledEmbeddings):
+    r"""Size of the loss's first variation along the sphere, for `contrast_size` samples (Prop. 3.1, Theorem 3.2).
+
+    .. math:: \sqrt{\frac1{2n} \sum_{v,i} \|g_{vi} - \langle g_{vi}, z_{vi} \rangle z_{vi}\|^2}
+
+    Observes z, its first two views, and index; z is put on the unit sphere, and g_{vi} is n times the gradient of the
+    loss by one view of one sample. `tangential` is the above: 0 at a stationary point, where the loss alone, without a
+    network, would move nothing: points that are evenly spaced, clusters of one size that are, or all points at one
+    spot. A network can stand still elsewhere, and leave such a point. `relative` is its ratio to the size of g as a
+    whole, from 0 to 1: 1 means that nothing of the gradient presses against the sphere; NaN where all embeddings are
+    equal. The value belongs to a loss and depends on the sample: compare at one temperature and `contrast_size`.
+    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
+    :func:`lightning_ssl_geometry.functional.tangential`.
+
+    Args:
+        temperature: Of the loss, as the next four in :func:`lightning_ssl_geometry.functional.variational_loss`; it is
+            taken symmetric, as in Prop. 3.1.
+        psi: Psi; None: log(1 + t).
+        eta: The similarity.
+        negatives: "other" or "both".
+        include_self: Whether j = i is among the sums.
+        contrast_size: As in :class:`SampledRows`; part of the value.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit;
+            in `compute`, if an embedding is 0.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        psi: Callable[[Tensor], Any] | None = None,
+        eta: Callable[[Tensor], Any] | None = None,
+        negatives: Negatives = "other",
+        include_self: bool = True,
+        contrast_size: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(contrast_size, seed)
+        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric=True)
+        self.form.check()
+
+    def update(self, z: Tensor, index: Tensor) -> None:
+        """Offer pairs: z (V, N, P) with V >= 2, index (N,)."""
+        super().update(by_sample("z", z, views=2)[:, :2].transpose(0, 1), index)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `tangential` and `relative`, in float64."""
+        z = normalize(self.sample().double(), dim=2)
+        gradient = first_variation(*z, **self.form._asdict())
+        size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential(z, gradient), gradient))
+        relative = size / whole
+        return {"tangential": size, "relative": relative * torch.nan if all_alike(z.transpose(0, 1)) else relative}

@@ -1,0 +1,138 @@
+"""Whether a network is invariant to augmentations, and whether a step keeps it so (Calder & Lee 2025, Theorem 4.2)."""
+
+__all__ = ["StepInvariance"]
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as unit
+
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.functional.equivariance import invariance_error
+from lightning_ssl_geometry.functional.variational import first_variation
+from lightning_ssl_geometry.functional.variational_form import Form, Negatives
+from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
+
+_CHUNK = 256  # images per pass
+
+
+class StepInvariance(SampledRows):
+    r"""How far embeddings of augmented samples are from those of the samples, and how differently a step moves them.
+
+    Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the encoder's output for these,
+    index, encoder and, where there is one, projector; f(x) is the projector's output, put on the unit sphere. Where h
+    is the encoder's output and something beside, as the cloud that `ContrastiveFlowModule` starts from, this stays as
+    it is in the step.
+
+    - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
+      0: f is invariant; 1: a view is as far from its sample as another sample is.
+    - `step`: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, relative to that of :math:`\dot f(x_i)`,
+      where :math:`\dot f` is how a small step of plain gradient descent on the loss of the first two views moves an
+      output. 0: the step keeps a view and its sample together, as it would free points that coincide; about 1.4: it
+      moves them unrelatedly. An invariant network at `step` > 0 does not stay invariant.
+
+    Both are NaN where embeddings are all equal, `step` also at a stationary point of the weights. For the stages "val",
+    "test" and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode and
+    get their modes back. `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one
+    backward pass and O(contrast_size^2 P); the kernel is never built.
+    Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
+    :func:`lightning_ssl_geometry.functional.velocity`,
+    :func:`lightning_ssl_geometry.functional.step_invariance_error`.
+
+    Args:
+        temperature: Of the loss, as the next four in :func:`lightning_ssl_geometry.functional.variational_loss`; it is
+            taken symmetric, so that views which coincide have one gradient.
+        psi: Psi; None: log(1 + t).
+        eta: The similarity.
+        negatives: "other" or "both".
+        include_self: Whether j = i is among the sums.
+        contrast_size: Number of samples, as in :class:`SampledRows`; part of the value.
+        seed: As in :class:`SampledRows`.
+
+    Raises:
+        ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
+            than two, or a module has changed; in `compute`, as `velocity`.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        psi: Callable[[Tensor], Any] | None = None,
+        eta: Callable[[Tensor], Any] | None = None,
+        negatives: Negatives = "other",
+        include_self: bool = True,
+        contrast_size: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(("x", "h"), contrast_size, seed)
+        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric=True)
+        self.form.check()
+        self.encoder = Standing()
+        self.projector = Standing()
+
+    def update(
+        self,
+        image: Tensor,
+        views: Sequence[Tensor],
+        h: Tensor,
+        h_image: Tensor,
+        index: Tensor,
+        encoder: nn.Module,
+        projector: nn.Module | None = None,
+    ) -> None:
+        """Offer samples: image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,); and hold the modules."""
+        if len(views) < 2 or any(view.shape != image.shape for view in views):
+            shapes = [tuple(view.shape) for view in views]
+            raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")
+        if h.ndim != 3 or len(h) != len(views) or h.shape[1:] != h_image.shape:
+            got = f"{tuple(h.shape)} and {tuple(h_image.shape)}"
+            raise ValueError(f"Expected `h` (V, N, D) for V = {len(views)} and `h_image` (N, D), but got {got}.")
+        self.encoder.hold(encoder)
+        if projector is not None:
+            self.projector.hold(projector)
+        self.offer(index, x=torch.stack([image, *views], 1), h=torch.stack([h_image, *h], 1))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the scalars `distance` and `step`, in float64."""
+        rows = self.rows()
+        x, h = (rows[name].transpose(0, 1).flatten(0, 1) for name in ("x", "h"))  # the images, then each view
+        n = len(rows["x"])
+        embedding = _Embedding(self.encoder.module(), self.projector.module() if self.projector else None)
+        with evaluating(embedding), torch.no_grad():
+            represented = torch.cat([embedding.encoded(part.clone()) for part in x.split(_CHUNK)])
+            shift = h.to(represented) - represented  # rounding, or what is not the encoder's
+            image, *views = embedding.embedded(represented + shift).double().split(n)
+            gradient = first_variation(views[0], views[1], **self.form._asdict()).flatten(0, 1)  # n times the slope
+            pair = x[n : 3 * n], shift[n : 3 * n]
+            at, *moved = velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
+        known = torch.nan if all_alike(torch.stack([image, *views], 1)) else 1.0
+        distance = torch.stack([invariance_error(image, view) for view in views]).mean()
+        return {"distance": known * distance, "step": known * step_invariance_error(at, torch.stack(moved))}
+
+    def reset(self) -> None:
+        """Forget the samples and the modules."""
+        super().reset()
+        self.encoder = Standing()
+        self.projector = Standing()
+
+
+class _Embedding(nn.Module):
+    """Maps x (N, ...) and what is added to its representation, (N, D), to z (N, P) on the sphere."""
+
+    def __init__(self, encoder: nn.Module, projector: nn.Module | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = nn.Identity() if projector is None else projector
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        return self.embedded(self.encoded(x) + shift)
+
+    def encoded(self, x: Tensor) -> Tensor:
+        h: Tensor = self.encoder(x).flatten(1)
+        return h
+
+    def embedded(self, h: Tensor) -> Tensor:
+        return unit(self.projector(h), dim=1)

@@ -1,0 +1,198 @@
+r"""How clustered a cloud of embeddings is, and how uniform one without any structure would be.
+
+Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
+Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input where the loss alone spreads
+the points uniformly. They look at it; these are numbers for both ends: agreement of k-means with the given clusters,
+their silhouette, and the uniformity of points that are drawn uniformly on the sphere.
+"""
+
+__all__ = ["ClusterScores", "clusteredness", "kmeans", "silhouette", "uniform_uniformity"]
+
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+
+_LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
+
+
+class ClusterScores(NamedTuple):
+    """How clustered a cloud is; float64 scalars.
+
+    Attributes:
+        nmi: Agreement of the given clusters with those that k-means finds, in [0, 1].
+        silhouette: Of the given clusters, in [-1, 1].
+        kmeans_silhouette: Of those found, in [-1, 1]; NaN where k-means finds a single one.
+    """
+
+    nmi: Tensor
+    silhouette: Tensor
+    kmeans_silhouette: Tensor
+
+
+def clusteredness(
+    z: Tensor, label: Tensor, *, normalize: bool = True, n_init: int = 10, seed: int = 0
+) -> ClusterScores:
+    r"""Compare given clusters with those that k-means finds, with k the number of given ones, and score both.
+
+    .. math:: \mathrm{NMI} = \frac{2\, I(y; \hat y)}{H(y) + H(\hat y)}
+
+    scikit-learn's `KMeans`, `normalized_mutual_info_score` (arithmetic mean) and `silhouette_score`, in float64 on the
+    CPU.
+
+    Args:
+        z: (N, P).
+        label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
+        normalize: Put the rows on the unit sphere first.
+        n_init: Starts of k-means, >= 1; the best is taken.
+        seed: Of the starts.
+
+    Returns:
+        Three scores. `nmi` is 1 where k-means finds the given clusters, and near 0 where what it finds has nothing to
+        do with them: slightly above by chance, about (k - 1)^2 / (2 N log k) for k clusters of one size. `silhouette`
+        is as in :func:`silhouette`.
+
+    Raises:
+        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, there is one cluster or as many as
+            points, or `n_init` < 1.
+
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> [f"{clusteredness(z, torch.tensor(label)).nmi:.2f}" for label in ([7, 7, 3, 3], [0, 1, 0, 1])]
+    ['1.00', '0.00']
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    clusters = _check_clusters(z, label)
+    found = kmeans(z, clusters, normalize=normalize, n_init=n_init, seed=seed)
+    nmi = normalized_mutual_info_score(label.cpu().numpy(), found.cpu().numpy(), average_method="arithmetic")
+    given = silhouette(z, label, normalize=normalize)
+    several = bool((found != found[0]).any())
+    own = silhouette(z, found, normalize=normalize) if several else given * torch.nan
+    return ClusterScores(given.new_tensor(float(nmi)), given, own)
+
+
+def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
+    r"""Mean silhouette of the points in given clusters.
+
+    .. math:: \frac1N \sum_i \frac{b_i - a_i}{\max(a_i, b_i)}
+
+    a_i is the mean distance of point i to the others of its cluster, b_i that to the points of the nearest other
+    cluster; 0 for a point that is its cluster's only one. scikit-learn's `silhouette_score`, in float64 on the CPU.
+
+    Args:
+        z: (N, P).
+        label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
+        normalize: Put the rows on the unit sphere first.
+
+    Returns:
+        A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
+        where points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points are
+        not at 0: they have 0.5 on the circle, less in more dimensions.
+
+    Raises:
+        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or there is one cluster or as many as
+            points.
+
+    >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
+    >>> f"{silhouette(z, torch.tensor([0, 0, 1, 1]), normalize=False).item():.3f}"
+    '0.798'
+    """
+    from sklearn.metrics import silhouette_score
+
+    _check_clusters(z, label)
+    score = silhouette_score(_rows(z, normalize).numpy(), label.cpu().numpy())
+    return torch.tensor(float(score), dtype=torch.float64, device=z.device)
+
+
+def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10, seed: int = 0) -> Tensor:
+    """Find clusters by k-means: scikit-learn's `KMeans`, in float64 on the CPU.
+
+    Args:
+        z: (N, P).
+        clusters: k, from 2 to N - 1.
+        normalize: Put the rows on the unit sphere first.
+        n_init: Starts, >= 1; the best is taken.
+        seed: Of the starts.
+
+    Returns:
+        int64 (N,), the cluster of each row, in [0, k). Fewer than k occur where fewer different rows do.
+
+    Raises:
+        ValueError: If `z` has another shape or dtype, a value that is not finite, or an argument is out of range.
+
+    >>> found = kmeans(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), 2)
+    >>> (found == found[0]).tolist()
+    [True, True, False, False]
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    _check_cloud(z)
+    if not 2 <= clusters < len(z):
+        raise ValueError(f"Expected `clusters` from 2 to {len(z) - 1}, fewer than points, but got {clusters}.")
+    if not n_init >= 1:
+        raise ValueError(f"Expected `n_init` >= 1, but got {n_init}.")
+    model = KMeans(clusters, n_init=n_init, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)  # of rows that coincide
+        found = model.fit_predict(_rows(z, normalize).numpy())
+    return torch.as_tensor(found, dtype=torch.int64, device=z.device)
+
+
+def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
+    r"""Compute what :func:`uniformity` expects of independent points, uniform on the sphere.
+
+    .. math:: \log \mathbb E\, e^{-t \|u - v\|^2} = -2t + \log {}_0F_1\bigl(\tfrac d2; t^2\bigr)
+        = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
+
+    which is log(e^{-2t} I_0(2t)) on the circle, and -2t + log(sinh(2t) / 2t) for d = 3. It is the logarithm of the
+    expected potential, which a sample of any size has in the mean; points that keep more distance than independent ones
+    do, as evenly spaced ones, are slightly below.
+
+    Args:
+        dim: d, of the space that the sphere S^{d-1} lies in, >= 1.
+        t: Inverse squared width of the kernel, > 0 and at most 1e6.
+
+    Returns:
+        A float64 scalar < 0; near -2t (1 - t / d) in many dimensions.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    >>> f"{uniform_uniformity(2):.4f}, {uniform_uniformity(50).exp():.4f}"
+    '-1.5750, 0.0215'
+    """
+    if not dim >= 1:
+        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+    if not 0 < t <= _LONGEST:
+        raise ValueError(f"Expected `t` > 0 and <= {_LONGEST:g}, but got {t}.")
+    k = torch.arange(1, int(2 * t) + 64, dtype=torch.float64)  # from 2t on, a term is below 1/4 of the one before
+    ratio = t**2 / ((dim / 2 + k - 1) * k)
+    terms = torch.cat([ratio.new_zeros(1), ratio.log().cumsum(0)])
+    return terms.logsumexp(0) - 2 * t
+
+
+def _rows(z: Tensor, normalize: bool) -> Tensor:
+    z = z.detach().double().cpu()
+    return unit(z, dim=1) if normalize else z
+
+
+def _check_clusters(z: Tensor, label: Tensor) -> int:
+    """Check both, and count the clusters."""
+    _check_cloud(z)
+    integer = not (label.is_floating_point() or label.is_complex())
+    if label.shape != z.shape[:1] or not integer:
+        raise ValueError(f"Expected `label` of {len(z)} integers, but got {label.dtype} {tuple(label.shape)}.")
+    clusters = len(label.unique())
+    if not 2 <= clusters < len(z):
+        raise ValueError(f"Expected `label` of 2 to {len(z) - 1} clusters, fewer than points, but got {clusters}.")
+    return clusters
+
+
+def _check_cloud(z: Tensor) -> None:
+    if z.ndim != 2 or not z.is_floating_point():
+        raise ValueError(f"Expected `z` of shape (N, P) and a float dtype, but got {tuple(z.shape)} of {z.dtype}.")
+    if bad := int((~z.isfinite()).sum()):
+        raise ValueError(f"Expected finite `z`, but got {bad} of {z.numel()} values that are not.")

@@ -1,0 +1,131 @@
+"""A kernel between samples against their classes, and against another kernel."""
+
+__all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
+
+import torch
+from torch import Tensor
+
+
+def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
+    r"""How far a kernel tells the classes apart: its cosine with the kernel of the labels.
+
+    .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
+        Y_{ij} = 1 \text{ for one class}, \quad -\frac{1}{C - 1} \text{ for two}
+
+    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001), whose :math:`y y^T` of labels
+    1 and -1 this Y is for two classes; for more, it is the Gram matrix of the corners of a simplex. By default K and Y
+    are centred first, as Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment
+    (2012), Eq. 3 and Definition 4, have it: the value then depends neither on a constant added to K nor on what Y is
+    between classes, and little on how many samples a class has.
+
+    Args:
+        kernel: K (n, n), symmetric.
+        label: (n,), of at least 2 classes.
+        center: Centre K and Y.
+
+    Returns:
+        A float64 scalar; centred and for a K without negative eigenvalues from 0 (nothing to do with the classes) to 1
+        (a multiple of Y), else from -1. NaN if K is all 0 or not finite, after centring where it is asked for.
+
+    Raises:
+        ValueError: If the shapes do not fit, or all labels are alike.
+
+    >>> label = torch.tensor([0, 0, 1])
+    >>> f"{kernel_target_alignment((label[:, None] == label).float(), label):.3f}"
+    '1.000'
+    """
+    _check(kernel, label)
+    classes = len(label.unique())
+    if classes < 2:
+        raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")
+    target = (label[:, None] == label).double()
+    target = target - (1 - target) / (classes - 1)
+    if center:
+        whole, kernel, target = kernel.double().norm(), _centred(kernel.double()), _centred(target)
+        kernel = kernel.where(~(kernel.norm() <= 1e-12 * whole), 0.0)  # rounding is no kernel
+    return kernel_cosine(kernel, target)
+
+
+def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
+    r"""Means of a kernel over the pairs of samples of every two classes; a sample is no pair with itself.
+
+    Args:
+        kernel: (n, n).
+        label: (n,), integers from 0 to C - 1.
+
+    Returns:
+        (C, C) float64; NaN for a class without samples, and on the diagonal for one of a single sample.
+
+    Raises:
+        ValueError: If the shapes do not fit, or a label is negative.
+
+    >>> class_blocks(torch.tensor([[9.0, 1.0, 2.0], [1.0, 9.0, 4.0], [2.0, 4.0, 9.0]]), torch.tensor([0, 0, 1]))
+    tensor([[1., 3.],
+            [3., nan]], dtype=torch.float64)
+    """
+    _check(kernel, label)
+    if label.min() < 0:
+        raise ValueError(f"Expected `label` >= 0, but got {label.min()}.")
+    one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
+    rest = kernel.double() - kernel.double().diag().diag()
+    count = one_hot.sum(0)
+    pairs = torch.outer(count, count) - count.diag()
+    return one_hot.T @ rest @ one_hot / pairs  # 0 / 0 where there are none
+
+
+def normalized_kernel(kernel: Tensor) -> Tensor:
+    r"""The kernel between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+
+    Args:
+        kernel: (n, n), without negative eigenvalues.
+
+    Returns:
+        (n, n) float64 in [-1, 1]; NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
+
+    Raises:
+        ValueError: If the shape is not (n, n).
+
+    >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
+    [1.0, 0.5]
+    """
+    _check(kernel)
+    length = kernel.double().diag().sqrt()
+    return kernel.double() / torch.outer(length, length)
+
+
+def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
+    r"""Cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
+
+    Fort et al., Deep learning versus kernel learning (2020), call 1 minus it the kernel distance.
+
+    Args:
+        kernel: (n, n).
+        other: (n, n).
+
+    Returns:
+        A float64 scalar in [-1, 1], and from 0 for kernels without negative eigenvalues; NaN if one is all 0.
+
+    Raises:
+        ValueError: If a shape is not (n, n), or they differ.
+
+    >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
+    '0.50'
+    """
+    _check(kernel)
+    if kernel.shape != other.shape:
+        shapes = f"{tuple(kernel.shape)} and {tuple(other.shape)}"
+        raise ValueError(f"Expected `kernel` and `other` of one shape, but got {shapes}.")
+    kernel, other = kernel.double(), other.double()
+    return (kernel * other).sum() / (kernel.norm() * other.norm())
+
+
+def _centred(kernel: Tensor) -> Tensor:
+    return kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
+
+
+def _check(kernel: Tensor, label: Tensor | None = None) -> None:
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not len(kernel):
+        raise ValueError(f"Expected `kernel` of shape (n, n) with n >= 1, but got {tuple(kernel.shape)}.")
+    if label is not None and label.shape != kernel.shape[:1]:
+        shapes = f"{tuple(label.shape)} for a kernel of {tuple(kernel.shape)}"
+        raise ValueError(f"Expected `label` of shape (n,), but got {shapes}.")

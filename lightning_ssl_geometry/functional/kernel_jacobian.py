@@ -1,0 +1,122 @@
+"""Products of gradients by torch.func, for parameters of any kind: some columns of the Jacobian at a time."""
+
+__all__ = ["add_jacobian_products"]
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from lightning_ssl_geometry.functional.kernel_products import add_gram
+
+Columns = list[tuple[str, int, int]]
+
+
+def add_jacobian_products(
+    kernel: Tensor,
+    network: nn.Module,
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    directions: Tensor,
+    room: int,
+    *,
+    vectorize: bool = True,
+) -> None:
+    """Add the part of parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
+
+    Args:
+        kernel: (n Q, n Q) for the kernel between Q directions of the output, or (n, n) for its sum over them; changed
+            in place, on and below the diagonal.
+        network: Maps (N, ...) to (N, d).
+        parameters: By name; those of the network that count.
+        x: (n, ...).
+        directions: (Q, d), in the space of outputs.
+        room: How many numbers may be held at a time.
+        vectorize: Whether samples pass together, through `torch.func.vmap`, or one by one, through plain autograd.
+    """
+    total = sum(parameter.numel() for parameter in parameters.values())
+    if not total:
+        return
+    n = len(x)
+    at_once = max(1, min(len(directions), room // (2 * n * total))) if len(kernel) == n else len(directions)
+    for some in directions.split(at_once):
+        for columns in _columns(parameters, max(1, room // (2 * n * len(some)))):
+            jacobian = _jacobian(network, parameters, columns, x, some, room // 2, vectorize).to(kernel.dtype)
+            rows = jacobian.view(len(kernel), -1)  # from (n, Q, columns)
+            add_gram(kernel, rows, rows)
+
+
+def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
+    """Cut all parameters, flattened and behind each other, into parts of that width: (name, start, stop) each."""
+    part: Columns = []
+    free = width
+    for name, parameter in parameters.items():
+        start = 0
+        while start < parameter.numel():
+            stop = min(parameter.numel(), start + free)
+            part.append((name, start, stop))
+            free -= stop - start
+            start = stop
+            if not free:
+                yield part
+                part, free = [], width
+    if part:
+        yield part
+
+
+def _jacobian(
+    network: nn.Module,
+    parameters: Mapping[str, Tensor],
+    columns: Columns,
+    x: Tensor,
+    directions: Tensor,
+    room: int,
+    vectorize: bool,
+) -> Tensor:
+    """Columns of the Jacobian of directions of the outputs, (n, Q, columns)."""
+    chosen = {name: parameters[name] for name, _, _ in columns}
+    size = 4 * sum(parameter.numel() for parameter in chosen.values())
+    samples = max(1, room // (size * len(directions))) if vectorize else 1
+    outputs = max(1, min(len(directions), room // size))
+    width = sum(stop - start for _, start, stop in columns)
+    found = directions.new_empty(len(x), len(directions), width)
+    for row, points in zip(range(0, len(x), samples), x.split(samples), strict=True):
+        for first, some in zip(range(0, len(directions), outputs), directions.split(outputs), strict=True):
+            pull = _together if vectorize else _alone
+            found[row : row + samples, first : first + outputs] = pull(network, chosen, columns, points, some)
+    return found
+
+
+def _together(
+    network: nn.Module, chosen: Mapping[str, Tensor], columns: Columns, x: Tensor, directions: Tensor
+) -> Tensor:
+    """The columns for several samples, by torch.func, (N, Q, columns)."""
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    detached = {name: parameter.detach() for name, parameter in chosen.items()}
+
+    def rows(point: Tensor) -> Tensor:
+        def f(values: dict[str, Tensor]) -> Tensor:
+            z: Tensor = functional_call(network, {**buffers, **values}, (point[None],))
+            return z[0]
+
+        pull = vjp(f, detached)[1]
+        return torch.stack([_cut(pull(direction)[0], columns) for direction in directions])
+
+    with torch.no_grad():  # the parameters that are not chosen would keep a graph
+        return vmap(rows)(x)
+
+
+def _alone(network: nn.Module, chosen: Mapping[str, Tensor], columns: Columns, x: Tensor, directions: Tensor) -> Tensor:
+    """The columns for one sample, by plain autograd, which refuses nothing, (1, Q, columns)."""
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    z = functional_call(network, buffers, (x,))[0]
+    rows = []
+    for direction in directions:
+        gradient = torch.autograd.grad(z, list(chosen.values()), direction, retain_graph=True, materialize_grads=True)
+        rows.append(_cut(dict(zip(chosen, gradient, strict=True)), columns))
+    return torch.stack(rows)[None]
+
+
+def _cut(gradient: dict[str, Tensor], columns: Columns) -> Tensor:
+    return torch.cat([gradient[name].flatten()[start:stop] for name, start, stop in columns])

@@ -1,0 +1,274 @@
+r"""What a network's layers saw and passed on: the two factors of a parameter's gradient, sample by sample.
+
+The gradient of an output with respect to a linear layer's weight is a sum of outer products over the places t where
+the layer was used, and so is that of a convolution, whose places are those of its output and whose inputs are patches:
+
+.. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
+    a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
+
+A bias is one more input that is 1. A normalisation's weight and bias are elementwise, and so are their gradients. This
+describes a parameter only if the layer is the only place that uses it; the autograd graph says how often one is used.
+"""
+
+__all__ = ["Factors", "Pass", "Place", "forward_pass"]
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+_LEAF = torch._C._functions.AccumulateGrad  # the node of a parameter
+_CUSTOM = torch.autograd.function.BackwardCFunction  # what it uses may be hidden, as by a checkpoint
+_LINEAR = (nn.Linear,)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The gradient with respect to a parameter in its two factors; see the module.
+
+    Attributes:
+        a: (N, G, T, I), with G the groups of a convolution.
+        g: (N, Q, G, T, O), for Q outputs.
+    """
+
+    a: Tensor
+    g: Tensor
+
+    def folded(self) -> "Factors":
+        """The same with all outputs in one: products then sum over them."""
+        n, q, groups, places, out = self.g.shape
+        return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One use of a layer in a pass.
+
+    Attributes:
+        module: The layer.
+        input: What it saw, (N, ...).
+        version: Of `input`, which a later layer may overwrite.
+        edge: Where its output stands in the graph.
+        shape: Of its output.
+    """
+
+    module: nn.Module
+    input: Tensor
+    version: int
+    edge: GradientEdge
+    shape: torch.Size
+
+    @property
+    def parameters(self) -> tuple[nn.Parameter, ...]:
+        """Those that train."""
+        return tuple(parameter for parameter in self.module.parameters(recurse=False) if parameter.requires_grad)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """G, T, I and O, as :class:`Factors` has them."""
+        bias, out = self._counts()[1], self.shape[1:]
+        if isinstance(self.module, nn.Linear):
+            return 1, out[:-1].numel(), self.module.in_features * self._counts()[0] + bias, out[-1]
+        if isinstance(self.module, _ConvNd):
+            patch = self.module.weight[0].numel() * self._counts()[0]
+            return self.module.groups, out[1:].numel(), patch + bias, out[0] // self.module.groups
+        return 1, 1, 1, sum(parameter.numel() for parameter in self.parameters)
+
+    def factors(self, gradient: Tensor) -> Factors:
+        """Factors from the gradients (N, Q, ...) of Q outputs with respect to what the layer returned."""
+        weight, bias = self._counts()
+        groups, places, _, out = self.sizes
+        n, q = gradient.shape[:2]
+        if isinstance(self.module, _NORMS):
+            g = _elementwise(self.module, self.input, gradient, bool(weight), bool(bias))
+            return Factors(g.new_ones(n, 1, 1, 1), g[:, :, None, None])
+        if isinstance(self.module, _ConvNd):
+            a = _patches(self.module, self.input) if weight else gradient.new_empty(n, groups, places, 0)
+            g = gradient.reshape(n, q, groups, out, places).mT
+        else:
+            a = self.input.reshape(n, 1, places, -1) if weight else gradient.new_empty(n, 1, places, 0)
+            g = gradient.reshape(n, q, 1, places, out)
+        return Factors(torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1) if bias else a, g)
+
+    def _counts(self) -> tuple[int, int]:
+        trains = {id(parameter) for parameter in self.parameters}
+        return int(id(self.module.weight) in trains), int(id(self.module.bias) in trains)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass whose graph is kept.
+
+    Attributes:
+        z: The outputs, (N, d).
+        places: The uses of layers that the graph holds.
+    """
+
+    z: Tensor
+    places: tuple[Place, ...]
+
+    def gradients(self, places: Sequence[Place], weight: Tensor) -> list[Tensor]:
+        """Gradients of sum_ik weight_ik f^k(x_i) with respect to what layers returned, each in its shape."""
+        edges = [place.edge for place in places]
+        found = torch.autograd.grad(self.z, edges, weight, retain_graph=True, allow_unused=True, materialize_grads=True)
+        return list(found)
+
+    def by_parameters(self) -> dict[tuple[int, ...], list[Place]]:
+        """The uses of layers, all those of the same parameters together, by the identities of these."""
+        found: dict[tuple[int, ...], list[Place]] = {}
+        for place in self.places:
+            found.setdefault(tuple(map(id, place.parameters)), []).append(place)
+        return found
+
+    def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
+        """The identities of parameters that the factors describe wholly; the others need their Jacobian.
+
+        One that nothing in the graph uses is described, by nothing, unless an operation hides what it uses.
+        """
+        nodes = _nodes(self.z)
+        uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
+        groups = self.by_parameters()
+        owners = Counter(key for group in groups for key in group)
+        kept = {id(place) for place in self._by_sample()}
+        wrong = {
+            key
+            for group, places in groups.items()
+            if any(owners[key] > 1 or uses[key] != len(places) for key in group)
+            or any(id(place) not in kept for place in places)
+            for key in group
+        }
+        unused = {id(parameter) for parameter in parameters if not uses[id(parameter)] and not opaque}
+        return (set(owners) | unused) - wrong
+
+    def _by_sample(self) -> list[Place]:
+        """The uses whose rows are the samples: there, row i of a gradient grows with the weight of f(x_i), and alone.
+
+        A layer that sees rows of its own making (all places of all samples, time before samples, samples in another
+        order) is none.
+        """
+        n = len(self.z)
+        named = [place for place in self.places if place.shape[0] == n and len(place.input) == n]
+        if not named or n == 1:
+            return named
+        weight = 1 + torch.arange(n, dtype=self.z.dtype, device=self.z.device) / n
+        outputs = torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)  # of no sum that is fixed
+        plain = self.gradients(named, outputs.expand_as(self.z))
+        grown = self.gradients(named, torch.outer(weight, outputs))
+        return [place for place, a, b in zip(named, plain, grown, strict=True) if _proportional(a, b, weight)]
+
+
+def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
+    """Pass x through the network and keep what its layers saw; its buffers stay as they were.
+
+    Args:
+        network: Maps (N, ...) to (N, d).
+        x: (N, ...).
+        parameters: Those that train.
+        by_layer: Whether to look at layers.
+    """
+    places: list[Place] = []
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if len(inputs) == 1 and output.requires_grad and _fits(module, inputs[0]):
+            a = inputs[0].detach()
+            places.append(Place(module, a, a._version, get_gradient_edge(output), output.shape))
+
+    trains = {id(parameter) for parameter in parameters}
+    layers = [module for module in network.modules() if by_layer and _is_known(module, trains)]
+    handles = [layer.register_forward_hook(keep, prepend=True) for layer in layers]
+    try:
+        # buffers are copied: one that counts or averages in passing must not see this pass
+        z = functional_call(network, {name: buffer.clone() for name, buffer in network.named_buffers()}, (x,))
+    finally:
+        for handle in handles:
+            handle.remove()
+    nodes = _nodes(z) if isinstance(z, Tensor) and places else set()
+    reached = [p for p in places if p.edge.node in nodes and p.input._version == p.version]
+    return Pass(z, tuple(reached))
+
+
+def _is_known(module: nn.Module, trains: set[int]) -> bool:
+    """Whether it is exactly one of the layers that are described above, with parameters of its own that train."""
+    own = list(module.parameters(recurse=False))
+    return (
+        type(module) in (*_LINEAR, *_CONVOLUTIONS, *_NORMS)
+        and "forward" not in vars(module)
+        and "weight" in module._parameters  # not one that a reparametrisation makes
+        and any(id(parameter) in trains for parameter in own)
+    )
+
+
+def _fits(module: nn.Module, x: Tensor) -> bool:
+    if isinstance(module, _ConvNd):
+        return x.ndim == len(module.kernel_size) + 2
+    inner = len(module.normalized_shape) if isinstance(module, nn.LayerNorm) else 1
+    return x.ndim > inner
+
+
+def _nodes(z: Tensor) -> set[Node]:
+    """All nodes of the graph behind z."""
+    found: set[Node] = set()
+    waiting = [z.grad_fn]
+    while waiting:
+        if (node := waiting.pop()) is not None and node not in found:
+            found.add(node)
+            waiting += [after for after, _ in node.next_functions]
+    return found
+
+
+def _uses(nodes: set[Node]) -> Counter[int]:
+    """How often each leaf is used, by its identity."""
+    after = (following for node in nodes for following, _ in node.next_functions if following is not None)
+    return Counter(id(node.variable) for node in after if isinstance(node, _LEAF))
+
+
+def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
+    """Whether each row of `grown` is that of `plain` times its weight, in steps of 1 / N."""
+    plain, grown = plain.flatten(1), grown.flatten(1)
+    error = (grown - weight[:, None] * plain).norm(dim=1)
+    return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
+
+
+def _patches(module: _ConvNd, x: Tensor) -> Tensor:
+    """The patches that a convolution multiplies with its weight, (N, G, T, I)."""
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
+    spatial = len(module.kernel_size)
+    for axis, (size, stride, dilation) in enumerate(
+        zip(module.kernel_size, module.stride, module.dilation, strict=True), 2
+    ):
+        x = x.unfold(axis, (size - 1) * dilation + 1, stride)[..., ::dilation]
+    x = x.unflatten(1, (module.groups, -1))  # (N, G, C, *places, *kernel)
+    places = tuple(range(3, 3 + spatial))
+    x = x.permute(0, 1, *places, 2, *range(3 + spatial, x.ndim))
+    return x.flatten(2, 1 + spatial).flatten(3)
+
+
+def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, bias: bool) -> Tensor:
+    """Gradients (N, Q, ...) with respect to a normalisation's weight and bias, (N, Q, O)."""
+    normalise, axes = _norm(module, gradient.ndim)
+    parts = [gradient * normalise(x)[:, None]] if weight else []
+    parts += [gradient] if bias else []
+    return torch.cat([(part.sum(axes) if axes else part).flatten(2) for part in parts], 2)
+
+
+def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
+    """What it does before its weight, and which of that many axes, behind N and Q, share an entry of the weight."""
+    if isinstance(module, nn.LayerNorm):
+        shape = module.normalized_shape
+        return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))
+    if isinstance(module, nn.GroupNorm):
+        return lambda x: F.group_norm(x, module.num_groups, eps=module.eps), list(range(3, axes))
+    assert isinstance(module, _BatchNorm)
+    mean, variance = module.running_mean, module.running_var
+    return lambda x: F.batch_norm(x, mean, variance, eps=module.eps), list(range(3, axes))

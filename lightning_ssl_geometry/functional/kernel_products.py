@@ -1,0 +1,107 @@
+r"""Products of gradients from their factors: a layer's part of the neural kernel.
+
+With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, as in :mod:`.kernel_layers`, there are three ways to
+
+.. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
+    = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
+
+The second and the third never form a gradient, and are cheap where a layer has few places t; the first forms the
+gradients of some rows of the weight at a time, and is cheap where it has many.
+"""
+
+__all__ = ["add_gram", "add_products", "mirror"]
+
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.functional.kernel_layers import Factors
+
+_PANELS = 8  # that a symmetric product is cut into: (1 + 1/8) / 2 of the square is computed
+
+
+def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
+    """Add a parameter's part to the kernel between two sets of samples, the cheapest way that has room.
+
+    Args:
+        kernel: (N Q, N' Q), changed in place.
+        left: Of the N samples.
+        right: Of the N' samples; the same object as `left` for the same samples: then only what is on and below the
+            diagonal is right afterwards, and :func:`mirror` makes the rest.
+        room: How many numbers may be held at a time.
+    """
+    n, q, groups, t, out = left.g.shape
+    m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
+    costs = {
+        "weights": (n * t + m * s) * q * inner * out + n * m * q * q * inner * out,
+        "places": n * m * t * s * (inner + q * q * (out + 1)),
+        "sums": n * m * (t * s * (inner + 2 * q * out) + q * q * t * out),  # small products, half as fast
+    }
+    held = {"weights": 0, "places": t * m * s * (1 + q * q), "sums": m * q * t * (s + out) + m * t * s}  # per sample
+    way = min((way for way in costs if held[way] <= room), key=lambda way: costs[way])
+    for group in range(groups):
+        if way == "weights":
+            _add_by_weights(kernel, left, right, group, max(1, room // ((n + m) * q * (inner + max(t, s)))))
+        elif way == "places":
+            _add_by_places(kernel, left, right, group, max(1, min(room // held[way], n // _PANELS)))
+        else:
+            _add_by_sums(kernel, left, right, group)
+
+
+def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right.T in place; of the same object twice, what is on and below the diagonal."""
+    if left is not right:
+        kernel.addmm_(left, right.T)
+        return
+    for rows in torch.arange(len(left)).tensor_split(_PANELS):
+        if len(rows):
+            start, stop = int(rows[0]), int(rows[-1]) + 1
+            kernel[start:stop, :stop].addmm_(left[start:stop], left[:stop].T)
+
+
+def mirror(kernel: Tensor) -> None:
+    """Copy what is below the diagonal to above it, in place."""
+    size = -(-len(kernel) // _PANELS)
+    for start in range(0, len(kernel), size):
+        stop = min(start + size, len(kernel))
+        kernel[start:stop, stop:] = kernel[stop:, start:stop].T
+        block = kernel[start:stop, start:stop]
+        block.copy_(block.tril() + block.tril(-1).T)
+
+
+def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, rows: int) -> None:
+    for start in range(0, left.g.shape[-1], rows):
+        some = slice(start, start + rows)
+        gradient = _gradient(left, group, some)
+        add_gram(kernel, gradient, gradient if right is left else _gradient(right, group, some))
+
+
+def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
+    """With respect to these rows of the weight, (N Q, rows I)."""
+    g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
+    return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
+
+
+def _add_by_places(kernel: Tensor, left: Factors, right: Factors, group: int, samples: int) -> None:
+    n, q, _, t, out = left.g.shape
+    s = right.g.shape[3]
+    a_right = right.a[:, group].flatten(0, 1)  # (M S, I)
+    g_right = right.g[:, :, group].reshape(-1, out)  # (M Q S, O)
+    for start in range(0, n, samples):
+        a, g = left.a[start : start + samples, group], left.g[start : start + samples, :, group]
+        m = start + len(a) if right is left else len(right.g)
+        inputs = (a.flatten(0, 1) @ a_right[: m * s].T).view(len(a), 1, t, m, 1, s)
+        outputs = (g.reshape(-1, out) @ g_right[: m * q * s].T).view(len(a), q, t, m, q, s)
+        part = outputs.mul_(inputs).sum((2, 5)) if t * s > 1 else outputs.mul_(inputs)
+        kernel[start * q : (start + len(a)) * q, : m * q] += part.view(len(a) * q, m * q)
+
+
+def _add_by_sums(kernel: Tensor, left: Factors, right: Factors, group: int) -> None:
+    n, q, _, t, out = left.g.shape
+    s = right.g.shape[3]
+    a_right = right.a[:, group].flatten(0, 1)  # (M S, I)
+    g_right = right.g[:, :, group]  # (M, Q, S, O)
+    for row in range(n):
+        m = row + 1 if right is left else len(right.g)
+        inputs = (a_right[: m * s] @ left.a[row, group].T).view(m, s, t).transpose(1, 2)
+        sums = (inputs[:, None] @ g_right[:m]).view(m * q, t * out)
+        kernel[row * q : (row + 1) * q, : m * q] += left.g[row, :, group].reshape(q, t * out) @ sums.T

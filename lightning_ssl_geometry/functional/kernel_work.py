@@ -1,0 +1,208 @@
+"""A neural kernel computed within a memory: how many samples and outputs at a time, and what they add."""
+
+__all__ = ["KernelWork"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from lightning_ssl_geometry.functional.kernel_jacobian import add_jacobian_products
+from lightning_ssl_geometry.functional.kernel_layers import Factors, Pass, Place, forward_pass
+from lightning_ssl_geometry.functional.kernel_products import add_products, mirror
+
+_COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What one sample needs, counted in numbers.
+
+    Attributes:
+        saved: By the graph of a pass.
+        passed: By gradients with respect to all layers' outputs, for each direction.
+        widest: By those of the largest.
+        patches: By the largest layer's inputs.
+        row: For the gradient of one row of a layer's weight, for each direction.
+    """
+
+    saved: int
+    passed: int
+    widest: int
+    patches: int
+    row: int
+
+
+class KernelWork:
+    """A kernel to be computed; see :func:`lightning_ssl_geometry.functional.neural_kernel` for the arguments.
+
+    Attributes:
+        outputs: d.
+
+    Raises:
+        ValueError: If the network does not return (n, d), or maps a sample depending on the others or on chance.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        parameters: Mapping[str, nn.Parameter],
+        memory: int,
+        *,
+        by_layer: bool,
+        vectorize: bool,
+    ) -> None:
+        if not memory > 0:
+            raise ValueError(f"Expected `memory` > 0 bytes, but got {memory}.")
+        self.network, self.x, self.parameters = network, x, parameters
+        self.memory, self.by_layer, self.vectorize = memory, by_layer, vectorize
+        saved: dict[int, int] = {}
+        owned = {parameter.untyped_storage().data_ptr() for parameter in parameters.values()}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if (key := tensor.untyped_storage().data_ptr()) not in owned:
+                saved[key] = max(saved.get(key, 0), tensor.numel())
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            probe = self._pass(x[:2])
+        _check_outputs(network, probe.z, x[:2], self._pass(x[:1]).z)
+        self.outputs = probe.z.shape[1]
+        self.unit = torch.eye(self.outputs, dtype=probe.z.dtype, device=probe.z.device)
+        self.dtype = torch.promote_types(probe.z.dtype, torch.float32)
+        self.rest = self._undescribed(probe)
+        self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
+
+    def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
+        """The kernel between Q directions of the outputs, (n Q, n Q), or `folded`, its sum over them, (n, n).
+
+        Args:
+            directions: (Q, d); None: the axes.
+            folded: Whether to sum.
+
+        Raises:
+            ValueError: If the memory is too small.
+        """
+        directions = self.unit if directions is None else directions.to(self.unit)
+        q = len(directions)
+        samples, at_once = self._plan(q, folded)
+        passes = [self._pass(part) for part in self.x.split(samples)] if samples == len(self.x) else []
+        for part in passes or map(self._pass, self.x.split(samples)):
+            self.rest |= self._undescribed(part)
+        self._plan(q, folded)  # more may need their Jacobian than the first samples told
+        size = len(self.x) * (1 if folded else q)
+        kernel = torch.zeros(size, size, dtype=self.dtype, device=directions.device)
+        for some in directions.split(at_once):
+            self._add_layers(kernel, some, samples, folded, passes)
+        passes.clear()
+        rest = {name: parameter for name, parameter in self.parameters.items() if name in self.rest}
+        room = self.memory // self.dtype.itemsize - kernel.numel()
+        add_jacobian_products(kernel, self.network, rest, self.x, directions, room, vectorize=self.vectorize)
+        mirror(kernel)
+        return kernel
+
+    def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
+        """Bytes that it takes at least, or with that many samples and directions at a time."""
+        n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
+        result = (n if folded else n * q) ** 2
+        held = samples if samples == n else 2 * samples
+        layers = held * (2 * sizes.saved + sizes.patches + at_once * (sizes.passed + sizes.widest + 2 * sizes.row))
+        numbers = [self.parameters[name].numel() for name in self.rest]
+        jacobian = max(2 * n * (1 if folded else q) * min(sum(numbers), _COLUMNS), 8 * max(numbers, default=0))
+        return (result + max(layers, jacobian)) * self.dtype.itemsize
+
+    def _plan(self, q: int, folded: bool) -> tuple[int, int]:
+        """How many samples and how many directions to take at a time: first all samples."""
+        n = len(self.x)
+        samples, at_once = n, q
+        while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
+            if samples == 1 and (at_once == 1 or not folded):
+                hint = (
+                    ""
+                    if folded
+                    else (f" neural_kernel_trace, its contracted form, takes {self.needed(q, True)} bytes at least.")
+                )
+                raise ValueError(
+                    f"Expected `memory` >= {needed} bytes for the kernel of n = {n} samples and {q} outputs, but got "
+                    f"{self.memory}.{hint}"
+                )
+            if folded and at_once > 1:
+                at_once = -(-at_once // 2)
+            else:
+                samples = -(-samples // 2)
+        return samples, at_once
+
+    def _add_layers(
+        self, kernel: Tensor, directions: Tensor, samples: int, folded: bool, passes: Sequence[Pass]
+    ) -> None:
+        """Add what the known layers' parameters give, to the blocks on and below the diagonal."""
+        size = samples * len(kernel) // len(self.x)
+        parts = self.x.split(samples)
+        room = (self.memory - self.needed(len(directions), folded, samples, len(directions))) // self.dtype.itemsize
+        room += 2 * samples * len(directions) * self.sizes.row
+        for i, rows in enumerate(parts):
+            left = self._layers(passes[i] if passes else self._pass(rows), directions)
+            for j, columns in enumerate(parts[: i + 1]):
+                right = left if j == i else self._layers(self._pass(columns), directions)
+                block = kernel[i * size : (i + 1) * size, j * size : (j + 1) * size]
+                for key in left.keys() & right.keys():
+                    first = self._factors(left[key], folded)
+                    second = first if right is left else self._factors(right[key], folded)
+                    add_products(block, first, second, room)
+
+    def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
+        """For each layer, the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
+        rest = {id(self.parameters[name]) for name in self.rest}
+        groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
+        places = [place for group in groups.values() for place in group]
+        if not places:
+            return {}
+        n, q = len(part.z), len(directions)
+        found = {id(place): part.z.new_empty(n, q, *place.shape[1:]) for place in places}
+        for row, direction in enumerate(directions):
+            for place, gradient in zip(places, part.gradients(places, direction.expand_as(part.z)), strict=True):
+                found[id(place)][:, row] = gradient
+        return {key: [(place, found[id(place)]) for place in group] for key, group in groups.items()}
+
+    def _factors(self, uses: Sequence[tuple[Place, Tensor]], folded: bool) -> Factors:
+        parts = [place.factors(gradient) for place, gradient in uses]
+        a = parts[0].a if len(parts) == 1 else torch.cat([part.a for part in parts], 2)
+        g = parts[0].g if len(parts) == 1 else torch.cat([part.g for part in parts], 3)
+        factors = Factors(a.to(self.dtype), g.to(self.dtype))
+        return factors.folded() if folded else factors
+
+    def _pass(self, x: Tensor) -> Pass:
+        return forward_pass(self.network, x, tuple(self.parameters.values()), by_layer=self.by_layer)
+
+    def _undescribed(self, part: Pass) -> set[str]:
+        if not self.by_layer:
+            return set(self.parameters)
+        described = part.described(tuple(self.parameters.values()))
+        return {name for name, parameter in self.parameters.items() if id(parameter) not in described}
+
+
+def _sizes(places: Sequence[Place], saved: int) -> _Sizes:
+    out = [place.shape[1:].numel() for place in places]
+    shapes = [place.sizes for place in places]
+    return _Sizes(
+        saved,
+        sum(out),
+        max(out, default=0),
+        max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
+        max((t + inner for _, t, inner, _ in shapes), default=0),
+    )
+
+
+def _check_outputs(network: nn.Module, z: object, x: Tensor, alone: Tensor) -> None:
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"Expected `network` to return (n, d) for n = {len(x)} samples, but got {shape}.")
+    error, scale = (z[:1] - alone).detach().abs().max(), z.detach().abs().max()
+    if error > scale * torch.finfo(z.dtype).eps ** 0.5:
+        raise ValueError(
+            "Expected `network` to map each sample by itself and without chance, but the output of the first differs "
+            f"by {error.item():.3g} when it comes alone, for outputs of up to {scale.item():.3g}."
+        )

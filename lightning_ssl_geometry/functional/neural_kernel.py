@@ -1,0 +1,173 @@
+r"""The neural kernel: how a step of gradient descent on one sample moves the output for another.
+
+Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
+Perspectives (2025). With z_i = f(w, x_i) and a loss descended by gradient flow in the weights (Prop. 4.1, Eq. 11, 12):
+
+.. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j), \quad
+    K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
+
+For a loss that is not a mean over samples, as contrastive ones are not, :math:`\nabla L(z_j)` is n times the gradient
+of the batch's loss with respect to z_j.
+"""
+
+__all__ = ["kernel_flow", "neural_kernel", "neural_kernel_trace"]
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from lightning_ssl_geometry.functional.kernel_work import KernelWork
+
+_MEMORY = 2**30
+
+
+def neural_kernel(
+    network: nn.Module, x: Tensor, *, memory: int = _MEMORY, by_layer: bool = True, vectorize: bool = True
+) -> Tensor:
+    r"""The kernel between all outputs of all samples, over the parameters that require a gradient.
+
+    .. math:: K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
+
+    Eq. 12 of Calder & Lee, of any network that maps each sample by itself. Layers that are exactly torch's Linear,
+    Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one from their inputs and d backward passes, so
+    that the Jacobian (n d, parameters) is never built; the parameters of all others (and those that are shared between
+    layers, reparametrised, or used outside of their layer) by columns of their Jacobian, as many at a time as `memory`
+    holds. The network's modes, buffers and gradients and the random state stay as they are.
+
+    Args:
+        network: f, (N, ...) to (N, d), in the mode that it is to be described in.
+        x: (n, ...).
+        memory: Bytes that the result and the work on it may take, besides the network. An estimate: what the layers'
+            own operations need for a moment is not counted.
+        by_layer: Take known layers one by one; if not, all parameters by columns of their Jacobian.
+        vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if not, one by one through plain
+            autograd, which is slow, for networks that `vmap` refuses: that look at values, or have checkpoints.
+
+    Returns:
+        (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and
+        positive semi-definite as a matrix (n d, n d). About n d backward passes at once where layers are known, and
+        O(n^2 d^2 W) for layers of W outputs.
+
+    Raises:
+        ValueError: If x has no rows or is not finite, the network has no parameters that require a gradient, does not
+            return (n, d), maps a sample depending on the others (batch statistics) or on chance, or `memory` is too
+            small for n.
+
+    >>> layer = nn.Linear(2, 3, bias=False)  # the gradient of f^k is x in row k: K_ij = (x_i . x_j) I
+    >>> neural_kernel(layer, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 1].tolist()
+    [[11.0, 0.0, 0.0], [0.0, 11.0, 0.0], [0.0, 0.0, 11.0]]
+    """
+    with _untouched(network, x) as (model, points, parameters):
+        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        n, d = len(points), work.outputs
+        return work.kernel(None, folded=False).view(n, d, n, d).permute(0, 2, 1, 3)
+
+
+def neural_kernel_trace(
+    network: nn.Module,
+    x: Tensor,
+    *,
+    directions: Tensor | None = None,
+    memory: int = _MEMORY,
+    by_layer: bool = True,
+    vectorize: bool = True,
+) -> Tensor:
+    r"""The kernel between samples, contracted over the outputs: the mean of its diagonal.
+
+    .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
+        \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
+
+    Of :func:`neural_kernel` (Eq. 12 of Calder & Lee), which is never built, nor is the full Jacobian. With random
+    orthonormal directions the second is an unbiased estimate of the first, at Q backward passes in place of d: its
+    standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
+    S being the symmetric part of K_ij. It is 0 where K_ij is a multiple of the identity, as in the limit of Prop. 4.4,
+    and for Q = d.
+
+    Args:
+        network: f, (N, ...) to (N, d).
+        x: (n, ...).
+        directions: v (Q, d), in the space of outputs; None: all of its axes.
+        memory: As in :func:`neural_kernel`.
+        by_layer: As in :func:`neural_kernel`.
+        vectorize: As in :func:`neural_kernel`.
+
+    Returns:
+        (n, n), symmetric, positive semi-definite.
+
+    Raises:
+        ValueError: As :func:`neural_kernel`; or if `directions` are not (Q, d).
+
+    >>> neural_kernel_trace(nn.Linear(2, 3, bias=False), torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[5.0, 11.0], [11.0, 25.0]]
+    """
+    with _untouched(network, x) as (model, points, parameters):
+        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        if directions is not None and (
+            directions.ndim != 2 or not len(directions) or directions.shape[1] != work.outputs
+        ):
+            shape = tuple(directions.shape)
+            raise ValueError(f"Expected `directions` of shape (Q, d) with d = {work.outputs}, but got {shape}.")
+        return work.kernel(directions, folded=True) / (work.outputs if directions is None else len(directions))
+
+
+def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
+    r"""How outputs move under gradient flow in the weights, Eq. 11 of Calder & Lee.
+
+    .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
+
+    Args:
+        kernel: K (n, n, d, d) of :func:`neural_kernel`.
+        gradient: :math:`\nabla L(z_j)` (n, d); of a batch's loss, n times its gradient with respect to z_j.
+
+    Returns:
+        (n, d). Without a network, K_ij is n times the identity for i = j, else 0, and this is minus the gradient.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+
+    >>> kernel_flow(torch.eye(2)[:, :, None, None] * 2, torch.tensor([[1.0], [-3.0]])).tolist()
+    [[-1.0], [3.0]]
+    """
+    if kernel.ndim != 4 or gradient.ndim != 2 or kernel.shape != (len(gradient),) * 2 + (gradient.shape[1],) * 2:
+        shapes = f"{tuple(kernel.shape)} and {tuple(gradient.shape)}"
+        raise ValueError(f"Expected `kernel` of shape (n, n, d, d) and `gradient` of shape (n, d), but got {shapes}.")
+    return -torch.einsum("ijkl,jl->ik", kernel, gradient) / len(gradient)
+
+
+@contextmanager
+def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
+    """Lend the network, the samples and the parameters that train, where autograd works and chance is put back."""
+    if not x.ndim or not len(x):
+        raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
+    if x.is_floating_point() and not torch.isfinite(x).all():
+        raise ValueError("Expected `x` with finite values, but got some that are not.")
+    network = getattr(network, "_orig_mod", network)  # a compiled one calls no hooks
+    _check_mode(network)
+    parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
+    if not parameters:
+        raise ValueError(f"Expected `network` with parameters that require a gradient, but {_name(network)} has none.")
+    plain = torch.autocast(x.device.type, enabled=False)
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng([]), plain:
+        yield network, x.detach().clone(), parameters
+
+
+def _check_mode(network: nn.Module) -> None:
+    for module in network.modules():
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            raise ValueError(
+                "Expected `network` without batch statistics, in eval mode, since with them the kernel of a sample "
+                f"depends on the others, but got {module} in {'training' if module.training else 'eval'} mode."
+            )
+        if isinstance(module, _DropoutNd) and module.training and module.p:
+            raise ValueError(
+                "Expected `network` in eval mode, since the kernel of a network that drops units is one of chance, "
+                f"but got {module} in training mode."
+            )
+
+
+def _name(network: nn.Module) -> str:
+    return type(network).__name__

@@ -1,0 +1,43 @@
+"""The network of one hidden layer whose kernel is known in closed form: x (N, D) -> z (N, d)."""
+
+__all__ = ["OneHiddenLayer"]
+
+from torch import Tensor, nn
+
+
+class OneHiddenLayer(nn.Module):
+    r"""A hidden layer that trains, and a last one that averages: :math:`f(x) = A^T \sigma(B x)`, without biases.
+
+    Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
+    Optimization Perspectives (2025): A (M d, d) is fixed and adds up the M units of each output, divided by
+    :math:`\sqrt{M}`. B begins standard normal, as Prop. 4.4 has it.
+
+    Args:
+        in_dim: D, length of a sample.
+        out_dim: d, number of outputs.
+        width: M, hidden units for each output.
+        activation: sigma, elementwise; None: the ReLU.
+
+    Attributes:
+        hidden: The layer whose weight is B (M d, D); units (k - 1) M to k M are of output k.
+        out_dim: d.
+        width: M.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, width: int, activation: nn.Module | None = None) -> None:
+        super().__init__()
+        for name, size in {"in_dim": in_dim, "out_dim": out_dim, "width": width}.items():
+            if size < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {size}.")
+        self.out_dim, self.width = out_dim, width
+        self.hidden = nn.Linear(in_dim, width * out_dim, bias=False)
+        self.activation = activation or nn.ReLU()
+        nn.init.normal_(self.hidden.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (N, D) to z (N, d)."""
+        units: Tensor = self.activation(self.hidden(x))
+        return units.unflatten(-1, (self.out_dim, self.width)).sum(-1) / self.width**0.5

@@ -1,0 +1,84 @@
+"""Clouds of points in a plane whose axes mean nothing, as t-SNE's: only who is near whom."""
+
+__all__ = ["clouds"]
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, spaced, write
+from lightning_ssl_geometry.plots.style import BOTTOM, CLASSES, COLORS, TOP, WIDTH, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_GAP, _LINE = 8.0, 15.0  # in pixels
+_BESIDE, _MOST_TIPS = 5, 200  # names of classes in a row, points
+_NO_CAPTION = Caption()
+
+
+def clouds(
+    panels: Sequence[tuple[str, Floats, NDArray[np.int64]]],
+    *,
+    names: Sequence[str],
+    caption: Caption = _NO_CAPTION,
+) -> "Figure":
+    """Draw clouds in rows of two or three, each on a scale of its own, coloured by class.
+
+    Args:
+        panels: (title, z (n, 2), label (n,), each a place in `names`), at least one and n >= 1.
+        names: Of the classes, at most ten.
+        caption: What to write around it, if it is to stand alone.
+
+    Raises:
+        ValueError: If there is nothing to draw, a value is not finite, or the shapes or labels do not fit.
+
+    >>> figure = clouds([("pixels", np.eye(2), np.array([0, 1]))], names=["cat", "dog"])
+    >>> len(figure.axes)
+    1
+    """
+    _check(panels, names)
+    columns = 2 if len(panels) in (1, 2, 4) else 3
+    side = (WIDTH - _GAP * (columns - 1)) / columns
+    high, legend = TOP + side, _LINE * -(-len(names) // _BESIDE)
+    figure, put = sheet(high * -(-len(panels) // columns) + max(legend + _GAP, BOTTOM), caption)
+    order = np.random.default_rng(0)
+    for place, (title, z, label) in enumerate(panels):
+        axes = put(place % columns * (side + _GAP), place // columns * high + TOP, side, side)
+        write(axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
+        _cloud(axes, z, label, order.permutation(len(z)))
+        rows = spaced(np.arange(len(z)), _MOST_TIPS)
+        put_tips(axes, z[rows, 0], z[rows, 1], [names[kind] for kind in label[rows]])
+    corner = figure.axes[-1 - (len(panels) - 1) % columns]  # the first of the last row
+    for number, name in enumerate(names):
+        right, down = number % _BESIDE * WIDTH / _BESIDE, number // _BESIDE * _LINE
+        write(corner, f"\N{BLACK CIRCLE} {name}", (0, 0), (right, -16 - down), CLASSES[number])
+    return figure
+
+
+def _cloud(axes: "Axes", z: Floats, label: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+    """Points in an order that favours no class, in a square around them."""
+    low, high = z.min(0), z.max(0)
+    middle, half = (low + high) / 2, 0.52 * max(float((high - low).max()), 1e-12)
+    axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    area = float(np.clip(6000 / len(z), 1.5, 16.0))
+    colors = [CLASSES[kind] for kind in label[order]]
+    axes.scatter(z[order, 0], z[order, 1], s=area, c=colors, alpha=0.85, linewidths=0)
+
+
+def _check(panels: Sequence[tuple[str, Floats, NDArray[np.int64]]], names: Sequence[str]) -> None:
+    if not panels or not all(len(z) for _, z, _ in panels):
+        raise ValueError("Expected `panels` with a point in each, but got none.")
+    if not 1 <= len(names) <= len(CLASSES):
+        raise ValueError(f"Expected `names` of 1 to {len(CLASSES)} classes, but got {len(names)}.")
+    for _, z, label in panels:
+        if z.ndim != 2 or z.shape[1] != 2 or label.shape != z.shape[:1] or not np.isfinite(z).all():
+            raise ValueError(
+                f"Expected points (n, 2), all finite, and labels (n,), but got {z.shape} and {label.shape}."
+            )
+        if label.min() < 0 or label.max() >= len(names):
+            got = f"{label.min()} to {label.max()}"
+            raise ValueError(f"Expected labels from 0 to {len(names) - 1}, places in `names`, but got {got}.")

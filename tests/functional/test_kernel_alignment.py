@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_ssl_geometry.functional import class_blocks, kernel_cosine, kernel_target_alignment, normalized_kernel
+
+LABEL = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
+
+
+def gram(n=9, width=4):
+    a = torch.randn(n, width, dtype=torch.float64)
+    return a @ a.T
+
+
+def same(label):
+    return (label[:, None] == label).double()
+
+
+@pytest.mark.parametrize("label", [LABEL, LABEL.clamp(max=1)])
+def test_the_labels_own_kernel_is_aligned_with_them(label):
+    one = torch.ones((), dtype=torch.float64)
+    torch.testing.assert_close(kernel_target_alignment(same(label), label), one)
+    torch.testing.assert_close(kernel_target_alignment(7 * same(label) + 3, label), one)  # scale and constant
+    order = torch.randperm(9)
+    torch.testing.assert_close(kernel_target_alignment(same(label)[order][:, order], label[order]), one)
+
+
+def test_two_classes_without_centring_are_cristianinis():
+    kernel, label = gram(), LABEL.clamp(max=1)
+    y = 2 * label.double() - 1
+    expected = y @ kernel @ y / (9 * kernel.norm())  # Definition 1: |y y'| = n
+    torch.testing.assert_close(kernel_target_alignment(kernel, label, center=False), expected)
+    torch.testing.assert_close(
+        kernel_target_alignment(torch.outer(y, y), label, center=False), torch.ones_like(expected)
+    )
+
+
+def test_centred_it_is_the_cosine_of_centred_kernels():
+    kernel, centre = gram(), torch.eye(9, dtype=torch.float64) - 1 / 9
+    a, b = centre @ kernel @ centre, centre @ same(LABEL) @ centre
+    found = kernel_target_alignment(kernel, LABEL)
+    torch.testing.assert_close(found, (a * b).sum() / (a.norm() * b.norm()))
+    assert 0 <= found <= 1
+    torch.testing.assert_close(kernel_target_alignment(kernel, 5 - LABEL), found)  # names of classes do not matter
+
+
+def test_a_kernel_that_knows_nothing_of_the_classes():
+    label = torch.arange(4).repeat_interleave(2)
+    signs = torch.tensor([1.0, -1.0] * 4)  # orthogonal to every class
+    assert abs(kernel_target_alignment(torch.outer(signs, signs), label).item()) < 1e-15
+    for flat in (torch.ones(8, 8), torch.zeros(8, 8), torch.full((8, 8), torch.nan)):
+        assert kernel_target_alignment(flat, label).isnan()
+
+
+def test_blocks_are_the_slow_means():
+    kernel = gram()
+    found = class_blocks(kernel, LABEL)
+    for a, b in np.ndindex(3, 3):
+        pairs = [kernel[i, j] for i in range(9) for j in range(9) if i != j and (LABEL[i], LABEL[j]) == (a, b)]
+        assert found[a, b].item() == pytest.approx(np.mean(pairs))
+
+
+def test_classes_without_pairs_have_no_mean():
+    found = class_blocks(gram(3), torch.tensor([0, 0, 2]))
+    assert found.isnan().tolist() == [[False, True, False], [True, True, True], [False, True, True]]
+
+
+def test_a_normalised_kernel_is_that_of_unit_vectors():
+    a = torch.randn(6, 3, dtype=torch.float64)
+    u = a / a.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(normalized_kernel(a @ a.T), u @ u.T)
+    assert normalized_kernel(torch.diag(torch.tensor([1.0, 0.0]))).isnan().tolist() == [[False, True], [True, True]]
+
+
+def test_the_cosine_of_kernels():
+    a, b = gram(), gram()
+    assert kernel_cosine(a, 3 * a).item() == pytest.approx(1)
+    assert kernel_cosine(a, b).item() == pytest.approx(kernel_cosine(b, a).item())
+    assert 0 < kernel_cosine(a, b) < 1
+    assert kernel_cosine(a, -a).item() == pytest.approx(-1)
+    assert kernel_cosine(a, 0 * a).isnan()
+
+
+def test_what_does_not_fit():
+    for function in (kernel_target_alignment, class_blocks):
+        with pytest.raises(ValueError, match=r"Expected `kernel` of shape \(n, n\) with n >= 1, but got \(9, 8\)"):
+            function(torch.ones(9, 8), LABEL)
+        with pytest.raises(
+            ValueError, match=r"Expected `label` of shape \(n,\), but got \(9,\) for a kernel of \(8, 8\)"
+        ):
+            function(torch.ones(8, 8), LABEL)
+    with pytest.raises(ValueError, match="Expected `label` of at least 2 classes, but got 1"):
+        kernel_target_alignment(gram(), 0 * LABEL)
+    with pytest.raises(ValueError, match="Expected `label` >= 0, but got -1"):
+        class_blocks(gram(), LABEL - 1)
+    with pytest.raises(ValueError, match=r"Expected `kernel` of shape \(n, n\) with n >= 1, but got \(0, 0\)"):
+        normalized_kernel(torch.ones(0, 0))
+    with pytest.raises(ValueError, match=r"Expected `kernel` and `other` of one shape"):
+        kernel_cosine(torch.ones(2, 2), torch.ones(3, 3))

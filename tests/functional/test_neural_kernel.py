@@ -1,0 +1,386 @@
+import pytest
+import torch
+from torch import nn
+from torch.autograd.functional import jvp
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from lightning_ssl_geometry.functional import kernel_flow, neural_kernel, neural_kernel_trace
+from lightning_ssl_geometry.functional.kernel_layers import Factors
+from lightning_ssl_geometry.functional.kernel_products import add_products, mirror
+from lightning_ssl_geometry.functional.kernel_work import KernelWork
+from lightning_ssl_geometry.nn import MLPBackbone, SmallCNN
+
+
+class Function(nn.Module):
+    """A network of the given modules whose forward is a function of itself and x."""
+
+    def __init__(self, forward, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            setattr(self, name, module)
+        self.function = forward
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def tied():
+    network = Function(lambda f, x: f.a(torch.tanh(f.b(x))), a=nn.Linear(5, 5), b=nn.Linear(5, 5))
+    network.a.weight = network.b.weight
+    return network
+
+
+def overwriting(f, x):
+    y = f.b(torch.tanh(x)[:, None].expand(-1, 3, -1).contiguous())
+    y[:, 0] = 0
+    return f.a(y.relu_().mean(1))
+
+
+def sorted_inside(f, x):
+    order = x[:, 0].argsort()
+    return f.a(torch.tanh(f.b(x[order]))[order.argsort()])
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, stride=2, padding=1, groups=2),
+        nn.BatchNorm2d(6),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(6, 4, 3, padding="same", padding_mode="circular", dilation=2, bias=False),
+        nn.GroupNorm(2, 4),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    ).eval()
+
+
+def normalised():
+    layers = (nn.Linear(5, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(6, 3)).eval()
+
+
+VECTORS, IMAGES = (9, 5), (5, 2, 9, 9)
+
+
+def reparametrised():
+    layer = nn.utils.parametrize.register_parametrization(nn.Linear(5, 4), "weight", nn.Tanh())
+    return nn.Sequential(layer, nn.Linear(4, 2))
+
+
+def using(function):
+    return lambda: Function(function, a=nn.Linear(5, 4), b=nn.Linear(5, 5))
+
+
+NETWORKS = {  # name -> network, shape of x, how many of its parameters need their Jacobian
+    "linear": (lambda: nn.Linear(5, 3), VECTORS, 0),
+    "mlp": (lambda: MLPBackbone(5, [7, 6], 3), VECTORS, 0),
+    "norms": (normalised, VECTORS, 0),
+    "convolutions": (convolutions, IMAGES, 0),
+    "one convolution": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3, bias=False), nn.Tanh(), nn.Flatten()), (6, 3, 7), 0),
+    "volume": (lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.Flatten(), nn.Linear(24, 2)), (4, 1, 3, 3, 3), 0),
+    "sequence": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm((4, 4)), nn.Flatten()), (4, 4, 3), 0),
+    "called twice": (using(lambda f, x: f.a(f.b(torch.tanh(f.b(x))))), VECTORS, 0),
+    "called by keyword": (using(lambda f, x: f.a(torch.tanh(f.b(input=x)))), VECTORS, 2),
+    "weight outside": (using(lambda f, x: f.a(torch.tanh(F.linear(f.b(x), f.b.weight)))), VECTORS, 2),
+    "tied": (tied, VECTORS, 3),
+    "reparametrised": (reparametrised, VECTORS, 2),
+    "other layers": (lambda: nn.Sequential(nn.PReLU(), nn.Linear(5, 3), nn.PReLU(3)), VECTORS, 2),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 2)), (3, 2, 3, 3), 2),
+    "frozen weight": (using(lambda f, x: f.a(torch.tanh(f.b(x)))), VECTORS, 0),
+    "time first": (using(lambda f, x: f.a(torch.tanh(f.b(x.transpose(0, 1))).mean(0))), (5, 5, 5), 2),
+    "flattened": (using(lambda f, x: f.a(torch.tanh(f.b(x.flatten(0, 1))).unflatten(0, (-1, 3)).sum(1))), (4, 3, 5), 2),
+    "sorted inside": (using(sorted_inside), VECTORS, 2),
+    "overwritten": (using(overwriting), VECTORS, None),
+    "unused": (using(lambda f, x: f.a(x)), VECTORS, 0),
+    "checkpointed": (using(lambda f, x: f.a(checkpoint(f.b, x, use_reentrant=False))), VECTORS, None),
+}  # fmt: skip
+
+
+def build(name):
+    make, shape, rest = NETWORKS[name]
+    network = make().double()
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    for norm in network.modules():
+        if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+    if name == "frozen weight":
+        network.b.weight.requires_grad_(False)
+    return network, torch.randn(shape, dtype=torch.float64), rest
+
+
+def slow_kernel(network, x):
+    """By the gradient of each output of each sample alone."""
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    rows = []
+    for point in x:
+        z = network(point[None].clone())[0]
+        found = [
+            torch.autograd.grad(each, parameters, retain_graph=True, materialize_grads=True, allow_unused=True)
+            for each in z
+        ]
+        rows.append(torch.stack([torch.cat([part.flatten() for part in row]) for row in found]))
+    jacobian = torch.stack(rows)
+    return torch.einsum("ikp,jlp->ijkl", jacobian, jacobian)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("by_layer", [True, False])
+def test_it_is_the_product_of_the_gradients(name, by_layer):
+    network, x, _ = build(name)
+    way = {"by_layer": by_layer, "vectorize": name != "checkpointed"}
+    expected = slow_kernel(network, x)
+    torch.testing.assert_close(neural_kernel(network, x, **way), expected, rtol=1e-12, atol=1e-12)
+    trace = expected.diagonal(dim1=2, dim2=3).mean(2)
+    torch.testing.assert_close(neural_kernel_trace(network, x, **way), trace, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if NETWORKS[name][2] is not None])
+def test_only_what_its_layers_do_not_describe_needs_its_jacobian(name):
+    network, x, rest = build(name)
+    parameters = {key: parameter for key, parameter in network.named_parameters() if parameter.requires_grad}
+    work = KernelWork(network, x, parameters, 2**30, by_layer=True, vectorize=True)
+    work.kernel(None, folded=True)
+    assert len(work.rest) == rest
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolutions", "called twice", "other layers", "tied"])
+@pytest.mark.parametrize("by_layer", [True, False])
+def test_the_memory_asked_for_does_not_change_the_kernel(name, by_layer):
+    network, x, _ = build(name)
+    full, trace = neural_kernel(network, x), neural_kernel_trace(network, x)
+    for share in (1.0, 1.5, 3.0):  # of what is needed at least
+        memory = [int(share * least(f, network, x, by_layer)) for f in (neural_kernel, neural_kernel_trace)]
+        torch.testing.assert_close(neural_kernel(network, x, memory=memory[0], by_layer=by_layer), full)
+        torch.testing.assert_close(neural_kernel_trace(network, x, memory=memory[1], by_layer=by_layer), trace)
+
+
+def least(function, network, x, by_layer):
+    with pytest.raises(ValueError, match="Expected `memory` >= ") as error:
+        function(network, x, memory=1, by_layer=by_layer)
+    return int(str(error.value).split()[3])
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 5, 4), (3, 3, 5, 4), (2, 9, 3, 2)])
+@pytest.mark.parametrize("room", [1, 500, 10**6])
+def test_all_ways_to_a_product_agree(sizes, room):
+    t, s, inner, out = sizes
+    left = Factors(*(torch.randn(shape, dtype=torch.float64) for shape in ((10, 2, t, inner), (10, 3, 2, t, out))))
+    right = Factors(*(torch.randn(shape, dtype=torch.float64) for shape in ((6, 2, s, inner), (6, 3, 2, s, out))))
+    rows = [torch.einsum("ngti,nqgto->nqgoi", each.a, each.g).flatten(0, 1).flatten(1) for each in (left, right)]
+    for other, gradient in ((right, rows[1]), (left, rows[0])):
+        kernel = torch.zeros(30, len(gradient), dtype=torch.float64)
+        add_products(kernel, left, other, room)
+        if other is left:
+            mirror(kernel)
+        torch.testing.assert_close(kernel, rows[0] @ gradient.T)
+    folded = torch.zeros(10, 6, dtype=torch.float64)
+    add_products(folded, left.folded(), right.folded(), room)
+    blocks = (rows[0] @ rows[1].T).view(10, 3, 6, 3)
+    torch.testing.assert_close(folded, blocks.diagonal(dim1=1, dim2=3).sum(-1))
+
+
+def test_it_is_symmetric_positive_and_grows_with_what_trains():
+    network, x, _ = build("convolutions")
+    kernel = neural_kernel(network, x)
+    n, _, d, _ = kernel.shape
+    torch.testing.assert_close(kernel, kernel.permute(1, 0, 3, 2))
+    assert torch.linalg.eigvalsh(kernel.permute(0, 2, 1, 3).reshape(n * d, n * d)).min() > -1e-10 * kernel.max()
+    head = network[-1].requires_grad_(False)
+    body = neural_kernel(network, x)
+    network.requires_grad_(False)
+    head.requires_grad_(True)
+    torch.testing.assert_close(body + neural_kernel(network, x), kernel)  # parts of the parameters add up
+
+
+def test_a_sample_does_not_depend_on_the_others():
+    network, x, _ = build("convolutions")
+    kernel, order = neural_kernel(network, x), torch.tensor([3, 0, 4])
+    torch.testing.assert_close(neural_kernel(network, x[order]), kernel[order][:, order])
+    torch.testing.assert_close(neural_kernel(network, x[:1]), kernel[:1, :1])
+
+
+def test_directions_are_a_basis_or_an_unbiased_estimate():
+    network, x, _ = build("convolutions")
+    kernel, trace = neural_kernel(network, x), neural_kernel_trace(network, x)
+    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
+    torch.testing.assert_close(neural_kernel_trace(network, x, directions=turn), trace)
+    one = neural_kernel_trace(network, x, directions=turn[:2])
+    torch.testing.assert_close(one, torch.einsum("ijkl,qk,ql->ij", kernel, turn[:2], turn[:2]) / 2)
+
+
+def test_the_error_of_an_estimate_is_what_is_stated():
+    d, q, draws = 6, 2, 20_000
+    s = torch.randn(d, d, dtype=torch.float64)
+    s = s + s.T
+    v = torch.linalg.qr(torch.randn(draws, d, q, dtype=torch.float64)).Q
+    estimate = torch.einsum("rkq,kl,rlq->r", v, s, v) / q
+    variance = 2 * (d - q) * (d * s.square().sum() - s.trace() ** 2) / (q * (d - 1) * (d + 2)) / d**2
+    assert estimate.mean().item() == pytest.approx(s.trace().item() / d, abs=4 * (variance / draws).sqrt().item())
+    assert estimate.var().item() == pytest.approx(variance.item(), rel=0.05)
+
+
+def test_outputs_move_under_gradient_flow_as_the_kernel_says():
+    """zdot = -1/n sum_j K_ij g_j, g_j = n dL/dz_j, is the derivative of f(w - t dL/dw) in t."""
+    network, x, _ = build("mlp")
+    z = network(x)
+    loss = z.square().sum(1).logsumexp(0) + (z @ z.T).tanh().sum()  # not a mean over samples
+    flow = kernel_flow(neural_kernel(network, x), len(x) * torch.autograd.grad(loss, z, retain_graph=True)[0])
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    step = torch.autograd.grad(loss, parameters)
+    given = tuple(w.detach() for w in parameters)
+    down = tuple(-g for g in step)
+    expected = jvp(lambda *w: functional_call(network, dict(zip(names, w, strict=True)), (x,)), given, down)[1]
+    torch.testing.assert_close(flow, expected)
+    moved = {name: w - 1e-6 * g for name, w, g in zip(names, parameters, step, strict=True)}
+    torch.testing.assert_close((functional_call(network, moved, (x,)) - z) / 1e-6, flow, rtol=1e-3, atol=1e-3)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that a new tensor holds."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor):
+            self.numbers = max(self.numbers, found.untyped_storage().nbytes() // found.element_size())
+        return found
+
+
+@pytest.mark.parametrize("by_layer", [True, False])
+def test_it_never_holds_the_whole_jacobian(by_layer):
+    network, x = MLPBackbone(10, [300, 300], 2), torch.randn(20, 10)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    memory = 5 * 2**20
+    for function in (neural_kernel, neural_kernel_trace):
+        with Largest() as largest:
+            function(network, x, memory=memory, by_layer=by_layer)
+        assert 4 * largest.numbers < memory < 4 * len(x) * parameters
+
+
+def test_single_precision_is_exact_to_five_digits():
+    network, x = SmallCNN(3, 16).eval(), torch.randn(6, 3, 16, 16)
+    found, exact = neural_kernel(network, x), neural_kernel(network.double(), x.double())
+    assert found.dtype == torch.float32
+    assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
+
+
+def test_half_precision_adds_up_in_single():
+    network, x = MLPBackbone(5, [8], 3), torch.randn(6, 5)
+    exact = neural_kernel(network, x)
+    for by_layer in (True, False):
+        found = neural_kernel(network.bfloat16(), x.bfloat16(), by_layer=by_layer)
+        assert found.dtype == torch.float32
+        assert (found - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_what_vmap_refuses_goes_sample_by_sample():
+    network = Function(lambda f, x: f.a(x) if float(x.sum()) > 0 else 2 * f.a(x), a=nn.PReLU()).double()
+    x = torch.tensor([[1.0, 2.0], [-1.0, -3.0]], dtype=torch.float64)
+    wrapped = Function(lambda f, x: torch.stack([f.inner(point[None])[0] for point in x]), inner=network)
+    with pytest.raises(RuntimeError, match="vmap"):
+        neural_kernel(wrapped, x)
+    for whole in (neural_kernel(wrapped, x, vectorize=False), slow_kernel(wrapped, x)):
+        torch.testing.assert_close(whole[1, 1], 4 * x[1, :, None] * x[1])
+
+
+def test_it_leaves_no_trace():
+    network, x, _ = build("convolutions")
+    network[0].train()
+    network[-1].weight.grad = torch.ones_like(network[-1].weight)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    versions = [value._version for value in network.parameters()]
+    modes, state = [module.training for module in network.modules()], torch.get_rng_state()
+    with torch.inference_mode():
+        kernel = neural_kernel(network, x.clone())
+    assert not kernel.requires_grad
+    assert not kernel.is_inference()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [module.training for module in network.modules()] == modes
+    assert [value._version for value in network.parameters()] == versions
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert [parameter.grad is None for parameter in network[-1].parameters()] == [False, True]
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_statistics_that_a_pass_would_move_stay():
+    network = nn.Sequential(nn.Conv1d(2, 3, 2), nn.InstanceNorm1d(3, track_running_stats=True), nn.Flatten())
+    neural_kernel(network, torch.randn(4, 2, 5))
+    assert torch.equal(network[1].running_mean, torch.zeros(3))
+    assert network[1].num_batches_tracked == 0
+
+
+def test_a_compiled_network_is_the_one_inside():
+    network, x, _ = build("mlp")
+    torch.testing.assert_close(neural_kernel(torch.compile(network), x), neural_kernel(network, x))
+
+
+def test_weights_that_are_not_finite_give_what_they_give():
+    network, x, _ = build("mlp")
+    with torch.no_grad():
+        network[0].weight[0, 0] = torch.nan
+    assert neural_kernel_trace(network, x).isnan().any()
+
+
+def batch_mean(f, x):
+    return f.a(x - x.mean(0))
+
+
+BAD = {
+    "Expected `x` of shape \\(n, ...\\) with n >= 1, but got \\(0, 5\\)": (lambda: nn.Linear(5, 2), torch.ones(0, 5)),
+    "Expected `x` of shape \\(n, ...\\) with n >= 1, but got \\(\\)": (lambda: nn.Linear(5, 2), torch.tensor(1.0)),
+    "Expected `x` with finite values": (lambda: nn.Linear(5, 2), torch.full((2, 5), torch.nan)),
+    "parameters that require a gradient, but ReLU has none": (nn.ReLU, torch.ones(2, 5)),
+    "the kernel of a sample depends on the others, but got BatchNorm1d.* in training mode": (
+        lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), torch.ones(2, 5)),
+    "the kernel of a sample depends on the others, but got BatchNorm1d.* in eval mode": (
+        lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(), torch.ones(2, 5)),
+    "drops units is one of chance, but got Dropout\\(p=0.5.* in training mode": (
+        lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout()), torch.ones(2, 5)),
+    "to map each sample by itself and without chance": (
+        lambda: Function(batch_mean, a=nn.Linear(5, 2)), torch.arange(10.0).view(2, 5)),
+    "without chance, but the output of the first differs": (
+        lambda: Function(lambda f, x: f.a(x + torch.rand_like(x)), a=nn.Linear(5, 2)), torch.ones(1, 5)),
+    "Expected `network` to return \\(n, d\\) for n = 2 samples, but got \\(2, 2, 3\\)": (
+        lambda: nn.Sequential(nn.Linear(5, 6), nn.Unflatten(1, (2, 3))), torch.ones(2, 5)),
+    "Expected `network` to return \\(n, d\\) for n = 2 samples, but got tuple": (
+        lambda: Function(lambda f, x: (f.a(x), x), a=nn.Linear(5, 2)), torch.ones(2, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", [neural_kernel, neural_kernel_trace])
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message, function):
+    make, x = BAD[message]
+    with pytest.raises(ValueError, match=message):
+        function(make(), x)
+
+
+def test_too_little_memory_says_how_much_and_offers_the_contracted_form():
+    network, x = MLPBackbone(8, [16], 8), torch.randn(100, 8)
+    with pytest.raises(ValueError, match=r"`memory` >= \d+ bytes .* n = 100 samples and 8 outputs, but got 1000000"):
+        neural_kernel(network, x, memory=10**6)  # the result alone takes 2.56 MB
+    with pytest.raises(ValueError, match=r"neural_kernel_trace, its contracted form, takes \d+ bytes at least"):
+        neural_kernel(network, x, memory=10**6)
+    assert neural_kernel_trace(network, x, memory=10**6).shape == (100, 100)
+    for memory in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="Expected `memory` > 0 bytes"):
+            neural_kernel(network, x, memory=memory)
+
+
+def test_directions_of_another_space():
+    network, x, _ = build("mlp")
+    for shape in ((2, 4), (3,), (0, 3)):
+        with pytest.raises(ValueError, match=r"Expected `directions` of shape \(Q, d\) with d = 3"):
+            neural_kernel_trace(network, x, directions=torch.ones(shape))
+
+
+def test_a_flow_of_another_shape():
+    with pytest.raises(ValueError, match=r"Expected `kernel` of shape \(n, n, d, d\)"):
+        kernel_flow(torch.ones(2, 2, 3, 3), torch.ones(2, 2))

@@ -1,0 +1,69 @@
+"""Stills: circles and spheres in rows, and what they refuse."""
+
+import numpy as np
+import pytest
+
+from lightning_ssl_geometry.plots import Still, stills
+
+
+def sphere(dim, n=20):
+    z = np.random.default_rng(0).normal(size=(n, dim))
+    return z / np.linalg.norm(z, axis=1, keepdims=True)
+
+
+def still(dim=2, **changed):
+    z = sphere(dim)
+    return Still(**{"title": "it. 0", "z": z, "label": np.arange(len(z)) % 4, "arrow": 0.1 * z} | changed)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_rows_of_panels_of_one_size(dim):
+    figure = stills([("network", [still(dim), still(dim)]), ("free", [still(dim, arrow=None)])])
+    boxes = [axes.get_position().bounds for axes in figure.axes]
+    assert len(boxes) == 3
+    np.testing.assert_allclose([box[2] for box in boxes], boxes[0][2])
+    assert boxes[0][1] == boxes[1][1] > boxes[2][1]
+    assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"network", "free", "it. 0"}
+
+
+def drawn(figure):
+    """Number of points with each opacity."""
+    from matplotlib.collections import PathCollection
+
+    found = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
+    return {each.get_alpha(): len(each.get_offsets()) for each in found}
+
+
+def test_the_far_side_of_a_sphere_is_paler():
+    counts = drawn(stills([("", [still(3)])]))
+    assert len(counts) == 2
+    assert min(counts.values()) > 0
+    assert sum(counts.values()) == 20
+    counts = drawn(stills([("", [still(2)])]))
+    assert counts[max(counts)] == 20
+
+
+def test_points_keep_their_length_in_the_picture():
+    """The pole of the third axis is above the middle, and nothing is outside of the outline."""
+    pole = Still("", np.array([[0.0, 0.0, 1.0], [0.58, 0.7, 0.42]]), np.array([0, 1]))
+    figure = stills([("", [pole])])
+    points = np.concatenate([each.get_offsets() for each in figure.axes[0].collections if len(each.get_offsets())])
+    assert (np.linalg.norm(points, axis=1) <= 1.001).all()
+    assert any(abs(x) < 1e-9 and y > 0.8 for x, y in points)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "Expected `rows` with a still in each, but got none"),
+        ([("", [])], "Expected `rows` with a still in each, but got none"),
+        ([("", [still(2), still(3)])], r"Expected points \(n, 2\) or \(n, 3\) throughout, but got \[\(2,\), \(3,\)\]"),
+        ([("", [still(4)])], r"but got \[\(4,\)\]"),
+        ([("", [still(2, arrow=np.zeros((3, 2)))])], "Expected points, and arrows of their shape, all finite"),
+        ([("", [still(2, z=np.full((20, 2), np.nan))])], "Expected points, and arrows of their shape, all finite"),
+        ([("", [still(2, label=np.full(20, 10))])], "Expected a label from 0 to 9 for each point of 'it. 0'"),
+    ],
+)
+def test_bad_input(rows, message):
+    with pytest.raises(ValueError, match=message):
+        stills(rows)

@@ -1,0 +1,139 @@
+"""Calder & Lee's figures, each by one command, in small sizes."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lightning_ssl_geometry.cli import main
+
+RECIPE = Path(__file__).parents[1] / "examples" / "variational_and_dynamics"
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    """The recipe's reproduce.py as a module; what lies beside it can be imported after it."""
+    before, known = list(sys.path), set(sys.modules)
+    spec = importlib.util.spec_from_file_location("reproduce_variational_and_dynamics", RECIPE / "reproduce.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = before
+    for name in set(sys.modules) - known:
+        if str(RECIPE) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def give(recipe, monkeypatch, tmp_path, capsys):
+    """Run a command; what comes back is what it printed."""
+
+    def give(what, *words):
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", what, "--output", str(tmp_path), *words])
+        recipe.main()
+        return capsys.readouterr().out
+
+    return give
+
+
+def test_figure_3_has_three_panels_and_their_values(give, tmp_path):
+    printed = give("figure_3")
+    losses = pd.read_csv(tmp_path / "results" / "figure_3.csv").set_index(["temperature", "count"])["loss"]
+    assert losses[0.5, 4] == pytest.approx(0.279, abs=6e-4)
+    assert "| tau = 0.1 | 0.6931 | 0.4055 | 0.2877 |" in printed
+    found = pd.read_csv(tmp_path / "results" / "figure_3_threshold.csv")
+    assert (found["threshold"].diff().dropna() > 0).all()
+    assert np.corrcoef(found["temperature"], found["threshold"])[0, 1] > 0.99
+    figures = sorted(path.name for path in (tmp_path / "figures").glob("*.png"))
+    assert figures == ["figure_3_left.png", "figure_3_middle.png", "figure_3_right.png"]
+
+
+def test_figure_3s_threshold_is_where_the_loss_leaves_its_plateau(recipe):
+    figure_3 = sys.modules["figure_3"]
+    for tau in (0.1, 0.3):
+        floor = figure_3.loss(figure_3.MANY, tau)
+        goal = floor + figure_3.SHARE * (np.log(2) - floor)
+        counts = range(2, 40)
+        reached = [figure_3.squared_distance(k) for k in counts if figure_3.loss(k, tau) <= goal]
+        missed = [figure_3.squared_distance(k) for k in counts if figure_3.loss(k, tau) > goal]
+        assert max(reached) <= figure_3.threshold(tau) <= min(missed)
+
+
+def test_figure_1_fits_measures_and_draws(recipe, give, monkeypatch, tmp_path):
+    figure_1, started, unmoved = sys.modules["figure_1"], [], []
+    load = figure_1.load_weights
+
+    def load_weights(model, path):
+        before = [p.detach().clone() for p in model.parameters()]
+        load(model, path)
+        unmoved.extend(torch.equal(p, q) for p, q in zip(before, model.parameters(), strict=True))
+
+    def run_here(fits, jobs):
+        started.extend(fits)
+        for fit in fits:
+            main(fit.words[2:])
+
+    monkeypatch.setattr(figure_1, "run_all", run_here)
+    monkeypatch.setattr(figure_1, "load_weights", load_weights)
+    still = ["--model.init_args.optimizer.init_args.lr=0.0", "--trainer.limit_val_batches=0"]
+    small = ["--data.init_args.subset=200", "--data.init_args.batch_size=64"]
+    printed = give("figure_1", "--epochs", "1", "--points", "60", "--", *small, *still)
+    assert [fit.name for fit in started] == ["digits"]
+    assert all(unmoved)  # without a learning rate: the untrained network is the one that the fit began with
+    assert len(unmoved) > 10
+    rows = pd.read_csv(tmp_path / "results" / "figure_1.csv").set_index(["features", "quantity"])["value"]
+    assert rows["pixels", "knn_accuracy"] > 0.7
+    assert rows["trained h", "silhouette"] != rows["untrained h", "silhouette"]  # the statistics of its norms moved
+    assert len(rows) == 12
+    assert rows.between(-1, 1).all()
+    assert "| Digits (8 x 8) | trained z | 0." in printed
+    assert (tmp_path / "figures" / "figure_1_digits.png").stat().st_size > 10_000
+
+
+def test_figure_1_says_which_folder_has_no_data(recipe, give, tmp_path):
+    with pytest.raises(SystemExit, match="to have MNIST/raw or train/<class>, but it has neither"):
+        give("figure_1", "--root", str(tmp_path))
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "train").mkdir()
+    with pytest.raises(SystemExit, match="of one data set with --checkpoint, but got mnist, cifar10"):
+        give("figure_1", "--root", str(tmp_path), "--checkpoint", "x.ckpt")
+
+
+def test_the_kernels_identities_hold_and_fall_as_they_should(recipe, give, tmp_path):
+    printed = give("kernel_identities", "--seeds", "3")
+    rows = pd.read_csv(tmp_path / "results" / "kernel_identities.csv")
+    assert rows.groupby("identity")["seed"].nunique().eq(3).all()
+    assert rows[rows["identity"] == "Prop. 4.3"]["error"].max() < 1e-13
+    for identity, law in sys.modules["kernel_identities"].LAWS.items():
+        of = rows[rows["identity"] == identity]
+        slope = np.polyfit(np.log(of["at"].astype(float)), np.log(of["error"]), 1)[0]
+        assert slope == pytest.approx(law.power, abs=0.08), identity
+        assert f"| {identity} | " in printed
+    assert "`reproduce.py kernel_identities" in printed
+    assert len(list((tmp_path / "figures").glob("kernel_*.png"))) == 4
+
+
+def test_figure_5_has_stills_a_film_and_numbers(give, tmp_path):
+    printed = give("figure_5", "--seeds", "0", "--jobs", "1", "--steps", "60")
+    found = pd.read_csv(tmp_path / "results" / "figure_5.csv").set_index(["flow", "quantity", "iteration"])["value"]
+    assert found["network", "nmi", 30] > 0.7
+    assert found["free points", "nmi", 30] < 0.1
+    start, now = (found["free points, bunched", "relative_uniformity", step] for step in (0, 30))
+    assert start < now < 1.02
+    assert found["network", "uniformity", 0] == pytest.approx(found["free points", "uniformity", 0], abs=1e-5)
+    assert "| network | 30 | " in printed
+    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert figures == ["figure_5.gif", "figure_5_input.png", "figure_5_stills.png"]
+    assert (tmp_path / "figures" / "figure_5.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_figure_6_has_both_dimensions(give, tmp_path):
+    give("figure_6", "--seeds", "0", "--jobs", "1", "--steps", "80")
+    found = pd.read_csv(tmp_path / "results" / "figure_6.csv").set_index(["flow", "quantity", "iteration"])["value"]
+    assert found["2-D, network", "nmi", 80] > 0.9
+    assert found["3-D, free points", "nmi", 50] < 0.1
+    assert len(list((tmp_path / "figures").glob("figure_6_[23]d*"))) == 4
