@@ -1,6 +1,6 @@
 """Fig. 6: the same with four linear layers, on the circle and, from clusters in space, on the sphere.
 
-reproduce.py figure_6                     # 2 seeds
+reproduce.py figure_6                     # 3 seeds
 reproduce.py figure_6 --seeds 0 --jobs 1
 """
 
@@ -26,7 +26,7 @@ FLOWS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which seeds, and how many at once."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--steps", type=int, help="end each fit early, to try the command")
 

@@ -60,7 +60,7 @@ class NeuralKernel(SampledRows):
     def __init__(
         self,
         output: Output = "h",
-        outputs: int | None = 16,
+        outputs: int | None = 8,
         contrast_size: int = 256,
         seed: int = 0,
         memory: int = 2**30,

@@ -15,7 +15,7 @@ from torch import nn
 
 from lightning_ssl_geometry.functional.info_nce_settings import check_switch
 from lightning_ssl_geometry.losses import AdaptiveTemperatureLoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -79,9 +79,7 @@ class AdaptiveTemperatureModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast the embeddings of the two views, and show the temperatures."""
-        h, z = self.embed(batch["views"])
-        if len(z) != 2:
-            raise ValueError(f"Expected 2 `views` in a batch, but got {len(z)}.")
+        h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
 

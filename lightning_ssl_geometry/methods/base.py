@@ -1,6 +1,6 @@
 """What every method shares: views through backbone and projector, one observation per step, optimizer and schedule."""
 
-__all__ = ["SSLModule"]
+__all__ = ["SSLModule", "two_views"]
 
 from abc import abstractmethod
 from typing import Any, Literal
@@ -199,6 +199,18 @@ class SSLModule(L.LightningModule):
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
         return warmup, int(total)
+
+
+def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Take the views of a batch, for a method that compares two.
+
+    Raises:
+        ValueError: If there are more or fewer.
+    """
+    views = batch["views"]
+    if len(views) != 2:
+        raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")
+    return views[0], views[1]
 
 
 def _adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -81,9 +81,7 @@ class BYOLModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Predict the target's embedding of each view from the other."""
-        views = batch["views"]
-        if len(views) != 2:
-            raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")
+        views = two_views(batch)
         h, z = self.embed(views)
         q = self._predict(z)
         with torch.no_grad():

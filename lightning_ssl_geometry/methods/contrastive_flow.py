@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.functional.distributions import uniform_sphere
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -97,9 +97,7 @@ class ContrastiveFlowModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast the points' two views; those of free points are equal."""
-        views, index = batch["views"], batch["index"]
-        if len(views) != 2:
-            raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")
+        views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
             got = f"{int(index.min())} to {int(index.max())}"
             raise ValueError(f"Expected `index` from 0 to {len(self.cloud) - 1}, as `num_points` says, but got {got}.")

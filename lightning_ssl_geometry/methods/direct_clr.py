@@ -12,7 +12,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.nn import SubVector
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -56,7 +56,5 @@ class DirectCLRModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast the first dimensions of the two views' representations."""
-        h, z = self.embed(batch["views"])
-        if len(z) != 2:
-            raise ValueError(f"Expected 2 `views` in a batch, but got {len(z)}.")
+        h, z = self.embed(two_views(batch))
         return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}

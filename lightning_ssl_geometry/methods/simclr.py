@@ -11,7 +11,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -46,7 +46,5 @@ class SimCLRModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast the embeddings of the two views."""
-        h, z = self.embed(batch["views"])
-        if len(z) != 2:
-            raise ValueError(f"Expected 2 `views` in a batch, but got {len(z)}.")
+        h, z = self.embed(two_views(batch))
         return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}

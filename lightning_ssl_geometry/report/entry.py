@@ -100,6 +100,11 @@ PAPERS = {
         "Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization Perspectives",
         "2503.10812",
     ),
+    "grill": Paper(
+        "Grill et al. 2020",
+        "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning",
+        "https://arxiv.org/abs/2006.07733",
+    ),
     "cristianini": Paper("Cristianini et al. 2001", "On Kernel-Target Alignment (NIPS 2001)"),
     "fort": Paper(
         "Fort et al. 2020",

@@ -29,6 +29,14 @@ ENTRIES = {
         "chen",
         best="low",
     ),
+    "momentum": Entry(
+        "Momentum of the target",
+        ("momentum",),
+        "How much of itself BYOL's target keeps in a step of training. Low means that it follows the online network; "
+        "high, at 1, that it stands still.",
+        "grill",
+        "Sec. 3.3",
+    ),
     "upper_bound": Entry(
         "Upper bound",
         ("upper_bound", "bound_upper"),

@@ -94,6 +94,7 @@ _LEARNING = (
           (Wanted("invariance", "invariance", "blue"),
            Wanted("repulsion", "repulsion", "orange", "dashed"),
            Wanted("expectation", "expected", "green", "dotted"))),
+    Sheet("momentum", "Momentum of the target", "share kept", (Wanted("momentum", color="green"),)),
     Sheet("bound_entropy", "Entropy of the negatives", "nats", (Wanted("entropy", color="green"),)),
 )  # fmt: skip
 _PROBES = (
