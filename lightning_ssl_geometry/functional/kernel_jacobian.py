@@ -76,7 +76,7 @@ def _jacobian(
 ) -> Tensor:
     """Columns of the Jacobian of directions of the outputs, (n, Q, columns)."""
     chosen = {name: parameters[name] for name, _, _ in columns}
-    size = 4 * sum(parameter.numel() for parameter in chosen.values())
+    size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their cut and what makes them
     samples = max(1, room // (size * len(directions))) if vectorize else 1
     outputs = max(1, min(len(directions), room // size))
     width = sum(stop - start for _, start, stop in columns)

@@ -111,7 +111,7 @@ class KernelWork:
         held = samples if samples == n else 2 * samples
         layers = held * (2 * sizes.saved + sizes.patches + at_once * (sizes.passed + sizes.widest + 2 * sizes.row))
         numbers = [self.parameters[name].numel() for name in self.rest]
-        jacobian = max(2 * n * (1 if folded else q) * min(sum(numbers), _COLUMNS), 8 * max(numbers, default=0))
+        jacobian = max(2 * n * (1 if folded else q) * min(sum(numbers), _COLUMNS), 16 * max(numbers, default=0))
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:

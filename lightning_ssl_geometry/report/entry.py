@@ -103,7 +103,7 @@ PAPERS = {
     "grill": Paper(
         "Grill et al. 2020",
         "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning",
-        "https://arxiv.org/abs/2006.07733",
+        "2006.07733",
     ),
     "cristianini": Paper("Cristianini et al. 2001", "On Kernel-Target Alignment (NIPS 2001)"),
     "fort": Paper(
