@@ -175,7 +175,7 @@ def film(runs: Sequence[Run], path: Path, seconds: float = 0.125) -> Path:
         row = []
         for run, times in zip(runs, steps, strict=True):
             step = times[min(frame, len(times) - 1)]
-            row.append(Still(f"{run.flow.name}: {step:,}", run.z[step], run.label))
+            row.append(Still(f"{run.flow.name.split(', ')[-1]}: {step:,}", run.z[step], run.label))
         drawn = io.BytesIO()
         stills([("", row)]).savefig(drawn, dpi=110)
         pictures.append(Image.open(drawn).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
