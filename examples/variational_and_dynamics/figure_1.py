@@ -11,6 +11,9 @@ not repeated. What the pictures suggest is measured, on as many test images or m
 import argparse
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,6 +188,14 @@ def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]
     return rows
 
 
+def look_at_all(options: argparse.Namespace, found: dict[str, Path | None]) -> list[list[Row]]:
+    """Look at several data sets in as many processes as there are jobs."""
+    if min(options.jobs, len(found)) == 1:
+        return [look(options, name, root) for name, root in found.items()]
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        return list(pool.map(partial(look, options), found.keys(), found.values()))
+
+
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a row per data set and kind of features."""
     quantities = {"knn_accuracy": "kNN accuracy", "nmi": "NMI of k-means", "silhouette": "silhouette of the classes"}
@@ -203,5 +214,5 @@ def run(options: argparse.Namespace) -> None:
         raise SystemExit(f"Expected --root of one data set with --checkpoint, but got {', '.join(found)}.")
     if not options.checkpoint:
         run_all([fit(options, name, root) for name, root in found.items()], options.jobs)
-    rows = [row for name, root in found.items() for row in look(options, name, root)]
+    rows = [row for rows in look_at_all(options, found) for row in rows]
     print(write(rows, options.output / "results" / "figure_1.csv"), table(rows), sep="\n\n")

@@ -108,7 +108,7 @@ class Observer:
         with trainer.precision_plugin.forward_context():
             for call in self.taps.calls(views):
                 self.taps.forward(host, call)
-        observation = self.close(None, batch, trainer, stage)
+        observation = self.close(None, batch, trainer, stage) | {"views": tuple(views)}
         if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
             observation["image"] = batch["image"]
         if "image" in observation and "encoder" in observation and "h_image" not in observation:

@@ -79,8 +79,8 @@ class EmbeddingSnapshots(L.Callback):
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Say which iterations were not reached."""
-        if missed := [step for step in self.iterations if step > trainer.global_step]:
+        """Say which iterations were not reached, or passed over by a module that steps several times a batch."""
+        if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
 

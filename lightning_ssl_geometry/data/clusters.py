@@ -11,11 +11,11 @@ from torch import Tensor
 from lightning_ssl_geometry.data.base import Split
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.resumable import ResumableDataModule
-from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
 from lightning_ssl_geometry.types import Batch
 
 Arrangement = Literal["collinear", "orthogonal"]
-_POINT, _NOISE = 0, 1  # what a draw is for
+_POINT, _NOISE, _ORDER = 0, 1, 2  # what a draw is for
 
 
 class ClusterDataModule(ResumableDataModule):
@@ -42,7 +42,8 @@ class ClusterDataModule(ResumableDataModule):
             `spread` sqrt(`manifold_dim`), the theorems' delta.
         noise: Half width of alpha, uniform on a cube orthogonal to M.
         batch_size: Points per process and step; None: all points in every step, in their order, as a flow wants it.
-        passes: How often an epoch goes through the points; with `batch_size=None`, its number of steps.
+        passes: How often an epoch goes through the points, in an order of its own each time; with `batch_size=None`,
+            its number of steps.
         seed: Of points, noise and order.
 
     Attributes:
@@ -107,7 +108,7 @@ class ClusterDataModule(ResumableDataModule):
         """An epoch's steps: all points in each, or batches in an order of their own."""
         size = self.passes * len(self.points)
         if not self._all_points:
-            return self._batches(_Draws(len(self.points), False), size, shuffle=not self._overfits, drop_last=True)
+            return self._batches(_Draws(clean=False), size, drop_last=True)
         processes = 1 if self.trainer is None else self.trainer.world_size
         if len(self.points) % processes:
             raise ValueError(
@@ -115,7 +116,7 @@ class ClusterDataModule(ResumableDataModule):
                 f"but got {len(self.points)}."
             )
         self.batch_size = len(self.points) // processes
-        return self._batches(_Draws(len(self.points), False), size, drop_last=True)
+        return self._batches(_Draws(clean=False), size, drop_last=True)
 
     def val_dataloader(self) -> BatchLoader:
         """The points, each once, with views and `image`."""
@@ -139,19 +140,29 @@ class ClusterDataModule(ResumableDataModule):
             raise ValueError(f"Expected `split` to be one of {get_args(Split)}, but got {split!r}.")
         if self._all_points:
             self.batch_size = len(self.points)
-        return self._batches(_Draws(len(self.points), True), len(self.points))
+        return self._batches(_Draws(clean=True), len(self.points))
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Take the points, and add noise, on the device of the indices."""
         draw, clean = batch["draw"], batch["clean"]
         epoch = -1 if clean else 0 if self._overfits else batch["epoch"]
-        index = draw % len(self.points)
+        index = draw % len(self.points) if clean or self._all_points else self._shuffled(draw, epoch)
         point = self.points.to(draw.device)[index]
         views = tuple(self._noisy(point, epoch, draw, view) for view in range(2))
         made: Batch = {"views": views, "label": self.labels.to(draw.device)[index], "index": index}
         if clean:
             made["image"] = point
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+
+    def _shuffled(self, draw: Tensor, epoch: int) -> Tensor:
+        """Which point each draw takes: pass by pass, in an order that the pass and its epoch give."""
+        n = len(self.points)
+        index = draw % n
+        for turn in (draw // n).unique().tolist():
+            key = int(counter_hash(self.seed, _ORDER, epoch, turn)) & ((1 << 63) - 1)
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(key)).to(draw.device)
+            index = torch.where(draw // n == turn, order[draw % n], index)
+        return index
 
     def _noisy(self, point: Tensor, epoch: int, draw: Tensor, view: int) -> Tensor:
         size = point.shape[1] - self.manifold_dim
@@ -218,9 +229,8 @@ def _sizes(points_per_cluster: int | Sequence[int], clusters: int) -> Tensor:
 class _Draws:
     """Numbers of draws; what they draw is made from them on the device."""
 
-    def __init__(self, points: int, clean: bool) -> None:
-        self.points = points
+    def __init__(self, clean: bool) -> None:
         self.clean = clean
 
     def __getitem__(self, positions: Tensor) -> dict[str, Any]:
-        return {"draw": positions, "index": positions % self.points, "clean": self.clean}
+        return {"draw": positions, "clean": self.clean}

@@ -2,6 +2,7 @@
 
 __all__ = ["NeuralKernel"]
 
+import weakref
 from typing import Literal, get_args
 
 import torch
@@ -34,9 +35,11 @@ class NeuralKernel(SampledRows):
       their entropy, from 1 (all samples move alike) to n (each by itself, as without a network).
     - `drift`, 1 minus the cosine with the kernel of the first readout, from 0 (training is that of a fixed kernel) to
       1; NaN at the first. It needs the same samples at every readout, which the stages "val", "test" and "probe" have.
-      What was read first is kept in CPU memory and outlives `reset`, but not a resumed run, which begins anew.
+      What was read first is kept in CPU memory and outlives `reset`, but neither a resumed run nor another encoder,
+      which begin anew.
 
-    All are NaN where the kernel is not finite, `within`, `between` and `alignment` for labels that are all alike, and
+    A sample that no weight moves, K_ii = 0, has no cosine, and is left out of these. All are NaN where the kernel is
+    not finite, `within`, `between` and `alignment` for labels that are all alike, and
     what is of labels is left out where there are none. With `outputs` below d, the kernel is an estimate from as many
     random orthonormal directions, the same at every readout: unbiased, with the error that
     :func:`lightning_ssl_geometry.functional.neural_kernel_trace` states; it falls as 1 / sqrt(outputs).
@@ -75,6 +78,7 @@ class NeuralKernel(SampledRows):
         self.output, self.outputs, self.memory = output, outputs, memory
         self.encoder, self.projector = Standing(), Standing()
         self.has_label = False
+        self._of: weakref.ref[nn.Module] | None = None  # whose readouts these are
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first" -> columns; no state: reset keeps it
 
     def update(
@@ -84,14 +88,19 @@ class NeuralKernel(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
         label: Tensor | None = None,
+        h_image: Tensor | None = None,
     ) -> None:
-        """Offer samples: image (N, ...), index (N,), the encoder, the projector behind it, and label (N,)."""
+        """Offer samples: image (N, ...), index and label (N,), the encoder, the projector behind it, h_image (N, D)."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
+        if self.output == "z" and h_image is not None and len(image):
+            _check_encoder(encoder, image[:2], h_image[:2])
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
         self.encoder.hold(encoder)
+        if self._of is None or self._of() is not encoder:
+            self._of, self._kept = weakref.ref(encoder), {}
         if self.output == "z" and projector is not None:
             self.projector.hold(projector)
         self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
@@ -141,7 +150,17 @@ class NeuralKernel(SampledRows):
                 f"{len(now['sample'])}, of which {same} are the same. Observe this diagnostic in the stages 'val', "
                 "'test' or 'probe'."
             )
-        return 1 - kernel_cosine(now["kernel"], then["kernel"])
+        return (1 - kernel_cosine(now["kernel"], then["kernel"])).clamp(min=0)  # rounding may give -1e-16
+
+
+def _check_encoder(encoder: nn.Module, image: Tensor, h_image: Tensor) -> None:
+    with evaluating(encoder), torch.no_grad():
+        h = encoder(image.clone()).flatten(1)
+    if not torch.allclose(h.to(h_image.dtype), h_image.flatten(1), rtol=0.05, atol=0.05 * float(h.abs().max())):
+        raise ValueError(
+            'Expected `h_image` to be what `encoder` makes of `image` for the output "z", but it is not: what else is '
+            'in it goes through the projector, too. Observe the output "h".'
+        )
 
 
 def _spectrum(kernel: Tensor) -> dict[str, Tensor]:
@@ -153,6 +172,9 @@ def _spectrum(kernel: Tensor) -> dict[str, Tensor]:
 
 
 def _of_classes(kernel: Tensor, label: Tensor) -> dict[str, Tensor]:
+    alignment = kernel_target_alignment(kernel, label) if len(label.unique()) > 1 else kernel.new_tensor(torch.nan)
+    if (moved := kernel.diagonal() > 0).sum() >= 2:
+        kernel, label = kernel[moved][:, moved], label[moved]
     cosine = normalized_kernel(kernel)
     same = label[:, None] == label
     apart, pairs = ~same, same & ~torch.eye(len(label), dtype=torch.bool, device=label.device)
@@ -160,6 +182,6 @@ def _of_classes(kernel: Tensor, label: Tensor) -> dict[str, Tensor]:
     return {
         "within": cosine[pairs].mean() if several else kernel.new_tensor(torch.nan),
         "between": cosine[apart].mean(),
-        "alignment": kernel_target_alignment(kernel, label) if several else kernel.new_tensor(torch.nan),
+        "alignment": alignment,
         "blocks": class_blocks(cosine, label),
     }

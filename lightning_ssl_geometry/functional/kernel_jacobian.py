@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp, vmap
+from torch.func import vjp, vmap
 
 from lightning_ssl_geometry.functional.kernel_products import add_gram
+from lightning_ssl_geometry.functional.substituted import substituted_call
 
 Columns = list[tuple[str, int, int]]
 
@@ -39,10 +40,10 @@ def add_jacobian_products(
     if not total:
         return
     n = len(x)
-    at_once = max(1, min(len(directions), room // (2 * n * total))) if len(kernel) == n else len(directions)
+    at_once = max(1, min(len(directions), room // (3 * n * total))) if len(kernel) == n else len(directions)
     for some in directions.split(at_once):
-        for columns in _columns(parameters, max(1, room // (2 * n * len(some)))):
-            jacobian = _jacobian(network, parameters, columns, x, some, room // 2, vectorize).to(kernel.dtype)
+        for columns in _columns(parameters, max(1, room // (3 * n * len(some)))):
+            jacobian = _jacobian(network, parameters, columns, x, some, room // 3, vectorize).to(kernel.dtype)
             rows = jacobian.view(len(kernel), -1)  # from (n, Q, columns)
             add_gram(kernel, rows, rows)
 
@@ -97,8 +98,7 @@ def _together(
 
     def rows(point: Tensor) -> Tensor:
         def f(values: dict[str, Tensor]) -> Tensor:
-            z: Tensor = functional_call(network, {**buffers, **values}, (point[None],))
-            return z[0]
+            return substituted_call(network, {**buffers, **values}, point[None].clone())[0]
 
         pull = vjp(f, detached)[1]
         return torch.stack([_cut(pull(direction)[0], columns) for direction in directions])
@@ -110,7 +110,7 @@ def _together(
 def _alone(network: nn.Module, chosen: Mapping[str, Tensor], columns: Columns, x: Tensor, directions: Tensor) -> Tensor:
     """The columns for one sample, by plain autograd, which refuses nothing, (1, Q, columns)."""
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    z = functional_call(network, buffers, (x,))[0]
+    z = substituted_call(network, buffers, x.clone())[0]
     rows = []
     for direction in directions:
         gradient = torch.autograd.grad(z, list(chosen.values()), direction, retain_graph=True, materialize_grads=True)

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
-from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+
+from lightning_ssl_geometry.functional.substituted import substituted_call
 
 _LEAF = torch._C._functions.AccumulateGrad  # the node of a parameter
 _CUSTOM = torch.autograd.function.BackwardCFunction  # what it uses may be hidden, as by a checkpoint
@@ -188,7 +189,7 @@ def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Paramete
     handles = [layer.register_forward_hook(keep, prepend=True) for layer in layers]
     try:
         # buffers are copied: one that counts or averages in passing must not see this pass
-        z = functional_call(network, {name: buffer.clone() for name, buffer in network.named_buffers()}, (x,))
+        z = substituted_call(network, {name: buffer.clone() for name, buffer in network.named_buffers()}, x.clone())
     finally:
         for handle in handles:
             handle.remove()

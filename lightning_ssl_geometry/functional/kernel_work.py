@@ -89,15 +89,15 @@ class KernelWork:
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
         samples, at_once = self._plan(q, folded)
-        passes = [self._pass(part) for part in self.x.split(samples)] if samples == len(self.x) else []
-        for part in passes or map(self._pass, self.x.split(samples)):
-            self.rest |= self._undescribed(part)
-        self._plan(q, folded)  # more may need their Jacobian than the first samples told
         size = len(self.x) * (1 if folded else q)
         kernel = torch.zeros(size, size, dtype=self.dtype, device=directions.device)
-        for some in directions.split(at_once):
-            self._add_layers(kernel, some, samples, folded, passes)
-        passes.clear()
+        if self.rest != set(self.parameters):
+            passes = [self._pass(self.x)] if samples == len(self.x) else []
+            self.rest |= set().union(*map(self._undescribed, passes or map(self._pass, self.x.split(samples))))
+            self._plan(q, folded)  # more may need their Jacobian than the first samples told
+            for some in directions.split(at_once):
+                self._add_layers(kernel, some, samples, folded, passes)
+            passes.clear()
         rest = {name: parameter for name, parameter in self.parameters.items() if name in self.rest}
         room = self.memory // self.dtype.itemsize - kernel.numel()
         add_jacobian_products(kernel, self.network, rest, self.x, directions, room, vectorize=self.vectorize)
@@ -111,7 +111,7 @@ class KernelWork:
         held = samples if samples == n else 2 * samples
         layers = held * (2 * sizes.saved + sizes.patches + at_once * (sizes.passed + sizes.widest + 2 * sizes.row))
         numbers = [self.parameters[name].numel() for name in self.rest]
-        jacobian = max(2 * n * (1 if folded else q) * min(sum(numbers), _COLUMNS), 16 * max(numbers, default=0))
+        jacobian = max(3 * n * (1 if folded else q) * min(sum(numbers), _COLUMNS), 24 * max(numbers, default=0))
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
@@ -120,14 +120,10 @@ class KernelWork:
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
             if samples == 1 and (at_once == 1 or not folded):
-                hint = (
-                    ""
-                    if folded
-                    else (f" neural_kernel_trace, its contracted form, takes {self.needed(q, True)} bytes at least.")
-                )
+                hint = f" neural_kernel_trace, its contracted form, takes {self.needed(q, True)} bytes at least."
                 raise ValueError(
                     f"Expected `memory` >= {needed} bytes for the kernel of n = {n} samples and {q} outputs, but got "
-                    f"{self.memory}.{hint}"
+                    f"{self.memory}.{'' if folded else hint}"
                 )
             if folded and at_once > 1:
                 at_once = -(-at_once // 2)

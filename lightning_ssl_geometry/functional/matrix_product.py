@@ -30,11 +30,17 @@ def matrix_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _MatrixProduct(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
+    def forward(a: Tensor, b: Tensor) -> Tensor:
         with torch.autocast(a.device.type, enabled=False):
             return a @ b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -43,3 +49,8 @@ class _MatrixProduct(torch.autograd.Function):
             matrix_product(grad, b.T) if ctx.needs_input_grad[0] else None,
             matrix_product(a.T, grad) if ctx.needs_input_grad[1] else None,
         )
+
+    @staticmethod
+    def jvp(ctx: Any, by_a: Tensor, by_b: Tensor) -> Tensor:
+        a, b = ctx.saved_tensors
+        return matrix_product(by_a, b) + matrix_product(a, by_b)

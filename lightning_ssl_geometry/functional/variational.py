@@ -23,6 +23,7 @@ from lightning_ssl_geometry.functional.variational_form import (
     applied,
     derivatives,
     half_squares,
+    positive,
 )
 
 
@@ -55,7 +56,8 @@ def variational_loss(
         z2: (N, d), the points under T'.
         temperature: tau > 0 of the default eta; not looked at beside another.
         psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
-        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive; element by element.
+        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive, with a finite slope;
+            element by element.
         negatives: "other": the points of the other view; "both": those of the anchor's own view too.
         include_self: Whether j = i is among the sums.
         symmetric: Mean of the loss and of that with the views exchanged, which are equal in expectation.
@@ -65,7 +67,7 @@ def variational_loss(
 
     Raises:
         ValueError: If the shapes differ or are not (N, d), there is no point, an argument is out of its range, or `psi`
-            or `eta` changes the shape.
+            or `eta` changes the shape, or `eta` is not positive for the two views of a point.
 
     >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> variational_loss(z, z, temperature=1.0)
@@ -164,9 +166,9 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     if form.eta is None:
         log_ratio = _log_ratio(own, others, left_out, form)
-        return softplus(log_ratio).mean() if form.psi is None else applied(form.psi, log_ratio.exp(), "psi").mean()
+        return softplus(log_ratio).mean() if form.is_logarithm else applied(form.outer, log_ratio.exp(), "psi").mean()
     near = torch.stack([applied(form.eta, t, "eta").masked_fill(left_out, 0).mean(1) for t in others]).sum(0)
-    return applied(form.outer, near / applied(form.eta, own, "eta"), "psi").mean()
+    return applied(form.outer, near / positive(applied(form.eta, own, "eta")), "psi").mean()
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -186,7 +188,7 @@ def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) 
 
 def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
-    stable = form.eta is None and form.psi is None
+    stable = form.eta is None and form.is_logarithm
     weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form)
     towards = pull[:, None] * (z1 - z2)
     by_z1, by_z2 = _apart(weights[0], z1, z2) - towards, _apart(weights[0].T, z2, z1) + towards
@@ -197,7 +199,9 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
     """Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
-    pair, near = derivatives(form.similarity, own, "eta"), [derivatives(form.similarity, t, "eta") for t in others]
+    pair = derivatives(form.similarity, own, "eta")
+    positive(pair.value)
+    near = [derivatives(form.similarity, t, "eta") for t in others]
     ratio = torch.stack([each.value.masked_fill(left_out, 0).mean(1) for each in near]).sum(0) / pair.value
     slope = derivatives(form.outer, ratio, "psi").first
     push = (slope / pair.value / len(own))[:, None]

@@ -1,6 +1,6 @@
 """What the variational form of the contrastive loss is made of: its settings, Psi and eta with their derivatives."""
 
-__all__ = ["Derivatives", "Elementwise", "Form", "Negatives", "applied", "derivatives", "half_squares"]
+__all__ = ["Derivatives", "Elementwise", "Form", "Negatives", "applied", "derivatives", "half_squares", "positive"]
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
@@ -36,6 +36,11 @@ class Form(NamedTuple):
     def outer(self, ratio: Tensor) -> Tensor:
         """Psi of G."""
         return ratio.log1p() if self.psi is None else self.psi(ratio)
+
+    @property
+    def is_logarithm(self) -> bool:
+        """Whether Psi is log(1 + t), which is computed from the logarithm of G."""
+        return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
         """Eta of half a squared distance."""
@@ -78,6 +83,17 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"Expected `{name}` to map a tensor element by element, but got {got} for {tuple(t.shape)}.")
     return value
+
+
+def positive(similarity: Tensor) -> Tensor:
+    """The similarity of the two views of each point, by which the loss divides.
+
+    Raises:
+        ValueError: If one is not positive.
+    """
+    if not (similarity > 0).all():
+        raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
+    return similarity
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:

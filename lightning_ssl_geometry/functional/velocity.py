@@ -13,16 +13,18 @@ loss by z_j, which holds for any.
 __all__ = ["step_invariance_error", "velocity"]
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vjp
+from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+
+from lightning_ssl_geometry.functional.substituted import substituted_call
 
 Inputs = Tensor | tuple[Tensor, ...]
 Weights = dict[str, Tensor]
@@ -63,7 +65,7 @@ def velocity(
     points = samples if at is None else _rows(at)
     with _plain(cotangent):
         weights = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-        run = partial(_run, network, _places(network, weights))
+        run = partial(_run, network)
         direction = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         own = partial(_own, dtype=next(iter(weights.values())).dtype, chunk_size=chunk_size)
         for xs, g in zip(zip(*map(own, samples), strict=True), own(cotangent), strict=True):
@@ -107,25 +109,9 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     return (difference / at.square().sum(1).mean()).sqrt()
 
 
-def _places(network: nn.Module, weights: Weights) -> dict[str, str]:
-    """Name the weight in each place of each module; several places may share one.
-
-    By default `functional_call` ties them by itself, but leaves a module that has two names with other weights than it
-    had; here every module has one name.
-    """
-    names = {id(parameter): name for name, parameter in network.named_parameters() if name in weights}
-    return {
-        f"{prefix}.{attribute}".lstrip("."): names[id(parameter)]
-        for prefix, module in network.named_modules()
-        for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
-        if id(parameter) in names
-    }
-
-
-def _run(network: nn.Module, places: Mapping[str, str], weights: Weights, rows: tuple[Tensor, ...]) -> Tensor:
-    here = {place: weights[name] for place, name in places.items()}
+def _run(network: nn.Module, weights: Weights, rows: tuple[Tensor, ...]) -> Tensor:
     copies = tuple(tensor.clone() for tensor in rows)  # the first layer may work in place
-    z = functional_call(network, here, copies, tie_weights=False)
+    z = substituted_call(network, weights, *copies)
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(rows[0]):
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise ValueError(f"Expected a `network` from (N, ...) to (N, d), but got {got} from {tuple(rows[0].shape)}.")

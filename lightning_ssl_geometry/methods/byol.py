@@ -29,7 +29,7 @@ from lightning_ssl_geometry.types import Batch, Observation
 class BYOLModule(SSLModule):
     """BYOL with any backbone, projector and predictor. h and z are the online network's, z before the predictor.
 
-    The target is a copy of backbone and projector, made when the module is: a torch `AveragedModel` in `target`, so
+    The target is a copy of backbone and projector as training begins: a torch `AveragedModel` in `target`, so
     that checkpoints hold it. From the first step of the optimizer on it is the moving average; accumulated batches
     count once. Its weights alone are averaged, as in the official code: its batch statistics are its own, in training
     those of its own features (both views in one batch, as the online network's are), in evaluation their running means.
@@ -87,6 +87,12 @@ class BYOLModule(SSLModule):
         with torch.no_grad():
             target = self.target(torch.cat(views)).unflatten(0, (2, -1))  # (2, N, P)
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
+
+    def setup(self, stage: str) -> None:
+        """Keep the target out of training, and let it begin with weights that were loaded since it was made."""
+        self.target.requires_grad_(False)
+        if self.target.n_averaged == 1:
+            self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
         """Let the target follow every step of the optimizer, whoever makes it."""

@@ -15,12 +15,16 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.functional.distributions import uniform_sphere
 from lightning_ssl_geometry.losses import VariationalLoss
 from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation
+
+_OF_CHANCE = (_BatchNorm, _DropoutNd)
 
 
 class ContrastiveFlowModule(SSLModule):
@@ -31,8 +35,8 @@ class ContrastiveFlowModule(SSLModule):
     b is a random cloud on the unit sphere, a function of (seed, index). A network starts from it whatever its weights,
     since what it says at first is subtracted; at that moment it is invariant under every augmentation, as in Eq. 17.
     Without a network the points are the parameters: they start at b, and return to the sphere after each step. Their
-    gradient counts N times, which is :math:`K_{ij} = N \delta_{ij} I` in place of the neural kernel, so that one
-    learning rate sigma is that of Eq. 14 and 15.
+    gradient counts n times, which is :math:`K_{ij} = n \delta_{ij} I` in place of the neural kernel, so that, with all
+    points in a batch, one learning rate sigma is that of Eq. 14 and 15.
 
     h is the output before and z after the projection onto the sphere; in evaluation `h_image` and `z_image` are those
     of the points without augmentation. :meth:`forward` is f_w, which a module without a network does not have.
@@ -40,7 +44,8 @@ class ContrastiveFlowModule(SSLModule):
     Args:
         num_points: n, the number of points; `index` in a batch says which they are.
         dim: d, of the embedding, >= 2.
-        network: Maps x (N, ...) to (N, d), without dropout; None: the points are free.
+        network: Maps x (N, ...) to (N, d), without batch norm and dropout: what it said at first is asked again in each
+            step. None: the points are free.
         loss: Maps (z1, z2), each (N, d), to a scalar; None: :class:`VariationalLoss` at temperature 0.5.
         radius: r > 0: how far a network has to move a point before it says where that is; not looked at without one.
         bunching: In [0, 1): moves the uniform cloud along the first axis before it is projected; 0: it stays uniform.
@@ -49,8 +54,8 @@ class ContrastiveFlowModule(SSLModule):
         lr_scheduler: Makes a scheduler, stepped once per epoch; None: the rate is constant.
 
     Raises:
-        ValueError: If an argument is out of range; in a step, if a batch has not two views, or an index is not of the
-            points, or the network does not return (N, d).
+        ValueError: If an argument is out of range, or the network has batch norm or dropout; in a step, if a batch has
+            not two views, or an index is not of the points, or the network does not return (N, d).
 
     >>> flow = ContrastiveFlowModule(num_points=3)
     >>> x, index = torch.zeros(3, 5), torch.arange(3)
@@ -77,6 +82,8 @@ class ContrastiveFlowModule(SSLModule):
                 raise ValueError(f"Expected `{name}` >= {least}, but got {value}.")
         if not 0 < radius < torch.inf:
             raise ValueError(f"Expected `radius` > 0 and finite, but got {radius}.")
+        if wrong := [module for module in (network or nn.Identity()).modules() if isinstance(module, _OF_CHANCE)]:
+            raise ValueError(f"Expected `network` without batch norm and dropout, but got {wrong[0]}.")
         cloud = _random_cloud(num_points, dim, bunching, seed)
         backbone = _FreePoints(cloud) if network is None else network
         super().__init__(backbone, _UnitSphere(), optimizer or _descent, lr_scheduler or _constant)

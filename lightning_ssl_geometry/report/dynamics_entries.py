@@ -34,7 +34,7 @@ DYNAMICS_ENTRIES = {
         "Fig. 5 and 6",
     ),
     "clusteredness_uniformity": Entry(
-        "Uniformity, of uniform points'",
+        "Uniformity, relative to uniform points",
         ("clusteredness_relative_uniformity",),
         "Uniformity as a share of what independent uniform points have. Low, near 0, means that all embeddings "
         "coincide; high, near 1, that they are as uniform as such points, where the loss alone leads, whatever the "

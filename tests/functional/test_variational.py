@@ -135,6 +135,7 @@ def test_the_default_neither_overflows_nor_underflows():
     assert torch.isfinite(loss)
     assert torch.isfinite(first_variation(z1, z2, 0.01)).all()
     torch.testing.assert_close(loss, variational_loss(z1.double(), z2.double(), 0.01).float(), rtol=1e-4, atol=0)
+    assert variational_loss(z1, z2, 0.01, torch.log1p) == loss  # by its name, too
 
 
 def test_autocast_and_half_precision_change_nothing_but_the_input():
@@ -158,6 +159,14 @@ def test_the_second_variation_is_the_second_derivative(form):
     (slope,) = torch.autograd.grad(along(s), s, create_graph=True)
     (expected,) = torch.autograd.grad(slope, s)
     torch.testing.assert_close(second_variation(z, h, **form), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch's own, in forward mode
+def test_torch_func_takes_the_loss():
+    z = cloud(17, n=4)[0]
+    hessian = torch.func.hessian(lambda points: variational_loss(points, points))(z)
+    expected = torch.autograd.functional.hessian(lambda points: variational_loss(points, points), z)
+    torch.testing.assert_close(hessian, expected, rtol=1e-9, atol=1e-10)
 
 
 def test_the_second_variation_along_great_circles():
@@ -238,6 +247,13 @@ def test_bad_settings(arguments, message):
         variational_loss(z1, z2, **arguments)
     with pytest.raises(ValueError, match=message.replace("7, 7", "7,")):
         first_variation(z1, z2, **arguments)
+
+
+def test_an_eta_that_is_zero_for_a_pair():
+    z1 = cloud(15)[0]
+    for function in (variational_loss, first_variation):
+        with pytest.raises(ValueError, match="Expected `eta` > 0 for the two views of a point, but got 0"):
+            function(z1, -z1, eta=lambda t: torch.relu(1 - t))
 
 
 def test_bad_points():

@@ -163,6 +163,8 @@ def test_free_points_on_two_processes(tmp_path, two_processes):
     [
         ({"num_points": 1}, "Expected `num_points` >= 2, but got 1"),
         ({"dim": 1}, "Expected `dim` >= 2, but got 1"),
+        ({"network": nn.Sequential(nn.BatchNorm1d(2))}, r"Expected `network` without batch norm .* got BatchNorm1d"),
+        ({"network": nn.Dropout()}, r"Expected `network` without batch norm and dropout, but got Dropout"),
         ({"radius": 0.0}, r"Expected `radius` > 0 and finite, but got 0\.0"),
         ({"bunching": 1.0}, r"Expected `bunching` in \[0, 1\), but got 1\.0"),
         ({"bunching": torch.nan}, r"Expected `bunching` in \[0, 1\), but got nan"),
