@@ -21,6 +21,7 @@ def add_jacobian_products(
     x: Tensor,
     directions: Tensor,
     room: int,
+    saved: int = 0,
     *,
     vectorize: bool = True,
 ) -> None:
@@ -34,6 +35,7 @@ def add_jacobian_products(
         x: (n, ...).
         directions: (Q, d), in the space of outputs.
         room: How many numbers may be held at a time.
+        saved: How many of them the graph of one sample's pass takes.
         vectorize: Whether samples pass together, through `torch.func.vmap`, or one by one, through plain autograd.
     """
     total = sum(parameter.numel() for parameter in parameters.values())
@@ -43,7 +45,7 @@ def add_jacobian_products(
     at_once = max(1, min(len(directions), room // (3 * n * total))) if len(kernel) == n else len(directions)
     for some in directions.split(at_once):
         for columns in _columns(parameters, max(1, room // (3 * n * len(some)))):
-            jacobian = _jacobian(network, parameters, columns, x, some, room // 3, vectorize).to(kernel.dtype)
+            jacobian = _jacobian(network, parameters, columns, x, some, room // 3, saved, vectorize).to(kernel.dtype)
             rows = jacobian.view(len(kernel), -1)  # from (n, Q, columns)
             add_gram(kernel, rows, rows)
 
@@ -73,12 +75,13 @@ def _jacobian(
     x: Tensor,
     directions: Tensor,
     room: int,
+    saved: int,
     vectorize: bool,
 ) -> Tensor:
     """Columns of the Jacobian of directions of the outputs, (n, Q, columns)."""
     chosen = {name: parameters[name] for name, _, _ in columns}
     size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their cut and what makes them
-    samples = max(1, room // (size * len(directions))) if vectorize else 1
+    samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # the pass, forward and back
     outputs = max(1, min(len(directions), room // size))
     width = sum(stop - start for _, start, stop in columns)
     found = directions.new_empty(len(x), len(directions), width)

@@ -100,7 +100,9 @@ class KernelWork:
             passes.clear()
         rest = {name: parameter for name, parameter in self.parameters.items() if name in self.rest}
         room = self.memory // self.dtype.itemsize - kernel.numel()
-        add_jacobian_products(kernel, self.network, rest, self.x, directions, room, vectorize=self.vectorize)
+        add_jacobian_products(
+            kernel, self.network, rest, self.x, directions, room, self.sizes.saved, vectorize=self.vectorize
+        )
         mirror(kernel)
         return kernel
 
