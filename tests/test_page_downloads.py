@@ -123,10 +123,11 @@ def test_a_browser_saves_the_files_under_the_policy_of_the_page(page, tmp_path):
     }
 
 
-def test_a_scalar_with_nothing_before_it_starts_at_its_second_readout(tmp_path):
+@pytest.mark.parametrize("name", ["val/cka_drift_first", "val/neural_kernel_drift"])
+def test_a_scalar_with_nothing_before_it_starts_at_its_second_readout(name, tmp_path):
     rows = [[0, 9, "nan", "nan"], [1, 19, 0.9, "nan"]]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "val/cka_drift_first", "val/other"], rows)
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", name, "val/other"], rows)
     read = read_run(tmp_path)
-    assert read.scalars["val/cka_drift_first"].value.tolist() == [0.9]
-    assert not any("cka_drift" in note for note in read.notes)
+    assert read.scalars[name].value.tolist() == [0.9]
+    assert not any(name in note for note in read.notes)
     assert any("val/other is not a finite number" in note for note in read.notes)

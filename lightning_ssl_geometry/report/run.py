@@ -168,9 +168,12 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("version_") else folder.name
 
 
+_DRIFTS = ("cka_drift_", "neural_kernel_drift")
+
+
 def _compared(series: Series) -> Series:
     """Leave out the first value of a comparison with earlier readouts, of which there are none by then."""
-    if "cka_drift_" not in series.name or series.finite[0] or not series.finite.any():
+    if not any(drift in series.name for drift in _DRIFTS) or series.finite[0] or not series.finite.any():
         return series
     return Series(series.name, series.epoch[1:], series.step[1:], series.value[1:])
 
