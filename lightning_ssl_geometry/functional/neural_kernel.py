@@ -151,7 +151,8 @@ def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tenso
     if not parameters:
         raise ValueError(f"Expected `network` with parameters that require a gradient, but {_name(network)} has none.")
     plain = torch.autocast(x.device.type, enabled=False)
-    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng([]), plain:
+    chance = torch.random.fork_rng([x.device] if x.is_cuda else [])
+    with torch.inference_mode(False), torch.enable_grad(), chance, plain:
         yield network, x.detach().clone(), parameters
 
 
