@@ -35,14 +35,15 @@ def neural_kernel(
     Eq. 12 of Calder & Lee, of any network that maps each sample by itself. Layers that are exactly torch's Linear,
     Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one from their inputs and d backward passes, so
     that the Jacobian (n d, parameters) is never built; the parameters of all others (and those that are shared between
-    layers, reparametrised, or used outside of their layer) by columns of their Jacobian, as many at a time as `memory`
-    holds. The network's modes, buffers and gradients and the random state stay as they are.
+    layers, reparametrised, used outside of their layer, or in half precision) by columns of their Jacobian, as many at
+    a time as `memory` holds, which is slower. The network's modes, buffers and gradients and the random state stay as they are.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode that it is to be described in.
         x: (n, ...).
         memory: Bytes that the result and the work on it may take, besides the network. An estimate: what the layers'
-            own operations need for a moment is not counted.
+            own operations need for a moment is not counted. Where the passes of all samples do not fit, these go in c
+            parts, and it takes about c / 2 times as many passes.
         by_layer: Take known layers one by one; if not, all parameters by columns of their Jacobian.
         vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if not, one by one through plain
             autograd, which is slow, for networks that `vmap` refuses: that look at values, or have checkpoints.
