@@ -36,7 +36,8 @@ def neural_kernel(
     Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one from their inputs and d backward passes, so
     that the Jacobian (n d, parameters) is never built; the parameters of all others (and those that are shared between
     layers, reparametrised, used outside of their layer, or in half precision) by columns of their Jacobian, as many at
-    a time as `memory` holds, which is slower. The network's modes, buffers and gradients and the random state stay as they are.
+    a time as `memory` holds, which is slower. The network's modes, buffers and gradients and the random state stay as
+    they are.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode that it is to be described in.
