@@ -10,12 +10,12 @@ not repeated. What the pictures suggest is measured, on as many test images or m
 
 import argparse
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -188,12 +188,23 @@ def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]
     return rows
 
 
-def look_at_all(options: argparse.Namespace, found: dict[str, Path | None]) -> list[list[Row]]:
-    """Look at several data sets in as many processes as there are jobs."""
+def fit_and_look(options: argparse.Namespace, found: dict[str, Path | None]) -> list[list[Row]]:
+    """Fit what is not fitted yet and look at it, several data sets at a time where there are jobs for them."""
+
+    def one(name: str, root: Path | None, looking: Callable[..., list[Row]]) -> list[Row]:
+        if not options.checkpoint:
+            run_all([fit(options, name, root)], options.jobs)
+        return looking(options, name, root)
+
     if min(options.jobs, len(found)) == 1:
-        return [look(options, name, root) for name, root in found.items()]
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        return list(pool.map(partial(look, options), found.keys(), found.values()))
+        return [one(name, root, look) for name, root in found.items()]
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, ThreadPoolExecutor(options.jobs) as waiting:
+        looking = partial(_elsewhere, pool)
+        return list(waiting.map(partial(one, looking=looking), found.keys(), found.values()))
+
+
+def _elsewhere(pool: ProcessPoolExecutor, *of: Any) -> list[Row]:
+    return pool.submit(look, *of).result()
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -212,7 +223,5 @@ def run(options: argparse.Namespace) -> None:
     found = roots(options.root)
     if options.checkpoint and len(found) > 1:
         raise SystemExit(f"Expected --root of one data set with --checkpoint, but got {', '.join(found)}.")
-    if not options.checkpoint:
-        run_all([fit(options, name, root) for name, root in found.items()], options.jobs)
-    rows = [row for rows in look_at_all(options, found) for row in rows]
+    rows = [row for rows in fit_and_look(options, found) for row in rows]
     print(write(rows, options.output / "results" / "figure_1.csv"), table(rows), sep="\n\n")
