@@ -300,3 +300,26 @@ def test_a_wrong_predictor_or_batch_is_named(tmp_path):
 def test_weights_in_half_precision_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"Expected weights in float32 or float64, .*, but got torch\.bfloat16"):
         fit(tmp_path, module(), precision="bf16-true")
+
+
+def test_weights_that_were_loaded_before_training_are_the_targets_too(tmp_path):
+    model = module()
+    with torch.no_grad():
+        model.backbone.weight.fill_(7.0)
+    watch = Weights()
+    fit(tmp_path, model, steps=1, callbacks=[watch])
+    _, began, aim = watch.seen[0]
+    assert (began[0] == 7.0).all()
+    assert all(torch.equal(p, q) for p, q in zip(began, aim, strict=True))
+    moved = target(model)
+    fit(tmp_path, model, steps=1, callbacks=[again := Weights()])  # a second fit goes on with the average
+    assert all(torch.equal(p, q) for p, q in zip(again.seen[0][2], moved, strict=True))
+    assert not all(torch.equal(p, q) for p, q in zip(*again.seen[0][1:], strict=True))
+
+
+def test_a_module_that_was_unfrozen_does_not_train_its_target(tmp_path):
+    model = module()
+    model.unfreeze()
+    trainer = fit(tmp_path, model, steps=1)
+    trained = {id(p) for group in trainer.optimizers[0].param_groups for p in group["params"]}
+    assert not trained & {id(p) for p in model.target.parameters()}
