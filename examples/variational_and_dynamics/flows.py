@@ -84,9 +84,6 @@ def frames(flow: Flow) -> list[int]:
 
 def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
     """Fit one, without files, but for what it kept of the embeddings."""
-    torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
     words = [word for config in flow.configs for word in ("--config", str(HERE / f"{config}.yaml"))]
     words += ["--seed_everything", str(seed), f"--model.init_args.seed={seed}", f"--data.init_args.seed={seed}"]
     words += [f"--model.init_args.bunching={flow.bunching}"]
@@ -118,10 +115,15 @@ def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
 def fit_all(flows: Iterable[Flow], seeds: Sequence[int], jobs: int, steps: int | None = None) -> list[Run]:
     """Fit all, in as many processes as there are jobs."""
     asked = [(flow, seed) for seed in seeds for flow in flows]
-    if jobs == 1:
-        return [fit(flow, seed, steps) for flow, seed in asked]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _alone) as pool:
         return list(pool.map(partial(fit, steps=steps), *zip(*asked, strict=True)))
+
+
+def _alone() -> None:
+    """Make a process fit quietly, on one core."""
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
 
 
 def measure(run: Run) -> Iterable[Row]:

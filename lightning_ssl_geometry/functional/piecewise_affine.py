@@ -14,11 +14,10 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lightning_ssl_geometry.functional.settled import check_settled
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 
 _AFFINE = {  # name -> which arguments may depend on h together
@@ -179,13 +178,7 @@ def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
     """Check, leave autograd, inference mode and autocast, and lend the samples in the parameters' dtype."""
     if h.ndim != 2 or not len(h):
         raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
-    for module in projector.modules():
-        own = not module.training and getattr(module, "running_mean", ()) is not None
-        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
-            raise ValueError(
-                "Expected `projector` in eval mode and with running statistics, so that a sample's map depends neither "
-                f"on chance nor on other samples, but got {module} without."
-            )
+    check_settled(projector, "projector", "map")
     dtype = next((p.dtype for p in projector.parameters() if p.is_floating_point()), h.dtype)
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(h.device.type, enabled=False):
         yield h.clone().to(dtype)

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
+from lightning_ssl_geometry.functional.settled import check_settled
 from lightning_ssl_geometry.functional.substituted import substituted_call
 
 Inputs = Tensor | tuple[Tensor, ...]
@@ -167,10 +166,4 @@ def _check(network: nn.Module, samples: tuple[Tensor, ...], cotangent: Tensor, c
         raise ValueError(f"Expected `chunk_size` >= 1, but got {chunk_size}.")
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise ValueError("Expected `network` with a parameter that requires a gradient, but got none.")
-    for module in network.modules():
-        own = not module.training and getattr(module, "running_mean", ()) is not None
-        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
-            raise ValueError(
-                "Expected `network` in eval mode and with running statistics, so that a sample's output depends "
-                f"neither on chance nor on other samples, but got {module} without."
-            )
+    check_settled(network, "network", "output")
