@@ -9,9 +9,9 @@ All ranks must call, in the same order, with a tensor that requires a gradient o
 will do: gloo for CPU tensors, NCCL for CUDA tensors.
 """
 
-__all__ = ["all_reduce_mean", "all_reduce_sum", "average_gradients", "gather", "rank", "world_size"]
+__all__ = ["all_reduce_mean", "all_reduce_sum", "average_gradients", "gather", "rank", "subgroup", "world_size"]
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -113,6 +113,20 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
         mean = all_reduce_mean(torch.cat([grad.flatten() for grad in group]))
         for grad, part in zip(group, mean.split([grad.numel() for grad in group]), strict=True):
             grad.copy_(part.view(grad.shape))
+
+
+def subgroup(ranks: Sequence[int]) -> Any:
+    """Make a process group of some ranks, for collectives that the others leave out; all ranks must call.
+
+    Args:
+        ranks: The members, at least one.
+
+    Returns:
+        What torchmetrics takes as `process_group`; None outside a distributed run.
+
+    >>> subgroup([0])
+    """
+    return distributed.new_group(list(ranks)) if _is_distributed() else None
 
 
 def _is_distributed() -> bool:

@@ -1,6 +1,6 @@
 """Where things are in a batch of somebody else's, and views of an image that it has once."""
 
-__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "numbers", "place", "stage_keys"]
+__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "class_numbers", "numbers", "place", "stage_keys"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +60,33 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
     for part in key.split("."):
         batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
     return batch
+
+
+def class_numbers(name: str, label: Any) -> Tensor:
+    """Check that labels are class numbers: integers (N,).
+
+    Args:
+        name: Of the labels, for the error.
+        label: What a batch has there.
+
+    Raises:
+        ValueError: If they are strings, one-hot, of several labels per sample or of a float dtype.
+
+    >>> class_numbers("label", torch.tensor([0, 2]))
+    tensor([0, 2])
+    """
+    expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
+    if not isinstance(label, Tensor):
+        what = f"a {type(label).__name__}"
+        if isinstance(label, Sequence) and len(label):
+            what += f" of {type(label[0]).__name__}"
+        raise ValueError(f"{expected} {what}. Number the classes in the data set.")
+    if label.ndim != 1:
+        fix = "Of one-hot labels, hand over `label.argmax(1)`; several labels per sample are not supported."
+        raise ValueError(f"{expected} shape {tuple(label.shape)}. {fix}")
+    if label.is_floating_point() or label.is_complex():
+        raise ValueError(f"{expected} {label.dtype}. Hand over `label.long()` if these are classes.")
+    return label
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:

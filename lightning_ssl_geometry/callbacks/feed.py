@@ -1,6 +1,6 @@
 """A diagnostic gets what the arguments of its `update` name."""
 
-__all__ = ["feed", "named_results"]
+__all__ = ["check_rename", "feed", "named_results"]
 
 import inspect
 from collections.abc import Mapping
@@ -8,6 +8,10 @@ from typing import Any
 
 from torch import Tensor
 from torchmetrics import Metric
+
+from lightning_ssl_geometry.callbacks.batches import class_numbers
+
+_CLASSES = ("label", "coarse_label")
 
 
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
@@ -21,13 +25,15 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
         stage: Whose step it is, for the error.
 
     Raises:
-        ValueError: If the observation has not what the diagnostic needs.
+        ValueError: If the observation has not what the diagnostic needs, or its `label` or `coarse_label` are no class
+            numbers.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
         what = rename.get(argument, argument)
         if what in observation:
-            wanted[argument] = observation[what]
+            known = observation[what]
+            wanted[argument] = class_numbers(what, known) if argument in _CLASSES and known is not None else known
         elif parameter.default is inspect.Parameter.empty:
             raise ValueError(
                 f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
@@ -35,6 +41,25 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
                 "`taps`, `batch_keys` or `rename`."
             )
     metric.update(**wanted)
+
+
+def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that `rename` names diagnostics, and arguments of their `update`.
+
+    Raises:
+        ValueError: If it names others.
+    """
+    for name, arguments in rename.items():
+        if name not in diagnostics:
+            raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {name!r}.")
+        parameters = inspect.signature(diagnostics[name].update).parameters
+        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            continue
+        if unknown := [argument for argument in arguments if argument not in parameters]:
+            raise ValueError(
+                f"Expected `rename` of {name!r} to name arguments of its `update`, {', '.join(parameters)}, "
+                f"but got {unknown[0]!r}."
+            )
 
 
 def named_results(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:

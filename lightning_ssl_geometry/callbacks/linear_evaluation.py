@@ -3,6 +3,7 @@
 __all__ = ["LinearEvaluation"]
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
@@ -25,9 +27,10 @@ class LinearEvaluation(Evaluation):
     """scikit-learn's multinomial logistic regression on frozen features, before and after training.
 
     Features are raw pixels, the network as it was when the fit began ("frozen": random weights, unless it was
-    pretrained) and as it is when the fit ends ("trained"), of images without augmentation, each standardised by the
-    training set's mean and deviation. It is fitted on the training split, with all labels or with a few per class,
-    and scored on another split, which it never sees otherwise. Needs a DataModule with `clean_dataloader(split)`.
+    pretrained; a batch norm that has seen no batch has the statistics of training batches, see :func:`calibrated`) and
+    as it is when the fit ends ("trained"), of images without augmentation, each standardised by the training set's mean
+    and deviation. It is fitted on the training split, with all labels or with a few per class, and scored on another
+    split, which it never sees otherwise. Needs a DataModule with `clean_dataloader(split)`.
     The table goes to `linear_evaluation.csv` in the run's folder, and into the checkpoint. Rank 0 does the work.
 
     With `layers`, inner layers of the trained network are judged too: before and after the projector, as in Table 2 of
@@ -99,7 +102,9 @@ class LinearEvaluation(Evaluation):
         if self.at == "fit":
             self._check_layers(pl_module)
             if not self.rows:
-                self._evaluate(trainer, pl_module, ("pixels", "frozen"))
+                self._evaluate(trainer, pl_module, ("pixels",))
+                with calibrated(trainer, pl_module) if "frozen" in self.features else nullcontext():
+                    self._evaluate(trainer, pl_module, ("frozen",))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the trained network and its layers, and write the table."""

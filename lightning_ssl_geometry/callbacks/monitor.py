@@ -4,25 +4,32 @@ __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
 import inspect
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, get_args
 
 import lightning as L
+import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
-from lightning_ssl_geometry.callbacks.feed import feed, named_results
-from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.calibration import calibrated
+from lightning_ssl_geometry.callbacks.failures import OnError
+from lightning_ssl_geometry.callbacks.feed import check_rename, feed
+from lightning_ssl_geometry.callbacks.filling import Filling
+from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
+from lightning_ssl_geometry.callbacks.names import check_name
+from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.readout import Readout, Seen, named
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
-Stage = Literal["train", "val", "test", "probe"]
 
-
-class GeometryMonitor(L.Callback):
+class GeometryMonitor(StageCallback):
     """Observe the geometry of a model while it trains.
 
     A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
@@ -30,8 +37,12 @@ class GeometryMonitor(L.Callback):
     Scalars are logged as `{stage}/{name}` through the module, before `EarlyStopping` and `ModelCheckpoint` look; a
     Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
-    run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. Training is the same,
-    bit for bit, with and without the monitor.
+    run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. How many samples and
+    views each readout rests on is in `geometry/{stage}/seen.csv`. Training is the same, bit for bit, with and without
+    the monitor.
+
+    Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
+    do not fit are an error then, not after the first epoch.
 
     Args:
         diagnostics: Name -> Metric; None for the standard set, without the projector's rank where that has no
@@ -42,7 +53,11 @@ class GeometryMonitor(L.Callback):
             epoch. "val", "test": every batch of those loops. "probe": a fixed set, `probe_size` samples of the
             validation set per process, in eval mode: before the first step of training (logged at step 0), and at
             the end of training epochs. It is the stage that compares one network over training on the same samples.
-        every_n_steps: Observe every n-th training batch, the first of an epoch included.
+            Before the first step, a batch norm that has seen no batch is given the statistics of training batches for
+            that readout (:func:`calibrated`): it would be the identity.
+        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: as many as leave at
+            least max(4 D, 1,024) rows, where the epoch has them, and at least every 50th: see :class:`Filling`. With
+            fewer rows than dimensions, ranks are bounded by the rows.
         taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
             {"h": "backbone", "z": "projection_head", "projector": "projection_head"}. Where the monitor passes views
             through the host itself (stage "probe", `augment`), it calls "encoder" and "projector" if both are named,
@@ -58,10 +73,20 @@ class GeometryMonitor(L.Callback):
             itself, in eval mode, in all stages, beside the host's own step.
         probe_size: Size of the probe set, up to whole batches, which are taken at equal spaces over the validation set.
         probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
+        name: Goes into all that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one model
+            need different names where they have stages and diagnostics in common.
+        on_error: What happens when a diagnostic fails, or h or z are not finite, in a stage that was observed without
+            an error before. "warn": its readout is NaN, a warning says which diagnostic failed, where and why, and
+            training goes on, since it is worth more than a readout. "raise": the fit ends with that error after the
+            epoch's checkpoints are saved, an evaluation ends at once. Errors in the rehearsal are always raised.
+
+    Attributes:
+        seen: Stage -> the number of samples of all ranks, and of views, that the latest readout rests on.
 
     Raises:
-        ValueError: If an argument is out of range; in training, if a diagnostic observes what is not there, a tap
-            names no submodule or never fires, shapes do not fit, or h or z are not finite.
+        ValueError: If an argument is out of range, `rename` names no argument of a diagnostic's `update`, or a name has
+            a separator of paths; before training, if a diagnostic observes what is not there, a tap names no submodule
+            or never fires, shapes do not fit, or a name is logged by somebody else, too; later as `on_error` says.
     """
 
     def __init__(
@@ -69,214 +94,194 @@ class GeometryMonitor(L.Callback):
         diagnostics: dict[str, Metric] | None = None,
         rename: dict[str, dict[str, str]] | None = None,
         stages: Sequence[Stage] = ("train", "val", "test"),
-        every_n_steps: int = 50,
+        every_n_steps: int | None = None,
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
         probe_size: int = 1024,
         probe_every_n_epochs: int = 1,
         augment: nn.Module | None = None,
+        name: str | None = None,
+        on_error: OnError = "warn",
     ) -> None:
-        super().__init__()
+        if augment is not None and not taps:
+            raise ValueError(
+                "Expected `taps` beside `augment`: the modules of this package get views in their batches."
+            )
+        super().__init__(Observer(taps, views, batch_keys, augment=augment), on_error)
         self._standard = diagnostics is None
         if diagnostics is None:
             diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
         for stage in stages:
             if stage not in get_args(Stage):
                 raise ValueError(f"Expected `stages` to be of {get_args(Stage)}, but got {stage!r}.")
-        counts = {"every_n_steps": every_n_steps, "probe_size": probe_size}
-        for name, value in (counts | {"probe_every_n_epochs": probe_every_n_epochs}).items():
+        for argument, value in {"probe_size": probe_size, "probe_every_n_epochs": probe_every_n_epochs}.items():
             if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
-        if unknown := [name for name in rename or {} if name not in diagnostics]:
-            raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {unknown[0]!r}.")
-        self.every_n_steps = every_n_steps
+                raise ValueError(f"Expected `{argument}` >= 1, but got {value}.")
+        for given in diagnostics:
+            check_name("diagnostics", given)
+        if name is not None:
+            check_name("name", name)
+        check_rename(diagnostics, rename or {})
+        self.name = name
+        self.filling = Filling(every_n_steps)
         self.probe_size = probe_size
         self.probe_every_n_epochs = probe_every_n_epochs
-        if augment is not None and not taps:
-            raise ValueError(
-                "Expected `taps` beside `augment`: the modules of this package get views in their batches."
-            )
-        self.observer = Observer(taps, views, batch_keys, augment=augment)
         self._rename = rename or {}
+        self._diagnostics = diagnostics
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
-        self._left_out: dict[Stage, Metric] = {}
+        self.seen: dict[str, Seen] = {}
+        self._seen: dict[str, Seen] = {}
+        self._readout = Readout(self.title, self.failures)
         self._probe_loader: Any = None
         self._files: ArrayFiles | None = None
 
+    @property
+    def title(self) -> str:
+        """What messages call this monitor."""
+        return "GeometryMonitor" + (f" {self.name!r}" if self.name else "")
+
+    @property
+    def every_n_steps(self) -> int | None:
+        """Every how many training steps one is observed; None: as many as fill a sample."""
+        return self.filling.every_n_steps
+
+    @every_n_steps.setter
+    def every_n_steps(self, value: int | None) -> None:
+        self.filling = Filling(value)
+
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
-        self.observer.attach(pl_module)
+        super().setup(trainer, pl_module, stage)
         self._probe_loader = None
-        if self._standard and not _has_linear(pl_module):
-            self._left_out = {each: metrics.pop("projector") for each, metrics in self._metrics.items()}
-        trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
+        self._readout.restart()
+        wanted = self._diagnostics.keys() - ({"projector"} if self._standard and not _has_linear(pl_module) else set())
+        for each, metrics in self._metrics.items():
+            kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
+            self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
+        _refuse_twins(trainer)
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._files = ArrayFiles(folder / "geometry", trainer.loggers)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks, and take back what this host had no use for."""
-        self.observer.detach()
+        """Remove the hooks."""
+        super().teardown(trainer, pl_module, stage)
         self._probe_loader = None
-        for each, metric in self._left_out.items():
-            self._metrics[each]["projector"] = metric
-        self._left_out = {}
+
+    def start_clean(self) -> None:
+        """Forget what diagnostics keep beyond a readout, such as what CKADrift compares with."""
+        self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought.
 
         A run from the start looks at the probe set once before its first step.
         """
+        super().on_train_start(trainer, pl_module)
         if self._files:
             self._files.keep_until(trainer.global_step)
         if "probe" in self._metrics and trainer.global_step == 0:
-            self._probe(trainer, pl_module)
-            scalars = {name: value.item() for name, value in self._results("probe", trainer)}
+            with calibrated(trainer, pl_module):
+                self._probe(trainer, pl_module)
+                scalars = {name: value.item() for name, value in self._results("probe", trainer)}
             for logger in trainer.loggers:  # nothing that is logged here by the module would keep its step
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch."""
-        self._reset("train", pl_module)
-
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Begin to observe every n-th step."""
-        if "train" in self._metrics and batch_idx % self.every_n_steps == 0:
-            self.observer.open()
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Feed the diagnostics with what the step returned or passed through the taps."""
-        if "train" in self._metrics and batch_idx % self.every_n_steps == 0:
-            self._update("train", self._observed(outputs, batch, trainer, "train"))
-
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log."""
-        self._read_out("train", trainer, pl_module)
+        """Read out and log the epoch, and the probe set where it is its turn."""
+        super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
         if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
             self._probe(trainer, pl_module)
-            self._read_out("probe", trainer, pl_module)
+            self.end("probe", trainer, pl_module)
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a validation."""
-        self._reset("val", pl_module)
+    def watches(self, stage: str) -> bool:
+        """Whether the stage is one of `stages`."""
+        return stage in self._metrics
 
-    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        """Begin to observe a step."""
-        self._open_evaluation("val", trainer)
+    def wants(self, stage: Stage, batch_idx: int) -> bool:
+        """Whether a batch of a stage is observed."""
+        return self.watches(stage) and (stage != "train" or self.filling.wants(batch_idx))
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Feed the diagnostics."""
-        self._close_evaluation("val", trainer, outputs, batch, trainer.val_dataloaders, batch_idx, dataloader_idx)
+    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
+        """Feed copies of the diagnostics, and return the names that they log."""
+        names: set[str] = set()
+        tensors = (value for value in observation.values() if isinstance(value, Tensor))
+        device = next((value.device for value in tensors), torch.device("cpu"))
+        for name, metric in self._metrics[stage].items():  # type: ignore[index]
+            trial = copy.deepcopy(metric).to(device)
+            trial.distributed_available_fn = lambda: False  # this rank's batch alone
+            feed(trial, observation, self._renamed(metric, name, observation), name, stage)
+            names.add(name)
+            with suppress(Exception):  # one batch may be too little to compute from
+                names |= named(name, trial.compute()).keys()
+        return {self._logged(stage, name) for name in names}
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log."""
-        if not trainer.sanity_checking:
-            self._read_out("val", trainer, pl_module)
-
-    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a test."""
-        self._reset("test", pl_module)
-
-    def on_test_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        """Begin to observe a step."""
-        self._open_evaluation("test", trainer)
-
-    def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Feed the diagnostics."""
-        self._close_evaluation("test", trainer, outputs, batch, trainer.test_dataloaders, batch_idx, dataloader_idx)
-
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log."""
-        self._read_out("test", trainer, pl_module)
-
-    def _open_evaluation(self, stage: Stage, trainer: L.Trainer) -> None:
-        if stage in self._metrics and not trainer.sanity_checking:
-            self.observer.open()
-
-    def _close_evaluation(
-        self,
-        stage: Stage,
-        trainer: L.Trainer,
-        outputs: Any,
-        batch: Any,
-        loaders: Any,
-        batch_idx: int,
-        dataloader_idx: int,
-    ) -> None:
-        if stage not in self._metrics or trainer.sanity_checking:
-            return
-        observation = self._observed(outputs, batch, trainer, stage)
-        self._update(stage, without_repeats(observation, loaders, batch_idx, dataloader_idx))
-
-    def _observed(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: Stage) -> dict[str, Any]:
-        """End to observe a step; with `augment`, look at the batch anew."""
-        if self.observer.augment is None:
-            return self.observer.close(outputs, batch, trainer, stage)
-        with undisturbed(trainer.lightning_module):
-            return self.observer.look(trainer.lightning_module, batch, trainer, stage)
-
-    def _reset(self, stage: Stage, pl_module: L.LightningModule) -> None:
-        self.observer.restart(stage)
-        for metric in self._metrics.get(stage, {}).values():
+    def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin an epoch or a pass."""
+        self._seen[stage] = Seen(0, 0)
+        if stage == "train":
+            self.filling.begin(trainer.num_training_batches)
+        for metric in self._metrics[stage].values():
             metric.to(pl_module.device)
             metric.reset()
 
-    def _update(self, stage: Stage, observation: dict[str, Any] | None) -> None:
-        if observation is None:
-            return
+    def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
+        """Feed the diagnostics."""
+        space = observation.get("h", observation.get("z"))
+        if isinstance(space, Tensor) and space.ndim > 1:
+            before = self._seen[stage]
+            self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
+            if stage == "train":
+                self.filling.saw(space)
         for name, metric in self._metrics[stage].items():
-            rename = self._rename.get(name, {})
-            if "fibers" in observation and {"h", "projector"} <= inspect.signature(metric.update).parameters.keys():
-                rename = {"h": "fibers"} | rename  # what this projector maps to z
-            feed(metric, observation, rename, name, stage)
+            if self.failures.failed(stage, name):
+                continue
+            with self.failures.caught(trainer, self.title, stage, name):
+                feed(metric, observation, self._renamed(metric, name, observation), name, stage)
+        self.failures.prove(stage)
 
-    def _read_out(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Read out and log."""
         for name, value in self._results(stage, trainer):
             pl_module.log(name, value.float())
 
+    def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
+        rename = self._rename.get(name, {})
+        if "fibers" in observation and {"h", "projector"} <= inspect.signature(metric.update).parameters.keys():
+            return {"h": "fibers"} | rename  # what this projector maps to z
+        return rename
+
+    def _logged(self, stage: str, name: str) -> str:
+        return "/".join(part for part in (stage, self.name, name) if part)
+
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
         """Compute and reset what was observed: scalars are returned, arrays written."""
-        results = named_results(self._metrics.get(stage, {}))
-        for name, value in results.items():
-            if value.ndim and self._files:
-                self._files.append(f"{stage}/{name}", trainer.current_epoch, trainer.global_step, value)
-        return [(f"{stage}/{name}", value) for name, value in results.items() if not value.ndim]
+        found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen[stage], trainer)
+        results = {self._logged(stage, name): value for name, value in found.items()}
+        if self._files:
+            for name, value in results.items():
+                if value.ndim:
+                    self._files.append(name, trainer.current_epoch, trainer.global_step, value)
+        return [(name, value) for name, value in results.items() if not value.ndim]
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._reset("probe", pl_module)
+        self._begin("probe", trainer, pl_module)
         chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = self._probe_set(trainer)
             for place, batch in enumerate(loader):
                 if place not in chosen:
                     continue
-                observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
-                self._update("probe", without_repeats(observation, loader, place))
-                if place == 0:
+                rows = 0
+                with self.failures.caught(trainer, self.title, "probe"):
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
                     rows = observation["z" if "z" in observation else "h"].shape[1]
-                    chosen = _spread(loader, -(-self.probe_size // rows))
+                    if (seen := without_repeats(observation, loader, place)) is not None:
+                        self.see("probe", trainer, seen, place)
+                if place == 0:
+                    chosen = _spread(loader, -(-self.probe_size // max(rows, 1)))
                 if place == chosen[-1]:
                     break
 
@@ -287,6 +292,18 @@ class GeometryMonitor(L.Callback):
         if self._probe_loader is None:
             raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
         return self._probe_loader
+
+
+def _refuse_twins(trainer: L.Trainer) -> None:
+    """Refuse two monitors that would log or write the same names."""
+    owner: dict[str, GeometryMonitor] = {}
+    for monitor in (callback for callback in trainer.callbacks if isinstance(callback, GeometryMonitor)):  # type: ignore[attr-defined]
+        for name in (monitor._logged(stage, each) for stage, metrics in monitor._metrics.items() for each in metrics):
+            if owner.setdefault(name, monitor) is not monitor:
+                raise ValueError(
+                    f"Expected each name to be logged once, but two monitors log {name!r}. Give one of them a `name`, "
+                    "such as GeometryMonitor(name='teacher')."
+                )
 
 
 def _has_linear(host: nn.Module) -> bool:

@@ -1,6 +1,6 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["Observer", "on_device", "run_folder", "undisturbed", "validation_loader"]
+__all__ = ["Observer", "run_folder", "undisturbed"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
+from lightning_ssl_geometry.callbacks.failures import NotFiniteError
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
 
 
@@ -66,6 +66,11 @@ class Observer:
         """Begin to observe a step."""
         if self.taps:
             self.taps.open()
+
+    def cancel(self) -> None:
+        """End to observe a step without an observation."""
+        if self.taps:
+            self.taps.cancel()
 
     def restart(self, stage: str) -> None:
         """Begin a new pass of a stage: samples without an index are numbered from 0 again."""
@@ -146,7 +151,7 @@ class Observer:
         for name, value in spaces.items():
             if self.finite and not torch.isfinite(value).all():
                 bad = int((~torch.isfinite(value)).sum())
-                raise ValueError(
+                raise NotFiniteError(
                     f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
                     f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
                 )
@@ -155,8 +160,10 @@ class Observer:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
         n = next(iter(shapes.values()))[1]
         for name in ("label", "index"):
-            if name in observation and len(observation[name]) != n:
-                raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {len(observation[name])}.")
+            if name in observation and (rows := len(observation[name])) != n:
+                one_call = self.taps and self.taps.views == "calls" and n == 2 * rows
+                hint = " One call on both views is `views='halves'` or `'interleaved'`." if one_call else ""
+                raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
 
     def _number(self, observation: dict[str, Any], space: Tensor, trainer: L.Trainer, stage: str) -> None:
         if "index" in observation:
@@ -177,28 +184,6 @@ def run_folder(trainer: L.Trainer) -> Path:
     """
     logs = [logger.log_dir for logger in trainer.loggers if isinstance(logger, CSVLogger)]
     return Path(trainer.strategy.broadcast(logs[0] if logs else trainer.log_dir or trainer.default_root_dir))
-
-
-def on_device(batch: Any, trainer: L.Trainer) -> Any:
-    """Transfer a batch as Lightning's loops do."""
-    return trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
-
-
-def validation_loader(trainer: L.Trainer) -> Any:
-    """Find the loader of the (first) validation set; None if there is none.
-
-    Lightning leaves the set of a host without `validation_step` aside; here it is found, and each process gets its part
-    of it as Lightning would give it. The caller sees to the random state: the host's `val_dataloader` may be called.
-    """
-    loaders = trainer.val_dataloaders
-    if loaders is not None:
-        return loaders[0] if isinstance(loaders, Sequence) else loaders
-    source = trainer.fit_loop.epoch_loop.val_loop._data_source
-    if not source.is_defined():
-        return None
-    loaders = source.dataloader()
-    loader = loaders[0] if isinstance(loaders, Sequence) else loaders
-    return trainer._data_connector._prepare_dataloader(loader, shuffle=False, mode=RunningStage.VALIDATING)
 
 
 @contextmanager

@@ -3,27 +3,30 @@
 __all__ = ["KNNProbe", "LinearProbe"]
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.utilities import rank_zero_warn
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.batches import BatchKeys
-from lightning_ssl_geometry.callbacks.observer import Observer, on_device, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.batches import BatchKeys, class_numbers
+from lightning_ssl_geometry.callbacks.failures import OnError
+from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, validation_loader
+from lightning_ssl_geometry.callbacks.names import check_name
+from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
 
 
-class _Probe(L.Callback, ABC):
+class _Probe(StageCallback):
     """Base: observes h and the label, and scores predictions on the validation set.
 
     The validation set of a host that has no `validation_step` is passed through it at the end of each epoch, as
@@ -34,7 +37,10 @@ class _Probe(L.Callback, ABC):
         num_classes: None: the DataModule's `num_classes`.
         taps, views, batch_keys: As in :class:`GeometryMonitor`; taps must have "h", batch_keys "label". Where nothing
             but images is validated, "image" stands for "views".
+        on_error: As in :class:`GeometryMonitor`.
     """
+
+    default_name: str
 
     def __init__(
         self,
@@ -43,77 +49,92 @@ class _Probe(L.Callback, ABC):
         taps: dict[str, str] | None,
         views: ViewLayout,
         batch_keys: BatchKeys | None,
+        on_error: OnError,
     ) -> None:
-        super().__init__()
+        super().__init__(Observer(taps, views, batch_keys, finite=False, one_view=True), on_error)
         if num_classes is not None and num_classes < 2:
             raise ValueError(f"Expected `num_classes` >= 2, but got {num_classes}.")
+        check_name("name", name)
         self.name = name
         self.num_classes = num_classes
-        self.observer = Observer(taps, views, batch_keys, finite=False, one_view=True)
+        self._classes = num_classes or 0
         self._accuracy: MulticlassAccuracy | None = None
+        self._finite = torch.tensor(True)
+        self._left_out = torch.tensor(0)
+
+    @property
+    def title(self) -> str:
+        """What messages call this probe."""
+        return f"{type(self).__name__} {self.name!r}"
+
+    @property
+    def state_key(self) -> str:
+        """Its key in checkpoints: probes of one class are told apart by their names."""
+        return type(self).__qualname__ if self.name == self.default_name else self.title
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, find the number of classes, and go before the callbacks that read the accuracy."""
-        self.observer.attach(pl_module)
-        trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
-        if self.num_classes is None:
-            found = getattr(getattr(trainer, "datamodule", None), "num_classes", None)
-            if found is None:
-                raise ValueError(
-                    f"Expected `num_classes` for {type(self).__name__}: no DataModule says it. Give it to the probe."
-                )
-            self.num_classes = int(found)
-        self._accuracy = MulticlassAccuracy(self.num_classes, average="micro")
+        super().setup(trainer, pl_module, stage)
+        found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
+        if found is None:
+            raise ValueError(
+                f"Expected `num_classes` for {type(self).__name__}: no DataModule says it. Give it to the probe."
+            )
+        self._classes = int(found)
+        self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks."""
-        self.observer.detach()
+    def watches(self, stage: str) -> bool:
+        """Probes learn in training and are scored in validation."""
+        return stage in ("train", "val")
 
-    def on_train_batch_start(self, *_: Any) -> None:
-        """Begin to observe a step."""
-        self.observer.open()
+    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
+        """Check that h and labels are there and fit."""
+        self._labelled(observation, check=True)
+        return {f"val/{self.name}_accuracy"} if stage == "val" else set()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Learn from the step's representations and labels."""
-        h, label = self._labelled(self.observer.close(outputs, batch, trainer, "train"), check=batch_idx == 0)
-        self._learn(h, label, pl_module)
+    def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin an epoch or a validation."""
+        if stage == "val":
+            assert self._accuracy is not None
+            self._accuracy.to(pl_module.device).reset()
+            self._finite = torch.tensor(True, device=pl_module.device)
+        else:
+            self._left_out = torch.tensor(0, device=pl_module.device)
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a validation."""
-        assert self._accuracy is not None
-        self._accuracy.to(pl_module.device).reset()
+    def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
+        """Learn from a training step; score a validation step."""
+        h: Tensor | None = None
+        with self.failures.caught(trainer, self.title, stage):
+            if stage == "train":
+                h, label = self._labelled(observation, check=batch_idx == 0)
+            elif self._ready():
+                self._score(observation)
+        if stage == "train" and h is None:
+            self.miss(stage, trainer)
+        elif h is not None:
+            self._left_out = self._left_out + (~self._is_class(label)).sum()
+            self._learn(h, label, trainer.lightning_module)
+        self.failures.prove(stage)
 
-    def on_validation_batch_start(self, *_: Any) -> None:
-        """Begin to observe a step."""
-        self.observer.open()
-
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Score the predictions from the images without augmentation where the step has them, else from view 1."""
-        observation = self.observer.close(outputs, batch, trainer, "val")
-        if trainer.sanity_checking or not self._ready():
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log the accuracy: NaN where a representation was not finite or a step failed on any rank."""
+        if stage != "val":
+            self._tell_left_out(trainer)
             return
-        self._score(without_repeats(observation, trainer.val_dataloaders, batch_idx, dataloader_idx))
-
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy."""
         assert self._accuracy is not None
-        if self._accuracy.update_called:
-            pl_module.log(f"val/{self.name}_accuracy", self._accuracy.compute(), prog_bar=True)
-            self._accuracy.reset()
+        failed = self.failures.failed("val") or not bool(self._finite)
+        status = torch.tensor([int(self._accuracy.update_called), int(failed)], device=pl_module.device)
+        saw, broken = distributed.all_reduce_sum(status).tolist()
+        if saw or broken:
+            self._accuracy._update_count += 1  # a rank without a batch takes part in the sum
+            accuracy = self._accuracy.compute()
+            pl_module.log(f"val/{self.name}_accuracy", accuracy * (torch.nan if broken else 1.0), prog_bar=True)
+        self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Pass the validation set of a host that has no `validation_step` through it."""
-        if is_overridden("validation_step", pl_module):
+        super().on_train_epoch_end(trainer, pl_module)
+        if has_validation(pl_module):
             return
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = validation_loader(trainer)
@@ -121,20 +142,22 @@ class _Probe(L.Callback, ABC):
                 rank_zero_warn(f"{type(self).__name__} is not scored: the Trainer was given no validation set.")
                 return
             self.on_validation_epoch_start(trainer, pl_module)
-            self.observer.restart("val")
             last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
             for place, batch in enumerate(itertools.islice(loader, last)):
-                observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
-                self._score(without_repeats(observation, loader, place))
+                with self.failures.caught(trainer, self.title, "val"):
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
+                    if (seen := without_repeats(observation, loader, place)) is not None:
+                        self._score(seen)
         self.on_validation_epoch_end(trainer, pl_module)
 
-    def _score(self, observation: dict[str, Any] | None) -> None:
-        if observation is None:
-            return
+    def _score(self, observation: dict[str, Any]) -> None:
+        """Score the predictions from the images without augmentation where the step has them, else from view 1."""
         h, label = self._labelled(observation, check=True)
+        h = observation.get("h_image", h[0]).float()
         assert self._accuracy is not None
         with torch.inference_mode():
-            self._accuracy.update(self._predict(observation.get("h_image", h[0]).float()), label)
+            self._finite = self._finite & torch.isfinite(h).all()
+            self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
         """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
@@ -144,10 +167,25 @@ class _Probe(L.Callback, ABC):
                 f"Expected `{missing[0]}` for {type(self).__name__}, but the step has only "
                 f"{', '.join(sorted(observation)) or 'nothing'}. Return it, or name it in `taps` or `batch_keys`."
             )
-        label = observation["label"]
-        if check and (int(label.max()) >= (self.num_classes or 0) or int(label.min()) < 0):
-            raise ValueError(f"Expected labels from 0 to {(self.num_classes or 0) - 1}, but got {int(label.max())}.")
+        label = class_numbers("label", observation["label"])
+        if check and len(label):
+            low, high = (int(bound) for bound in label.aminmax())
+            if low < 0 or high >= self._classes:
+                wrong = low if low < 0 else high
+                raise ValueError(f"Expected labels from 0 to {self._classes - 1}, but got {wrong}.")
         return observation["h"], label
+
+    def _is_class(self, label: Tensor) -> Tensor:
+        """Which labels (N,) are numbers of classes; an accelerator is not waited for."""
+        return (label >= 0) & (label < self._classes)
+
+    def _tell_left_out(self, trainer: L.Trainer) -> None:
+        if count := int(self._left_out):
+            with self.failures.caught(trainer, self.title, "train"):
+                raise ValueError(
+                    f"Expected labels from 0 to {self._classes - 1}, but {count} of the epoch are others; "
+                    "they were left out."
+                )
 
     @abstractmethod
     def _ready(self) -> bool:
@@ -167,7 +205,8 @@ class LinearProbe(_Probe):
 
     Its weights and its optimizer's live here, not in the module: the host's training and checkpoint keys are the
     same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample.
-    The mean over the global batch is descended. Its loss is logged as `train/linear_probe_loss`.
+    The mean over the global batch is descended. Its loss is logged as `train/linear_probe_loss`. A fit starts with a
+    new classifier, unless a checkpoint brings one.
 
     Args:
         num_classes: None: the DataModule's `num_classes`.
@@ -175,7 +214,12 @@ class LinearProbe(_Probe):
         taps: For a model that is not ours: {"h": dotted name of the backbone}.
         views: As in :class:`GeometryMonitor`.
         batch_keys: As in :class:`GeometryMonitor`, such as {"label": 1}.
+        name: Of what it logs; two probes of one model need different names.
+        on_error: As in :class:`GeometryMonitor`. Representations that are not finite are left out of the training of
+            the classifier; in a validation they make the accuracy NaN.
     """
+
+    default_name = "linear_probe"
 
     def __init__(
         self,
@@ -184,8 +228,10 @@ class LinearProbe(_Probe):
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
+        name: str = "linear_probe",
+        on_error: OnError = "warn",
     ) -> None:
-        super().__init__("linear_probe", num_classes, taps, views, batch_keys)
+        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
         self.optimizer = optimizer or _adam
         self._head: nn.Linear | None = None
         self._descent: torch.optim.Optimizer | None = None
@@ -201,6 +247,22 @@ class LinearProbe(_Probe):
         """Keep them until the first step, when the device is known."""
         self._restored, self._head = state_dict, None
 
+    def start_clean(self) -> None:
+        """Forget the classifier of another fit."""
+        self._head, self._descent, self._restored = None, None, {}
+
+    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
+        """Check that h and labels are there and fit."""
+        names = super().rehearse(observation, stage)
+        return names | ({f"train/{self.name}_loss"} if stage == "train" else set())
+
+    def miss(self, stage: Stage, trainer: L.Trainer) -> None:
+        """Take a step on no samples, for the other ranks' sums."""
+        if stage == "train" and self._head is not None:
+            weight = self._head.weight
+            h = weight.new_zeros(1, 0, weight.shape[1])
+            self._learn(h, torch.zeros(0, dtype=torch.int64, device=weight.device), trainer.lightning_module)
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Build the classifier from a checkpoint's state, if there is one."""
         if self._restored:
@@ -214,10 +276,12 @@ class LinearProbe(_Probe):
             self._build(h.shape[-1], h.device)
         assert self._head is not None
         assert self._descent is not None
-        total = distributed.all_reduce_sum(torch.tensor(len(label), device=h.device))
+        rows, target = h.flatten(0, 1).float(), label.repeat(len(h))
+        counted = torch.isfinite(rows).all(1) & self._is_class(target)
+        total = distributed.all_reduce_sum(counted.sum()).clamp(min=1)
         with torch.enable_grad(), torch.autocast(h.device.type, enabled=False):
-            logits = self._head(h.flatten(0, 1).float())
-            loss = cross_entropy(logits, label.repeat(len(h)), reduction="sum") / (total * len(h))
+            logits = self._head(torch.where(counted[:, None], rows, 0.0))
+            loss = (cross_entropy(logits, target.where(counted, 0), reduction="none") * counted).sum() / total
             self._descent.zero_grad()
             loss.backward()
         for parameter in self._head.parameters():
@@ -225,7 +289,7 @@ class LinearProbe(_Probe):
             parameter.grad = distributed.all_reduce_sum(parameter.grad)  # ranks may have batches of different sizes
         self._descent.step()
         loss = distributed.all_reduce_sum(loss.detach())
-        pl_module.log("train/linear_probe_loss", loss, on_step=False, on_epoch=True, batch_size=len(label))
+        pl_module.log(f"train/{self.name}_loss", loss, on_step=False, on_epoch=True, batch_size=len(label))
 
     def _predict(self, h: Tensor) -> Tensor:
         assert self._head is not None
@@ -233,10 +297,9 @@ class LinearProbe(_Probe):
             return self._head(h).argmax(-1)
 
     def _build(self, features: int, device: torch.device) -> None:
-        assert self.num_classes is not None
         with torch.random.fork_rng([]):  # the host's random numbers stay as they were
             torch.manual_seed(0)  # and all ranks begin alike
-            head = nn.Linear(features, self.num_classes)
+            head = nn.Linear(features, self._classes)
         self._head = head.to(device)
         self._descent = self.optimizer(self._head.parameters())
         if self._restored:
@@ -261,10 +324,14 @@ class KNNProbe(_Probe):
         taps: As in :class:`LinearProbe`.
         views: As in :class:`GeometryMonitor`.
         batch_keys: As in :class:`GeometryMonitor`.
+        name: Of what it logs; two probes of one model need different names.
+        on_error: As in :class:`GeometryMonitor`. A representation that is not finite makes the accuracy NaN.
 
     Raises:
         ValueError: If an argument is out of range.
     """
+
+    default_name = "knn_probe"
 
     def __init__(
         self,
@@ -276,8 +343,10 @@ class KNNProbe(_Probe):
         taps: dict[str, str] | None = None,
         views: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
+        name: str = "knn_probe",
+        on_error: OnError = "warn",
     ) -> None:
-        super().__init__("knn_probe", num_classes, taps, views, batch_keys)
+        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
         for name, value in {"k": k, "bank_size": bank_size, "chunk_size": chunk_size}.items():
             if value < 1:
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
@@ -290,21 +359,36 @@ class KNNProbe(_Probe):
         self._bank: list[tuple[Tensor, Tensor]] = []
         self._gathered: tuple[Tensor, Tensor] | None = None
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Empty the bank."""
-        self._bank.clear()
+    def start_clean(self) -> None:
+        """Forget the samples of another fit."""
+        self._bank, self._gathered = [], None
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Gather the bank from all ranks."""
-        super().on_validation_epoch_start(trainer, pl_module)
-        if self._bank:
-            h, label = (torch.cat(part) for part in zip(*self._bank, strict=True))
-            self._gathered = distributed.gather(h), distributed.gather(label)
+    def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Empty the bank at the start of an epoch; gather it from all ranks for a validation."""
+        super().begin(stage, trainer, pl_module)
+        if stage == "train":
+            self._bank.clear()
+        else:
+            self._gathered = self._gather(pl_module.device)
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the accuracy, and let the gathered bank go."""
-        super().on_validation_epoch_end(trainer, pl_module)
-        self._gathered = None
+        super().end(stage, trainer, pl_module)
+        if stage == "val":
+            self._gathered = None
+
+    def _gather(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
+        """Concatenate the banks of all ranks, of which some may be empty; None if all are."""
+        width = self._bank[0][0].shape[1] if self._bank else 0
+        widths = distributed.gather(torch.tensor([width], device=device))
+        if not (most := int(widths.max())):
+            return None
+        h = torch.cat([h for h, _ in self._bank]) if self._bank else torch.zeros(0, most, device=device)
+        empty = torch.zeros(0, dtype=torch.int64, device=device)
+        label = torch.cat([label.long() for _, label in self._bank]) if self._bank else empty
+        h, label = distributed.gather(h), distributed.gather(label)
+        known = self._is_class(label)
+        return h[known], label[known]
 
     def _ready(self) -> bool:
         return self._gathered is not None
@@ -317,12 +401,9 @@ class KNNProbe(_Probe):
 
     def _predict(self, h: Tensor) -> Tensor:
         assert self._gathered is not None
-        assert self.num_classes is not None
         bank, label = self._gathered
         k = min(self.k, len(label))
-        return knn_predict(
-            h, bank, label, self.num_classes, k, temperature=self.temperature, chunk_size=self.chunk_size
-        )
+        return knn_predict(h, bank, label, self._classes, k, temperature=self.temperature, chunk_size=self.chunk_size)
 
 
 def _adam(parameters: Any) -> torch.optim.Optimizer:

@@ -3,6 +3,7 @@
 __all__ = ["EmbeddingSnapshots"]
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
-from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.calibration import calibrated
+from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
+from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 
@@ -22,8 +25,9 @@ from lightning_ssl_geometry.callbacks.taps import ViewLayout
 class EmbeddingSnapshots(L.Callback):
     """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
 
-    At each iteration the set is passed through the module in eval mode; training is the same with and without. After
-    it, `embeddings.npz` in the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the
+    At each iteration the set is passed through the module in eval mode; before the first step, batch norm has the
+    statistics of training batches (:func:`calibrated`). Training is the same with and without. After it,
+    `embeddings.npz` in the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the
     set has labels, `label` (n,), in the order of the index. z is the embedding of the sample without augmentation
     (`z_image`) where the module has such, else that of its first view. A checkpoint holds what was kept so far.
 
@@ -96,7 +100,8 @@ class EmbeddingSnapshots(L.Callback):
         step = trainer.global_step
         if step not in self.iterations or step in self.kept:
             return
-        with undisturbed(pl_module):
+        before = nullcontext() if step else calibrated(trainer, pl_module)
+        with before, undisturbed(pl_module):
             self.kept[step] = self._look(trainer, pl_module)
         folder = run_folder(trainer)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]

@@ -40,6 +40,7 @@ class Taps:
         self._handles: list[Any] = []
         self._open = False
         self._count = 2
+        self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
         """Register the hooks; before the first forward pass, since a compiled module ignores later ones.
@@ -64,23 +65,27 @@ class Taps:
 
     def open(self) -> None:
         """Catch what passes from now on."""
-        self._caught, self._open, self._count = {}, True, 2
+        self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
+
+    def cancel(self) -> None:
+        """Stop catching, and forget what was caught."""
+        self._caught, self._open = {}, False
 
     def close(self) -> dict[str, Any]:
         """Stop catching, and return the observation: outputs as (V, N, ...), detached, and the modules.
 
         Raises:
-            ValueError: If a hook never fired, or the rows that it caught are not V x N.
+            ValueError: If a hook never fired or caught no tensor, z came before h, or the rows are not V x N.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
         if silent:
             raise ValueError(
                 f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called. "
-                "(What torch.compile had compiled before is called without hooks. Where the monitor makes views, or "
-                "in the stage 'probe', tap `encoder` and `projector` too, unless the host's `forward` returns z.)"
+                f"{self._remedy()} (What torch.compile had compiled before is called without hooks.)"
             )
         caught, self._caught = self._caught, {}
+        self._check(caught)
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
@@ -88,7 +93,7 @@ class Taps:
 
         To be called after :meth:`open`, which expects two views.
         """
-        self._count = len(views)
+        self._count, self._own_pass = len(views), True
         if self.views == "calls":
             return list(views)
         rows = torch.stack(list(views), dim=0 if self.views == "halves" else 1)
@@ -112,11 +117,32 @@ class Taps:
     def _hook(self, name: str) -> Any:
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:
             if self._open:
-                if not isinstance(output, Tensor):
-                    raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(output).__name__}.")
-                self._caught.setdefault(name, []).append(output.detach().flatten(1))
+                caught = output.detach().flatten(1) if isinstance(output, Tensor) else output
+                self._caught.setdefault(name, []).append(caught)
 
         return catch
+
+    def _remedy(self) -> str:
+        """Say what to tap, in a pass that this package makes or in the host's own step."""
+        if not self._own_pass:
+            return "Name submodules that the host's step calls, or leave its stage out of `stages`."
+        known = {"encoder": self.taps.get("h"), "projector": self.taps.get("projector", self.taps.get("z"))}
+        wanted = [f"{name!r}: {path!r}" for name, path in known.items() if path and name not in self.taps]
+        if not wanted:
+            return "The tapped `encoder` and `projector` do not pass through it."
+        return f"The host's `forward` does not pass through it: add {' and '.join(wanted)} to `taps`."
+
+    def _check(self, caught: dict[str, list[Any]]) -> None:
+        for name, outputs in caught.items():
+            for output in outputs:
+                if not isinstance(output, Tensor):
+                    raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(output).__name__}.")
+        order = [name for name in caught if name in ("h", "z")]
+        if order == ["z", "h"]:
+            raise ValueError(
+                f"Expected `taps` h before z, but {self.taps['z']!r} (z) returned before {self.taps['h']!r} (h). "
+                f"Exchange them: {{'h': {self.taps['z']!r}, 'z': {self.taps['h']!r}}}."
+            )
 
     def _arrange(self, name: str, calls: list[Tensor]) -> Tensor:
         if self.views == "calls":
@@ -126,8 +152,10 @@ class Taps:
             return torch.stack(calls)
         if len(calls) > 1 or len(calls[0]) % self._count:
             rows = [len(call) for call in calls]
+            hint = " Each call is of one view: `views='calls'`." if len(calls) > 1 else ""
             raise ValueError(
                 f"Expected tap {name!r} to be called once on {self._count}N rows (`views`={self.views!r}), got {rows}."
+                f"{hint}"
             )
         if self.views == "halves":
             return calls[0].unflatten(0, (self._count, -1))

@@ -146,7 +146,9 @@ def test_a_forward_that_ends_before_z_is_explained(tmp_path):
     scene = runpy.run_path(str(ATTACH / "tuple_batches.py"))
     host = type("Short", (scene["Host"],), {"forward": lambda self, x: self.encoder(x)})()
     monitor = GeometryMonitor(taps={"h": "encoder", "z": "head"}, batch_keys=PAIR, stages=["probe"])
-    with pytest.raises(ValueError, match=r"'head' was never called.*tap `encoder` and `projector` too"):
+    with pytest.raises(
+        ValueError, match=r"'head' was never called.*add 'encoder': 'encoder' and 'projector': 'head' to `taps`"
+    ):
         quiet(tmp_path, callbacks=[monitor]).fit(host, scene["LOADER"], scene["LOADER"])
 
 

@@ -197,9 +197,9 @@ def test_bad_arguments(arguments, message):
     [
         (
             {"taps": {"h": "trunk"}},
-            "Expected `z` for the diagnostic 'effective_rank_z', but the train step has only h, in",
+            "Expected `z` for the diagnostic 'effective_rank_z', but the val step has only h, in",
         ),
-        ({"taps": None}, "Expected `h` for the diagnostic 'effective_rank_h', but the train step has only loss"),
+        ({"taps": None}, "Expected `h` for the diagnostic 'effective_rank_h', but the val step has only nothing"),
         ({"taps": TAPS | {"h": "torso"}}, "taps` to name submodules of PlainHost, but got h='torso'"),
         ({"batch_keys": {"label": 5}}, "`batch_keys` label=5 to be in the batch, which has 3 positions"),
         ({"views": "halves"}, r"called once on 2N rows \(`views`='halves'\), got \[8, 8\]"),
@@ -214,8 +214,8 @@ def test_nan_is_named(tmp_path):
     host = PlainHost()
     with torch.no_grad():
         host.head.weight[0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"finite `z`, but got 16 of 64 values that are not, at step 1 \(epoch 0\)"):
-        fit(tmp_path, host, monitor(diagnostics={"bound": UpperBound()}))
+    with pytest.raises(ValueError, match=r"finite `z`, but got 16 of 64 values that are not, at step 0 \(epoch 0\)"):
+        fit(tmp_path, host, monitor(diagnostics={"bound": UpperBound()}, on_error="raise"))
 
 
 def test_labels_of_another_length_are_named(tmp_path):
@@ -225,8 +225,9 @@ def test_labels_of_another_length_are_named(tmp_path):
             batch[2] = batch[2][:-1]
             return loss
 
-    with pytest.raises(ValueError, match="`label` with 8 rows, as h and z have, but got 7"):
-        fit(tmp_path, Host(), monitor(batch_keys={"label": 2}))
+    message = "`label` with 8 rows, as h and z have, but got 7"
+    with pytest.warns(UserWarning, match=message), pytest.raises(ValueError, match=message):
+        fit(tmp_path, Host(), monitor(batch_keys={"label": 2}, on_error="raise"))
 
 
 def test_a_projector_without_weights_has_no_rank_and_the_next_host_has_one_again(tmp_path):

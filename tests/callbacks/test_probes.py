@@ -87,8 +87,22 @@ def test_a_label_out_of_range_is_named(tmp_path):
         def on_train_batch_start(self, batch, batch_idx):
             batch[2] = batch[2] + 5
 
-    with pytest.raises(ValueError, match="labels from 0 to 1, but got 6"):
-        fit(tmp_path, Odd(), LinearProbe(**TAP))
+    message = r"LinearProbe 'linear_probe', stage 'train'.*labels from 0 to 1, but got 6"
+    with pytest.warns(UserWarning, match="labels from 0 to 1"), pytest.raises(ValueError, match=message):
+        fit(tmp_path, Odd(), LinearProbe(**TAP, on_error="raise"))
+
+
+@pytest.mark.parametrize("probe", [LinearProbe, KNNProbe])
+def test_labels_out_of_range_in_later_batches_are_left_out_and_counted(tmp_path, probe):
+    class Odd(PlainHost):
+        def on_train_batch_start(self, batch, batch_idx):
+            if batch_idx == 1:
+                batch[2] = torch.where(torch.arange(8) < 3, 7, batch[2])
+
+    callback = probe(**TAP)
+    with pytest.warns(UserWarning, match=r"labels from 0 to 1, but 3 of the epoch are others; they were left out"):
+        trainer = fit(tmp_path, Odd(), callback)
+    assert trainer.callback_metrics[f"val/{callback.name}_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize(

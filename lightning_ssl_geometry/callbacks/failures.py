@@ -1,0 +1,112 @@
+"""What happens when a diagnostic or a probe fails: the training goes on, or it ends once its checkpoints are saved."""
+
+__all__ = ["Failures", "NotFiniteError", "OnError"]
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+
+OnError = Literal["warn", "raise"]
+
+
+class NotFiniteError(ValueError):
+    """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
+
+
+class Failures:
+    """Keeps which diagnostics of a callback failed since the last readout.
+
+    Until a stage has been observed once without an error, every error is raised: settings are wrong, and no work is
+    lost. From then on a failure is a warning, and the readout of that diagnostic is NaN. With "raise", an evaluation
+    ends at once, and a fit at the end of the epoch, after the callbacks that save checkpoints.
+
+    Args:
+        on_error: "warn" or "raise".
+
+    Raises:
+        ValueError: If `on_error` is neither.
+    """
+
+    def __init__(self, on_error: OnError) -> None:
+        if on_error not in get_args(OnError):
+            raise ValueError(f"Expected `on_error` to be one of {get_args(OnError)}, but got {on_error!r}.")
+        self.on_error = on_error
+        self._proven: set[str] = set()
+        self._failed: dict[str, set[str]] = {}
+        self._pending: Exception | None = None
+
+    def restart(self) -> None:
+        """Begin another run of the Trainer."""
+        self._proven, self._failed, self._pending = set(), {}, None
+
+    def prove(self, stage: str) -> None:
+        """Note that a stage was observed without an error."""
+        self._proven.add(stage)
+
+    def begin(self, stage: str) -> None:
+        """Begin another readout of a stage."""
+        self._failed[stage] = set()
+
+    def failed(self, stage: str, diagnostic: str = "") -> bool:
+        """Whether a diagnostic, or the observation that all of them share, failed since the last readout."""
+        return bool({diagnostic, ""} & self._failed.get(stage, set()))
+
+    @contextmanager
+    def caught(self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "") -> Iterator[None]:
+        """Turn an error inside the block into what `on_error` asks for.
+
+        Args:
+            trainer: Says at which step it happened.
+            who: The callback, for the message.
+            stage: Where it happened.
+            diagnostic: What failed; empty for the observation that all diagnostics share.
+
+        Raises:
+            ValueError: If the stage was not yet observed without an error, or `on_error` is "raise" in an evaluation.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._failed.setdefault(stage, set()).add(diagnostic)
+            self._tell(error, trainer, who, stage, diagnostic)
+
+    def raise_pending(self) -> None:
+        """Raise the first error that a fit postponed until its checkpoints were saved.
+
+        Raises:
+            ValueError: If there is one.
+        """
+        error, self._pending = self._pending, None
+        if error is not None:
+            raise error
+
+    def elsewhere(self, message: str) -> None:
+        """Note a failure on another rank, so that all ranks end together where `on_error` is "raise"."""
+        if self.on_error == "raise":
+            self._pending = self._pending or ValueError(message)
+
+    def _tell(self, error: Exception, trainer: L.Trainer, who: str, stage: str, diagnostic: str) -> None:
+        named = f", diagnostic {diagnostic!r}" if diagnostic else ""
+        where = f"{who}{named}, stage {stage!r}, step {trainer.global_step} (epoch {trainer.current_epoch})"
+        message = f"{where}: {_cause(error)}".rstrip(".") + "."
+        fitting = trainer.state.fn == TrainerFn.FITTING
+        unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and self.on_error == "warn")
+        if unproven or (self.on_error == "raise" and not fitting):
+            raise ValueError(message) from error
+        if self.on_error == "warn":
+            follows = "The readout is NaN, and the run goes on (`on_error='warn'`)."
+        else:
+            follows = "The fit ends with this error once the checkpoints of the epoch are saved (`on_error='raise'`)."
+            failure = ValueError(message)
+            failure.__cause__ = error
+            self._pending = self._pending or failure
+        warnings.warn(f"{message} {follows}", stacklevel=2)
+
+
+def _cause(error: Exception) -> str:
+    text = str(error) or "no message"
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,55 @@
+"""Which training batches of an epoch are observed, so that the rows do not bound what they measure."""
+
+__all__ = ["Filling"]
+
+import math
+
+from torch import Tensor
+
+from lightning_ssl_geometry import distributed
+
+_LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
+
+
+class Filling:
+    """Chooses every n-th batch of an epoch, the first included.
+
+    Where `every_n_steps` is None, n follows from the first batch of the epoch: as large as leaves at least
+    max(4 D, 1,024) rows over the epoch, all ranks and views together, and at most 50; 1 where the epoch has no more
+    rows. D is the width of h, or of z where there is no h. In an epoch of unknown length every batch is observed until
+    the rows are there, and every 50th after that.
+
+    Args:
+        every_n_steps: n, or None.
+
+    Raises:
+        ValueError: If `every_n_steps` < 1.
+    """
+
+    def __init__(self, every_n_steps: int | None) -> None:
+        if every_n_steps is not None and every_n_steps < 1:
+            raise ValueError(f"Expected `every_n_steps` >= 1, but got {every_n_steps}.")
+        self.every_n_steps = every_n_steps
+        self.begin(math.inf)
+
+    def begin(self, batches: float) -> None:
+        """Begin an epoch of a number of batches, infinity where nobody knows."""
+        self._batches = batches
+        self._n = self.every_n_steps
+        self._rows = 0
+
+    def wants(self, batch_idx: int) -> bool:
+        """Whether a batch is observed."""
+        return self._n is None or batch_idx % self._n == 0
+
+    def saw(self, space: Tensor) -> None:
+        """Count the rows of an observed batch: h, or z, (V, N, D)."""
+        if self._n is not None:
+            return
+        rows = len(space) * space.shape[1] * distributed.world_size()
+        wanted = max(_PER_DIMENSION * space.shape[-1], _LEAST)
+        self._rows += rows
+        if math.isfinite(self._batches):
+            self._n = max(1, min(_LONGEST, int(self._batches) // math.ceil(wanted / max(rows, 1))))
+        elif self._rows >= wanted:
+            self._n = _LONGEST

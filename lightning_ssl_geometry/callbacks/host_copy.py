@@ -1,0 +1,119 @@
+"""A copy of the host, for steps that must leave the host, its optimizers and its logs as they are."""
+
+__all__ = ["HostCopy"]
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+from torch import nn
+
+
+class HostCopy:
+    """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
+
+    Weights, buffers and Python attributes are copies; the Trainer is shared. What the copy logs by `self.log` goes
+    nowhere, and its names are kept. Forward hooks of the host's submodules are called for the copy's, too, so that
+    taps catch what passes.
+
+    Compiled code goes on to use the weights that it was compiled with. With `in_place`, a compiled host stands for its
+    own copy, and gets its weights and buffers back at the end of :meth:`apart`.
+
+    Args:
+        trainer: The host's.
+        host: The module.
+        in_place: Take the steps of a compiled host on the host itself.
+
+    Attributes:
+        module: The copy.
+        logged: Names that the copy logged.
+
+    Raises:
+        ValueError: If the host or a part of it is compiled, and `in_place` is not set.
+        Exception: Whatever the host's attributes raise where they cannot be copied.
+    """
+
+    def __init__(self, trainer: L.Trainer, host: L.LightningModule, in_place: bool = False) -> None:
+        compiled = any(map(_is_compiled, host.modules()))
+        if compiled and not in_place:
+            raise ValueError(f"Expected a {type(host).__name__} that is not compiled.")
+        self.trainer = trainer
+        self.host = host
+        self.module = host if compiled else copy.deepcopy(host, {id(trainer): trainer})
+        self.logged: set[str] = set()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Take steps inside this block: afterwards the host's values are what they were.
+
+        Of a copied host, functions that hold the host itself may change buffers; in place, weights may change, too.
+        Warnings are left to the host's own steps.
+        """
+        in_place = self.module is self.host
+        tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
+        kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+        self.module.__dict__["log"] = self._log
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            del self.module.__dict__["log"]
+            with torch.no_grad():
+                for tensor, version, value in kept:
+                    if in_place or tensor._version != version:  # compiled code counts no versions
+                        tensor.copy_(value)
+
+    def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
+        """Take a training or validation step on a copy of the batch, and return its outputs.
+
+        The global random state is what it was afterwards. Nothing is descended.
+        """
+        name = "training_step" if stage == "train" else "validation_step"
+        method = getattr(self.module, name)
+        context = self._context(stage)
+        arguments = [batch_idx] if is_param_in_hook_signature(method, "batch_idx", min_args=2) else []
+        cuda = self.module.device.type == "cuda"
+        with isolate_rng(include_cuda=cuda), context, torch.set_grad_enabled(stage == "train"):
+            return method(copy.deepcopy(batch), *arguments)
+
+    def training_pass(self, batch: Any, batch_idx: int) -> None:
+        """Pass a training batch through the copy as training does: by its `step`, of our methods, or a training step.
+
+        Raises:
+            ValueError: If the host has manual optimization and is none of our methods.
+        """
+        if callable(getattr(self.module, "observe", None)):
+            with self._context("train"), torch.no_grad():
+                self.module.step(batch)  # type: ignore[operator]
+        elif self.can_step("train"):
+            self.step(batch, batch_idx, "train")
+        else:
+            raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
+
+    def can_step(self, stage: str) -> bool:
+        """Whether the stage's step can be taken outside the loops: not with manual optimization, or on an iterator."""
+        if stage != "train":
+            return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
+        by_hand = not self.module.automatic_optimization
+        return not (by_hand or is_param_in_hook_signature(self.module.training_step, "dataloader_iter", explicit=True))
+
+    def _context(self, stage: str) -> AbstractContextManager[Any]:
+        plugin = self.trainer.precision_plugin
+        return plugin.train_step_context() if stage == "train" else plugin.val_step_context()
+
+    def _log(self, name: str, *_: Any, **settings: Any) -> None:
+        self.logged.add(name)
+        if settings.get("on_step") and settings.get("on_epoch"):
+            self.logged |= {f"{name}_step", f"{name}_epoch"}
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    named = hasattr(module, "_orig_mod") or getattr(module, "_compiler_ctx", None) is not None
+    return named or getattr(module, "_compiled_call_impl", None) is not None

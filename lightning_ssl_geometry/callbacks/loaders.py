@@ -1,0 +1,84 @@
+"""Batches from a host's loaders, taken without changing what the host's own passes over them give."""
+
+__all__ = ["first_batches", "has_validation", "on_device", "validation_loader"]
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.trainer.states import RunningStage
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch.utils.data import DataLoader
+
+
+def on_device(batch: Any, trainer: L.Trainer) -> Any:
+    """Transfer a batch as Lightning's loops do."""
+    return trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
+
+
+def has_validation(host: L.LightningModule) -> bool:
+    """Whether a host defines `validation_step`, of whichever package of Lightning's it is."""
+    return getattr(host.validation_step, "__qualname__", "") != "LightningModule.validation_step"
+
+
+def validation_loader(trainer: L.Trainer) -> Any:
+    """Find the loader of the (first) validation set; None if there is none.
+
+    Lightning leaves the set of a host without `validation_step` aside; here it is found, and each process gets its part
+    of it as Lightning would give it. The caller sees to the random state: the host's `val_dataloader` may be called.
+    """
+    loaders = trainer.val_dataloaders
+    if loaders is not None:
+        return loaders[0] if isinstance(loaders, Sequence) else loaders
+    source = trainer.fit_loop.epoch_loop.val_loop._data_source
+    if not source.is_defined():
+        return None
+    loaders = source.dataloader()
+    loader = loaders[0] if isinstance(loaders, Sequence) else loaders
+    return trainer._data_connector._prepare_dataloader(loader, shuffle=False, mode=RunningStage.VALIDATING)
+
+
+def first_batches(loader: Any, count: int) -> Iterator[Any]:
+    """Yield the first batches of a pass, on the CPU, and leave the loader's own random generators as they were.
+
+    A torch DataLoader's samples are loaded in this process: its workers, which live on where they are persistent, draw
+    no random numbers. The caller keeps the global random state (:func:`undisturbed`).
+
+    Args:
+        loader: A loader, or several as Lightning takes them.
+        count: Number of batches, at most.
+    """
+    if not isinstance(loader, DataLoader):
+        source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader
+        batches = islice(iter(source), count)
+        yield from (batch[0] for batch in batches) if isinstance(source, CombinedLoader) else batches
+        return
+    with _generators_kept(loader):
+        yield from islice(_alone(loader), count)
+
+
+def _alone(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Iterate over the same batches as a DataLoader, without workers."""
+    if loader.num_workers == 0:
+        return iter(loader)
+    sampling: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if loader.batch_sampler is None:  # an iterable data set, or samples that are batches already
+        sampling = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        if loader.batch_size is None:
+            sampling = {"batch_size": None, "sampler": loader.sampler}
+    return iter(DataLoader(loader.dataset, collate_fn=loader.collate_fn, generator=loader.generator, **sampling))
+
+
+@contextmanager
+def _generators_kept(loader: DataLoader[Any]) -> Iterator[None]:
+    holders = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler)
+    found = [getattr(holder, "generator", None) for holder in holders]
+    kept = [(each, each.get_state()) for each in found if isinstance(each, torch.Generator)]
+    try:
+        yield
+    finally:
+        for generator, state in kept:
+            generator.set_state(state)

@@ -1,0 +1,23 @@
+"""Names that users choose: they become names in logs and of files."""
+
+__all__ = ["check_name"]
+
+_FORBIDDEN = ("/", "\\")
+
+
+def check_name(argument: str, name: str) -> None:
+    """Check that a name is one part of a path.
+
+    Args:
+        argument: Which argument it was given to, for the error.
+        name: Of a diagnostic, or of a callback.
+
+    Raises:
+        ValueError: If it is empty, has a separator or a character that does not print, or is "." or "..".
+
+    >>> check_name("name", "teacher")
+    """
+    if not name or name in (".", "..") or not name.isprintable() or any(each in name for each in _FORBIDDEN):
+        raise ValueError(
+            f"Expected `{argument}` to be names without '/', '\\\\' or control characters, but got {name!r}."
+        )

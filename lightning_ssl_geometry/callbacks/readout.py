@@ -1,0 +1,118 @@
+"""Reading diagnostics out on all ranks together, whatever each rank has seen."""
+
+__all__ = ["Readout", "Seen", "named"]
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import lightning as L
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.callbacks.failures import Failures
+
+
+class Seen(NamedTuple):
+    """What a readout rests on: samples of all ranks, and their number of views (0 of nothing)."""
+
+    samples: int
+    views: int
+
+
+class Readout:
+    """Computes and resets the diagnostics of a callback; every rank must call, in the same order.
+
+    The ranks tell each other first what they saw, so that none waits in a collective for one that saw nothing: those
+    that did compute among themselves, and the others get their results. A diagnostic that failed on any rank is NaN
+    on all.
+
+    Args:
+        title: Of the callback, for messages.
+        failures: Which diagnostics failed on this rank.
+    """
+
+    def __init__(self, title: str, failures: Failures) -> None:
+        self.title = title
+        self.failures = failures
+        self._names: dict[tuple[str, str], list[str]] = {}
+        self._groups: dict[tuple[int, ...], Any] = {}
+
+    def restart(self) -> None:
+        """Begin another run of the Trainer, with process groups of its own."""
+        self._groups = {}
+
+    def __call__(
+        self, metrics: Mapping[str, Metric], stage: str, seen: Seen, trainer: L.Trainer
+    ) -> tuple[dict[str, Tensor], Seen]:
+        """Return the results by name, `{name}` or `{name}_{key}`, and what all ranks together saw."""
+        status = torch.tensor(
+            [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
+            + [list(seen)],
+            device=trainer.lightning_module.device,
+        )
+        ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2)
+        results: dict[str, Tensor] = {}
+        for place, (name, metric) in enumerate(metrics.items()):
+            saw, failed = ranks[:, place].bool().unbind(1)
+            results |= self._result(name, metric, stage, saw.tolist(), bool(failed.any()), trainer)
+            metric.reset()
+        return results, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
+
+    def _result(
+        self, name: str, metric: Metric, stage: str, saw: list[bool], failed: bool, trainer: L.Trainer
+    ) -> dict[str, Tensor]:
+        if failed:
+            if not self.failures.failed(stage, name):
+                self.failures.elsewhere(f"{self.title}, diagnostic {name!r}, stage {stage!r}: failed on another rank.")
+            return self._nan(name, stage)
+        if not any(saw):  # an epoch that was resumed behind its last observed step
+            return {}
+        result: dict[str, Tensor] = {}
+        with self.failures.caught(trainer, self.title, stage, name):
+            result = named(name, _computed(metric, saw, trainer, self._group(saw)))
+        if not result:
+            return self._nan(name, stage)
+        self._names[stage, name] = [key for key, value in result.items() if value.ndim == 0]
+        return result
+
+    def _nan(self, name: str, stage: str) -> dict[str, Tensor]:
+        return {key: torch.tensor(torch.nan) for key in self._names.get((stage, name), [name])}
+
+    def _group(self, saw: list[bool]) -> Any:
+        """Process group of the ranks that saw something; None for all."""
+        members = tuple(rank for rank, each in enumerate(saw) if each)
+        if len(members) == len(saw):
+            return None
+        if members not in self._groups:
+            self._groups[members] = distributed.subgroup(members)
+        return self._groups[members]
+
+
+def named(name: str, result: Any) -> dict[str, Tensor]:
+    """Name the results of a diagnostic: `{name}`, or `{name}_{key}` of one with several."""
+    return {f"{name}_{key}": value for key, value in result.items()} if isinstance(result, dict) else {name: result}
+
+
+def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -> Any:
+    if group is None:
+        return metric.compute()
+    whole, metric.process_group = metric.process_group, group
+    result, error = None, ""
+    try:
+        result = metric.compute() if saw[distributed.rank()] else None
+    except Exception as failure:  # the others wait for the result
+        error = f"{type(failure).__name__}: {failure}"
+    finally:
+        metric.process_group = whole
+    result, error = trainer.strategy.broadcast((result, error), src=saw.index(True))
+    if error:
+        raise RuntimeError(error)
+    return _to(result, trainer.lightning_module.device)
+
+
+def _to(result: Any, device: torch.device) -> Any:
+    if isinstance(result, dict):
+        return {key: value.to(device) for key, value in result.items()}
+    return result.to(device)

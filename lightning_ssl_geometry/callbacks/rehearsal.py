@@ -1,0 +1,160 @@
+"""One batch of each stage before the first step: what would fail after hours fails at once."""
+
+__all__ = ["Rehearsal"]
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.callbacks.failures import NotFiniteError
+from lightning_ssl_geometry.callbacks.host_copy import HostCopy
+from lightning_ssl_geometry.callbacks.loaders import first_batches, has_validation, on_device, validation_loader
+
+if TYPE_CHECKING:
+    from lightning_ssl_geometry.callbacks.stage import StageCallback
+
+_HOST = "the module itself"
+
+
+class Rehearsal:
+    """Try the observing callbacks of a Trainer on one batch, through a copy of the host.
+
+    The first training batch passes through `training_step` of the copy before the host's own first step, and a
+    validation batch through its `validation_step` before training. Taps, labels, views and diagnostics are checked
+    with what the copy returned, and no name may be logged twice. The host, its loaders and the random state are as
+    they were. Hosts that cannot be copied or have manual optimization are checked in their first step instead.
+
+    Args:
+        callback: Whose rehearsal it is. One pass serves all callbacks of the Trainer.
+    """
+
+    def __init__(self, callback: "StageCallback") -> None:
+        self.callback = callback
+        self.done: set[str] = set()
+
+    def restart(self) -> None:
+        """Begin another run of the Trainer."""
+        self.done = set()
+
+    def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        """Rehearse the training step with the batch that comes first."""
+        if callbacks := _due(trainer, self.callback, "train"):
+            _rehearse(trainer, host, batch, batch_idx, "train", callbacks)
+
+    def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
+        """Rehearse the validation step with the set's first batch, unless Lightning's sanity check did."""
+        if not has_validation(host) or trainer.limit_val_batches == 0:
+            return
+        if not (callbacks := _due(trainer, self.callback, "val")):
+            return
+        with isolate_rng(include_cuda=host.device.type == "cuda"), _validating(trainer):
+            loader = validation_loader(trainer)
+            batches = list(first_batches(loader, 1)) if loader is not None else []
+            ready = torch.tensor(len(batches), device=host.device)
+            if int(distributed.all_reduce_sum(ready)) == distributed.world_size():  # a step may wait for all ranks
+                _rehearse(trainer, host, on_device(batches[0], trainer), 0, "val", callbacks)
+
+    def sanity_check(self, trainer: L.Trainer, outputs: Any, batch: Any) -> None:
+        """Rehearse with what a step of Lightning's sanity check gave."""
+        if self.callback.watches("val") and "val" not in self.done:
+            self.done.add("val")
+            _check(trainer, "val", outputs, batch, [self.callback], set())
+
+
+def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
+    """Callbacks that are to be rehearsed now, with the one that asks: none if it was rehearsed before."""
+    from lightning_ssl_geometry.callbacks.stage import StageCallback
+
+    if stage in asking.rehearsal.done:
+        return []
+    everyone = [each for each in trainer.callbacks if isinstance(each, StageCallback)]  # type: ignore[attr-defined]
+    for callback in everyone:
+        callback.rehearsal.done.add(stage)
+    return [callback for callback in everyone if callback.watches(stage)]
+
+
+def _rehearse(
+    trainer: L.Trainer,
+    host: L.LightningModule,
+    batch: Any,
+    batch_idx: int,
+    stage: str,
+    callbacks: list["StageCallback"],
+) -> None:
+    for callback in callbacks:
+        callback.observer.open()
+    taken = _step(trainer, host, batch, batch_idx, stage)
+    if taken is None:
+        for callback in callbacks:
+            callback.observer.cancel()
+        return
+    outputs, logged = taken
+    _check(trainer, stage, outputs, batch, callbacks, logged)
+
+
+def _step(
+    trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int, stage: str
+) -> tuple[Any, set[str]] | None:
+    """Take a step of a copy; None where that cannot be done, and the host's own step will show what is wrong."""
+    try:
+        twin = HostCopy(trainer, host)
+        if not twin.can_step(stage):
+            return None
+        if stage == "val":
+            twin.module.eval()
+        with twin.apart():
+            return twin.step(batch, batch_idx, stage), twin.logged
+    except Exception as error:  # of the host's own code, or of an attribute that cannot be copied
+        rank_zero_info(f"The {stage} step is not rehearsed on a copy ({error}): the first one is checked instead.")
+        return None
+
+
+def _check(
+    trainer: L.Trainer, stage: str, outputs: Any, batch: Any, callbacks: list["StageCallback"], logged: set[str]
+) -> None:
+    owner = dict.fromkeys(logged, _HOST)
+    for callback in callbacks:
+        for name in sorted(_rehearsed(callback, trainer, stage, outputs, batch)):
+            if name in owner:
+                raise ValueError(
+                    f"Expected each name to be logged once, but {owner[name]} and {callback.title} both log {name!r}. "
+                    "Give the callback a `name` of its own, or the diagnostic another."
+                )
+            owner[name] = callback.title
+
+
+def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, outputs: Any, batch: Any) -> set[str]:
+    """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
+    try:
+        names = callback.rehearse(callback.observed(outputs, batch, trainer, stage), stage)
+    except NotFiniteError as error:
+        if callback.failures.on_error == "raise":
+            raise ValueError(_message(callback, stage, error)) from error
+        return set()
+    except Exception as error:
+        raise ValueError(_message(callback, stage, error)) from error
+    finally:
+        callback.observer.restart(stage)
+    callback.failures.prove(stage)
+    return names
+
+
+def _message(callback: "StageCallback", stage: str, error: Exception) -> str:
+    text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return f"{callback.title}, stage {stage!r}, before the first step: {text}"
+
+
+@contextmanager
+def _validating(trainer: L.Trainer) -> Iterator[None]:
+    """Let hooks that prepare batches see the stage that they are for."""
+    trainer.validating = True
+    try:
+        yield
+    finally:
+        trainer.training = True

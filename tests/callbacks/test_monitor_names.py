@@ -1,0 +1,47 @@
+"""Names of monitors and diagnostics, in logs and of files."""
+
+import pandas as pd
+import pytest
+from hosts import PlainHost, loader, quiet
+from lightning.pytorch.loggers import CSVLogger
+
+from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LogSpectrum
+
+TAPS = {"h": "trunk", "z": "head"}
+DIAGNOSTICS = {"rank": EffectiveRank(), "spectrum": LogSpectrum()}
+
+
+def test_two_named_monitors_log_and_write_apart(tmp_path):
+    student = GeometryMonitor(DIAGNOSTICS, taps=TAPS, every_n_steps=1)
+    teacher = GeometryMonitor(DIAGNOSTICS, {"rank": {"h": "z"}}, taps=TAPS, every_n_steps=1, name="teacher")
+    trainer = quiet(tmp_path, callbacks=[student, teacher], logger=CSVLogger(tmp_path, "run"))
+    trainer.fit(PlainHost(), loader(), loader(seed=1))
+    found = trainer.callback_metrics
+    alone = []
+    for rename in ({}, {"rank": {"h": "z"}}):
+        monitor = GeometryMonitor(DIAGNOSTICS, rename, taps=TAPS, every_n_steps=1)
+        host = trainer.lightning_module
+        alone += quiet(tmp_path, callbacks=[monitor]).validate(host, loader(seed=1), verbose=False)
+    assert found["val/rank"].item() == pytest.approx(alone[0]["val/rank"], rel=1e-6)
+    assert found["val/teacher/rank"].item() == pytest.approx(alone[1]["val/rank"], rel=1e-6)
+    assert found["val/rank"] != found["val/teacher/rank"]
+    folder = tmp_path / "run" / "version_0" / "geometry" / "val"
+    assert pd.read_csv(folder / "spectrum.csv").shape == (1, 12)
+    assert pd.read_csv(folder / "teacher" / "spectrum.csv").shape == (1, 12)
+
+
+@pytest.mark.parametrize("name", ["x/../../evil", "a/b", "a\\b", "..", ".", "", "a\nb", "a\0b"])
+def test_a_name_with_a_separator_is_refused(name):
+    with pytest.raises(ValueError, match="`diagnostics` to be names without '/'"):
+        GeometryMonitor({name: Alignment()})
+    for make in (LinearProbe, KNNProbe):
+        with pytest.raises(ValueError, match="`name` to be names without '/'"):
+            make(name=name)
+    with pytest.raises(ValueError, match="`name` to be names without '/'"):
+        GeometryMonitor(name=name)
+
+
+def test_a_misspelt_argument_in_rename_is_refused():
+    with pytest.raises(ValueError, match=r"`rename` of 'effective_rank_z' to name arguments .*, h, but got 'hh'"):
+        GeometryMonitor(rename={"effective_rank_z": {"hh": "z"}})

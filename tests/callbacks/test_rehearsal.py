@@ -1,0 +1,221 @@
+"""What would fail after the first epoch fails before the first step, and the rehearsal leaves the host as it was."""
+
+import copy
+
+import pytest
+import torch
+from hosts import HalvesHost, PlainHost, loader, pairs, quiet
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement
+
+TAPS = {"h": "trunk", "z": "head", "projector": "head"}
+RANK = {"rank": EffectiveRank()}
+
+
+class Counting(PlainHost):
+    """Counts its optimizer steps, keeps a queue and a moving average, and draws random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk[2] = nn.Sequential(nn.BatchNorm1d(10), nn.Dropout(0.3))
+        self.teacher = copy.deepcopy(self.trunk)
+        self.register_buffer("queue", torch.zeros(3, 4))
+        self.seen = []
+        self.steps = 0
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch_idx)
+        batch[0] *= 1.0 + 0.1 * torch.rand(())  # a host that writes into its batch
+        with torch.no_grad():
+            for mine, theirs in zip(self.trunk.parameters(), self.teacher.parameters(), strict=True):
+                theirs.lerp_(mine, 0.1)
+            self.queue.copy_(self(batch[0])[:3])
+        self.log("their/loss", 1.0)
+        return super().training_step(batch, batch_idx)
+
+    def on_before_zero_grad(self, optimizer):
+        self.steps += 1
+
+
+def fit(folder, host, *callbacks, train=None, val=None, **arguments):
+    torch.manual_seed(0)
+    trainer = quiet(folder, callbacks=list(callbacks), **arguments)
+    trainer.fit(host, train or loader(), val or loader(seed=1))
+    return trainer
+
+
+def refused(folder, host, *callbacks, match, **arguments):
+    """The error comes before the first optimizer step and leaves the weights as they were."""
+    before = copy.deepcopy(host.state_dict())
+    with pytest.raises(ValueError, match=match):
+        fit(folder, host, *callbacks, **arguments)
+    for name, value in host.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_the_host_trains_the_same_and_counts_the_same(tmp_path):
+    torch.manual_seed(0)
+    bare = Counting()
+    watched = copy.deepcopy(bare)
+    shuffled = [DataLoader(pairs(), 8, shuffle=True, generator=torch.Generator().manual_seed(3)) for _ in range(2)]
+    fit(tmp_path / "a", bare, train=shuffled[0], max_epochs=2)
+    fit(tmp_path / "b", watched, GeometryMonitor(taps=TAPS), train=shuffled[1], max_epochs=2)
+    assert watched.seen == bare.seen == [0, 1, 2, 3, 4] * 2
+    assert watched.steps == bare.steps
+    for name, value in bare.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders_with_workers_and_random_transforms_give_the_same(tmp_path, workers):
+    class Noisy(Dataset):
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, place):
+            return [torch.randn(6), torch.randn(6), place % 2]
+
+    found = []
+    for callbacks in ([], [GeometryMonitor(taps=TAPS)]):
+        torch.manual_seed(0)
+        host = PlainHost()
+        loaders = [DataLoader(Noisy(), 8, num_workers=workers, persistent_workers=workers > 0) for _ in range(2)]
+        fit(tmp_path, host, *callbacks, train=loaders[0], val=loaders[1])
+        found.append(host.state_dict())
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name]), name
+
+
+def test_a_validation_that_would_fail_after_an_epoch_fails_first(tmp_path):
+    class Short(PlainHost):
+        def validation_step(self, batch, batch_idx):
+            self.trunk(batch[0])  # and the head is never asked
+
+    match = r"GeometryMonitor, stage 'val', before the first step: .*`taps` \['z'\], but 'head' was never called"
+    refused(tmp_path, Short(), GeometryMonitor(RANK, taps={"h": "trunk", "z": "head"}), match=match)
+
+
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_lightnings_sanity_check_is_a_rehearsal(tmp_path, sanity):
+    match = "stage 'val', before the first step: Expected `label` for the diagnostic 'labels', but the val step has"
+    monitor = GeometryMonitor({"labels": LabelAgreement()}, taps=TAPS, stages=["val"])
+    refused(tmp_path, PlainHost(), monitor, match=match, num_sanity_val_steps=sanity)
+
+
+def test_a_teacher_that_the_step_does_not_call_is_named(tmp_path):
+    class Teacher(PlainHost):
+        def __init__(self):
+            super().__init__()
+            self.teacher = copy.deepcopy(self.trunk)
+
+    for stages, match in (
+        (["train"], "GeometryMonitor 'teacher', stage 'train', before the first step: .*'teacher' was never called"),
+        (["probe"], "'teacher' was never called.*add 'encoder': 'teacher' and 'projector': 'head' to `taps`"),
+    ):
+        taps, keys = {"h": "teacher", "z": "head"}, {"views": [0, 1]}
+        monitor = GeometryMonitor(RANK, taps=taps, stages=stages, name="teacher", batch_keys=keys)
+        refused(tmp_path, Teacher(), monitor, match=match)
+    taps = {"h": "teacher", "z": "head", "encoder": "teacher", "projector": "head"}
+    trainer = fit(tmp_path, Teacher(), GeometryMonitor(RANK, taps=taps, stages=["probe"], batch_keys=keys))
+    assert trainer.callback_metrics["probe/rank"] > 1  # the fix of the message works
+
+
+def test_h_and_z_exchanged(tmp_path):
+    monitor = GeometryMonitor(RANK, taps={"h": "head", "z": "trunk"})
+    match = r"h before z, but 'trunk' \(z\) returned before 'head' \(h\). Exchange them: {'h': 'trunk', 'z': 'head'}"
+    refused(tmp_path, PlainHost(), monitor, match=match)
+
+
+def test_layouts_that_do_not_fit(tmp_path):
+    match = r"called once on 2N rows \(`views`='halves'\), got \[8, 8\]. Each call is of one view: `views='calls'`"
+    refused(tmp_path, PlainHost(), GeometryMonitor(RANK, taps=TAPS, views="halves"), match=match)
+    match = r"`label` with 16 rows, .* but got 8. One call on both views is `views='halves'` or `'interleaved'`"
+    refused(tmp_path, HalvesHost(), GeometryMonitor(RANK, taps=TAPS, batch_keys={"label": 2}), match=match)
+
+
+def labelled(make):
+    class Labelled(Dataset):
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, place):
+            x1, x2, label = pairs(16)[place]
+            return [x1, x2, make(int(label))]
+
+    return DataLoader(Labelled(), 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda label: "cat", "but got a tuple of str. Number the classes in the data set"),
+        (lambda label: nn.functional.one_hot(torch.tensor(label), 2), r"but got shape \(8, 2\). Of one-hot labels"),
+        (lambda label: torch.tensor([1.0, 0.0, 1.0]), r"but got shape \(8, 3\).*several labels per sample"),
+        (lambda label: 0.5 + label, r"but got torch.float64. Hand over `label.long\(\)`"),
+        (lambda label: label + 5, "labels from 0 to 1, but got [56]"),
+        (lambda label: -1, "labels from 0 to 1, but got -1"),
+    ],
+    ids=["strings", "one-hot", "several", "floats", "too-large", "negative"],
+)
+@pytest.mark.parametrize("probe", [LinearProbe, KNNProbe])
+def test_labels_that_are_no_class_numbers(tmp_path, probe, make, match):
+    callback = probe(num_classes=2, taps={"h": "trunk"}, batch_keys={"label": 2})
+    match = f"{probe.__name__} '{callback.name}', stage 'val', before the first step: .*{match}"
+    refused(tmp_path, PlainHost(), callback, train=labelled(make), val=labelled(make), match=match)
+
+
+def test_labels_of_a_diagnostic_are_checked_too(tmp_path):
+    monitor = GeometryMonitor({"labels": LabelAgreement()}, taps=TAPS, batch_keys={"label": 2}, stages=["train"])
+    match = "GeometryMonitor, stage 'train', before the first step: .*`label` as class numbers.* but got a tuple of str"
+    refused(tmp_path, PlainHost(), monitor, train=labelled(lambda label: "cat"), match=match)
+
+
+def test_a_name_that_the_host_logs_too(tmp_path):
+    class Host(PlainHost):
+        def training_step(self, batch, batch_idx):
+            self.log("train/rank", 3.0)
+            return super().training_step(batch, batch_idx)
+
+    monitor = GeometryMonitor(RANK, taps=TAPS, stages=["train"])
+    match = "each name to be logged once, but the module itself and GeometryMonitor both log 'train/rank'"
+    refused(tmp_path, Host(), monitor, match=match)
+    fit(tmp_path, Host(), GeometryMonitor(RANK, taps=TAPS, stages=["train"], name="mine"))
+
+
+def test_two_callbacks_with_one_name(tmp_path):
+    taps = {"taps": TAPS, "batch_keys": {"label": 2}}
+    twins = [GeometryMonitor(RANK, **taps), GeometryMonitor({"rank": Alignment()}, **taps)]
+    refused(tmp_path, PlainHost(), *twins, match="two monitors log 'train/rank'. Give one of them a `name`")
+    probes = [LinearProbe(2, **taps), LinearProbe(2, **taps, optimizer=lambda p: torch.optim.SGD(p, 0.1))]
+    match = "LinearProbe 'linear_probe' and LinearProbe 'linear_probe' both log 'val/linear_probe_accuracy'"
+    with pytest.raises((ValueError, RuntimeError), match=f"{match}|unique"):
+        fit(tmp_path, PlainHost(), *probes)
+    both = [LinearProbe(2, **taps), LinearProbe(2, **taps, name="other_probe")]
+    found = fit(tmp_path, PlainHost(), *both).callback_metrics
+    assert {"val/linear_probe_accuracy", "val/other_probe_accuracy", "train/other_probe_loss"} <= found.keys()
+
+
+def test_a_host_that_steps_by_hand_or_cannot_be_copied_is_checked_in_its_first_step(tmp_path):
+    class ByHand(PlainHost):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, batch_idx))
+            optimizer.step()
+
+    class Uncopied(PlainHost):
+        def __deepcopy__(self, memo):
+            raise TypeError("holds a socket")
+
+    for host in (ByHand(), Uncopied()):
+        monitor = GeometryMonitor(RANK, taps=TAPS, views="halves", stages=["train"])
+        with pytest.raises(ValueError, match=r"GeometryMonitor, stage 'train', step 1 .*\(`views`='halves'\)"):
+            fit(tmp_path, host, monitor)
+        assert fit(tmp_path, host, GeometryMonitor(taps=TAPS)).callback_metrics["train/effective_rank_h"] > 1
