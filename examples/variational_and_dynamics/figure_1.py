@@ -128,6 +128,16 @@ def sample(data: ImageDataModule, split: str, most: int, seed: int) -> Sample:
     return Sample(batch["image"], batch["label"])
 
 
+@torch.no_grad()
+def calibrate(network: SSLModule, data: ImageDataModule) -> None:
+    """Give a fresh batch norm the mean statistics of training batches, without which it is the identity."""
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    for layer in layers:
+        layer.momentum = None
+    for _, batch in zip(range(8), data.train_dataloader(), strict=False):
+        network.step(data.on_after_batch_transfer(batch, 0))
+
+
 @torch.inference_mode()
 def embeddings(network: SSLModule, image: Tensor) -> tuple[Tensor, Tensor]:
     """What comes before the projector and behind it, h and z, in float64."""
@@ -171,6 +181,7 @@ def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]
     cli.datamodule.setup()
     bank, test = (sample(cli.datamodule, *of, options.seed) for of in (("train", BANK), ("test", MEASURED)))
     features = {"pixels": (bank.image.flatten(1).double(), test.image.flatten(1).double())}
+    calibrate(cli.model, cli.datamodule)
     before = embeddings(cli.model, bank.image), embeddings(cli.model, test.image)
     load_weights(cli.model, checkpoint(options, name, root))
     after = embeddings(cli.model, bank.image), embeddings(cli.model, test.image)
