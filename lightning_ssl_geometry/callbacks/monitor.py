@@ -14,15 +14,16 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.feed import feed, named_results
-from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.observer import Observer, on_device, undisturbed, validation_loader
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
 Stage = Literal["train", "val", "test", "probe"]
 
 
-class GeometryMonitor(L.Callback):
+class GeometryMonitor(RunCallback):
     """Observe the geometry of a model while it trains.
 
     A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
@@ -106,14 +107,13 @@ class GeometryMonitor(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
+        super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self._probe_loader = None
         if self._standard and not _has_linear(pl_module):
             self._left_out = {each: metrics.pop("projector") for each, metrics in self._metrics.items()}
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
-        folder = run_folder(trainer)
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._files = ArrayFiles(folder / "geometry", trainer.loggers)
+        self._files = ArrayFiles(run_files(trainer), trainer.loggers)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the hooks, and take back what this host had no use for."""
@@ -124,12 +124,14 @@ class GeometryMonitor(L.Callback):
         self._left_out = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought.
+        """Begin the run's history; a run from the start looks at the probe set once before its first step.
 
-        A run from the start looks at the probe set once before its first step.
+        Raises:
+            ValueError: If a file that is to be written is there already, of another run.
         """
-        if self._files:
-            self._files.keep_until(trainer.global_step)
+        super().on_train_start(trainer, pl_module)
+        names = [f"{stage}/{name}" for stage, metrics in self._metrics.items() for name in metrics]
+        self.refuse(trainer, arrays=names)
         if "probe" in self._metrics and trainer.global_step == 0:
             self._probe(trainer, pl_module)
             scalars = {name: value.item() for name, value in self._results("probe", trainer)}
