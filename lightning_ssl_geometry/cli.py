@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.cli import LightningCLI
 
 from lightning_ssl_geometry import __version__
+from lightning_ssl_geometry.start import SaveConfig, prepare
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
 LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
@@ -49,18 +50,27 @@ def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
     Returns:
         The CLI, with those as attributes.
     """
-    return LightningCLI(
+    return _CLI(
         LightningModule,
         LightningDataModule,
         subclass_mode_model=True,
         subclass_mode_data=True,
         auto_configure_optimizers=False,
         seed_everything_default=0,
-        save_config_kwargs={"overwrite": True},
+        save_config_callback=SaveConfig,
         parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
         args=None if args is None else list(args),
         run=run,
     )
+
+
+class _CLI(LightningCLI):
+    """Lightning's, which prepares the run's folder and its checkpoint before each subcommand."""
+
+    def before_fit(self) -> None:
+        prepare(self)
+
+    before_validate = before_test = before_predict = before_fit
 
 
 def _report(args: Sequence[str]) -> None:

@@ -13,6 +13,13 @@ import torch
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
 
 
+def pytest_ignore_collect(collection_path, config):
+    """The hostile scenarios run alone: `pytest tests/faults`."""
+    if collection_path.name == "faults" and not any("faults" in str(word) for word in config.invocation_params.args):
+        return True
+    return None
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

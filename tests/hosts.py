@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.data import DataLoader, TensorDataset
 
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
+
 
 class PlainHost(L.LightningModule):
     """SimCLR as somebody else writes it: batches are (x1, x2, label); the backbone is called once per view."""
@@ -73,7 +75,7 @@ def quiet(folder, **arguments):
         "accelerator": "cpu",
         "devices": 1,
         "max_epochs": 1,
-        "logger": False,
+        "logger": ResumableCSVLogger(folder, "", ""),
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,

@@ -12,6 +12,8 @@ import lightning_ssl_geometry
 PACKAGE = Path(lightning_ssl_geometry.__file__).parent
 ROOMS = {
     "types": set(),
+    "files": set(),
+    "loggers": {"files"},
     "functional": {"types"},
     "distributed": set(),
     "losses": {"functional", "distributed"},
@@ -20,11 +22,12 @@ ROOMS = {
     "data": {"functional", "views", "types"},
     "methods": {"losses", "functional", "distributed", "nn", "views", "types"},
     "diagnostics": {"functional"},
-    "callbacks": {"diagnostics", "functional", "distributed", "views", "types", "report"},
+    "callbacks": {"diagnostics", "functional", "distributed", "views", "types", "report", "files", "loggers"},
     "plots": {"types"},
-    "report": {"types", "plots"},
+    "report": {"types", "plots", "files"},
     "diagnose": {"callbacks", "diagnostics", "functional", "data", "methods", "nn", "views", "types", "report"},
-    "cli": {"report", "diagnose"},
+    "start": {"callbacks", "loggers"},
+    "cli": {"report", "diagnose", "start"},
     "__main__": {"cli"},
     "__init__": set(),
 }

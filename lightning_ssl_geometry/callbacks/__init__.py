@@ -9,9 +9,11 @@ __all__ = [
     "LinearEvaluation",
     "LinearProbe",
     "RunReport",
+    "last_checkpoint",
 ]
 
 from lightning_ssl_geometry.callbacks.channel_evaluation import ChannelEvaluation
+from lightning_ssl_geometry.callbacks.last import last_checkpoint
 from lightning_ssl_geometry.callbacks.layer_geometry import LayerGeometry
 from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation
 from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor

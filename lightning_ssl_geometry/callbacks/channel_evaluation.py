@@ -98,7 +98,13 @@ class ChannelEvaluation(Evaluation):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot be evaluated, before the training."""
+        super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse tables of another run before the first step."""
+        super().on_train_start(trainer, pl_module)
+        self.refuse(trainer, "augmentation_channel.csv")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the trained network, and write both tables."""

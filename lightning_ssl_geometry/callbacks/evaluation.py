@@ -3,6 +3,7 @@
 __all__ = ["Evaluation", "callbacks_of", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
 import csv
+import io
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +15,13 @@ from torch import Tensor
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
-from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.observer import undisturbed
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
 
 
-class Evaluation(L.Callback, ABC):
+class Evaluation(RunCallback, ABC):
     """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
 
     Args:
@@ -37,6 +39,11 @@ class Evaluation(L.Callback, ABC):
         self.judge = judge
         self.split = split
         self.rows: list[dict[str, Any]] = []
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse a table of another run before the first step."""
+        super().on_train_start(trainer, pl_module)
+        self.refuse(trainer, "linear_evaluation.csv")
 
     def row(
         self, name: str, verdicts: Sequence[Verdict], train: Rows, test: Rows, few: int | None = None
@@ -121,14 +128,15 @@ def flat_pixels(image: Tensor) -> Tensor:
 
 def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write a table with the columns of its first row to the run's folder, on rank 0; all ranks must call."""
-    folder = run_folder(trainer)
-    if not rows or not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
+    files = run_files(trainer)
+    if not rows:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with files.replacing(name) as file:
+        file.write(text.getvalue().encode())
 
 
 @runtime_checkable

@@ -16,8 +16,8 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
 from lightning_ssl_geometry.callbacks.feed import feed, named_results
-from lightning_ssl_geometry.callbacks.observer import run_folder
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
 from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
@@ -33,7 +33,7 @@ Stage = Literal["val", "test"]
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
-class LayerGeometry(L.Callback):
+class LayerGeometry(RunCallback):
     """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
 
     Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
@@ -79,6 +79,12 @@ class LayerGeometry(L.Callback):
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._widths: dict[str, int] = {}
         self._sample: LayerSample | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse files of another run before the first step."""
+        super().on_train_start(trainer, pl_module)
+        if self.stage == "val":
+            self.refuse(trainer, "layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Forget what an interrupted validation left."""
@@ -174,15 +180,15 @@ class LayerGeometry(L.Callback):
         sample = self._sample.compute()
         self._sample = None
         write_rows(trainer, "layers.csv", rows)
-        folder = run_folder(trainer)
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        files = run_files(trainer)
+        if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
             cka = cka_or_nan(list(kept.values()))
-            files = ArrayFiles(folder / "geometry")
-            files.append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
+            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
             arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
-            np.savez(folder / "representations.npz", **{name: v.numpy(force=True) for name, v in arrays.items()})
+            with files.replacing("representations.npz") as file:
+                np.savez(file, **{name: v.numpy(force=True) for name, v in arrays.items()})
 
 
 def _default(labels: bool) -> dict[str, Metric]:

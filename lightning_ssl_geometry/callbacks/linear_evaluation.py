@@ -99,6 +99,7 @@ class LinearEvaluation(Evaluation):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate pixels and the untrained network, unless a checkpoint brought their rows."""
+        super().on_fit_start(trainer, pl_module)
         if self.at == "fit":
             self._check_layers(pl_module)
             if not self.rows:

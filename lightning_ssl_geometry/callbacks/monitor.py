@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
+from lightning_ssl_geometry.callbacks.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
@@ -21,15 +21,16 @@ from lightning_ssl_geometry.callbacks.feed import check_rename, feed
 from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen, named
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
 
-class GeometryMonitor(StageCallback):
+class GeometryMonitor(StageCallback, RunCallback):
     """Observe the geometry of a model while it trains.
 
     A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
@@ -132,6 +133,7 @@ class GeometryMonitor(StageCallback):
         self._metrics: dict[Stage, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
         self.seen: dict[str, Seen] = {}
         self._seen: dict[str, Seen] = {}
+        self._widths: dict[tuple[str, str], int] = {}
         self._readout = Readout(self.title, self.failures)
         self._probe_loader: Any = None
         self._files: ArrayFiles | None = None
@@ -160,9 +162,7 @@ class GeometryMonitor(StageCallback):
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
         _refuse_twins(trainer)
-        folder = run_folder(trainer)
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._files = ArrayFiles(folder / "geometry", trainer.loggers)
+        self._files = ArrayFiles(run_files(trainer), trainer.loggers)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the hooks."""
@@ -174,13 +174,13 @@ class GeometryMonitor(StageCallback):
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget rows that an earlier run left in the folder, but those up to the step that a checkpoint brought.
+        """Begin the run's history; a run from the start looks at the probe set once before its first step.
 
-        A run from the start looks at the probe set once before its first step.
+        Raises:
+            ValueError: If a file that is to be written is there already, of another run.
         """
         super().on_train_start(trainer, pl_module)
-        if self._files:
-            self._files.keep_until(trainer.global_step)
+        self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
             with calibrated(trainer, pl_module):
                 self._probe(trainer, pl_module)
@@ -235,6 +235,8 @@ class GeometryMonitor(StageCallback):
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
             if stage == "train":
                 self.filling.saw(space)
+        spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
+        self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
         for name, metric in self._metrics[stage].items():
             if self.failures.failed(stage, name):
                 continue
@@ -253,6 +255,10 @@ class GeometryMonitor(StageCallback):
             return {"h": "fibers"} | rename  # what this projector maps to z
         return rename
 
+    def _names(self) -> list[str]:
+        """Names of all diagnostics with their stages."""
+        return [self._logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
+
     def _logged(self, stage: str, name: str) -> str:
         return "/".join(part for part in (stage, self.name, name) if part)
 
@@ -260,10 +266,15 @@ class GeometryMonitor(StageCallback):
         """Compute and reset what was observed: scalars are returned, arrays written."""
         found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen[stage], trainer)
         results = {self._logged(stage, name): value for name, value in found.items()}
-        if self._files:
-            for name, value in results.items():
-                if value.ndim:
-                    self._files.append(name, trainer.current_epoch, trainer.global_step, value)
+        assert self._files is not None
+        moment = (trainer.current_epoch, trainer.global_step)
+        for name, value in found.items():
+            if value.ndim:
+                with self.failures.caught(trainer, self.title, stage, name):
+                    self._files.append(self._logged(stage, name), *moment, value)
+        if self.seen[stage].samples:
+            widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
+            self._files.append_seen(self._logged(stage, SEEN), *moment, [*self.seen[stage], *widths])
         return [(name, value) for name, value in results.items() if not value.ndim]
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -298,7 +309,7 @@ def _refuse_twins(trainer: L.Trainer) -> None:
     """Refuse two monitors that would log or write the same names."""
     owner: dict[str, GeometryMonitor] = {}
     for monitor in (callback for callback in trainer.callbacks if isinstance(callback, GeometryMonitor)):  # type: ignore[attr-defined]
-        for name in (monitor._logged(stage, each) for stage, metrics in monitor._metrics.items() for each in metrics):
+        for name in monitor._names():
             if owner.setdefault(name, monitor) is not monitor:
                 raise ValueError(
                     f"Expected each name to be logged once, but two monitors log {name!r}. Give one of them a `name`, "

@@ -3,6 +3,7 @@
 __all__ = ["check_name"]
 
 _FORBIDDEN = ("/", "\\")
+_TAKEN = "seen"
 
 
 def check_name(argument: str, name: str) -> None:
@@ -13,10 +14,12 @@ def check_name(argument: str, name: str) -> None:
         name: Of a diagnostic, or of a callback.
 
     Raises:
-        ValueError: If it is empty, has a separator or a character that does not print, or is "." or "..".
+        ValueError: If it is empty, "." or ".." or "seen", or has a separator or a character that does not print.
 
     >>> check_name("name", "teacher")
     """
+    if name == _TAKEN:
+        raise ValueError(f"Expected `{argument}` to be names other than {_TAKEN!r}, a file of every stage.")
     if not name or name in (".", "..") or not name.isprintable() or any(each in name for each in _FORBIDDEN):
         raise ValueError(
             f"Expected `{argument}` to be names without '/', '\\\\' or control characters, but got {name!r}."

@@ -1,15 +1,13 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["Observer", "run_folder", "undisturbed"]
+__all__ = ["Observer", "undisturbed"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
@@ -175,15 +173,6 @@ class Observer:
     def _numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
         """Number the next n samples of a stage, on each rank its own."""
         return numbers(trainer, self._rows.get(stage, 0), n, device)
-
-
-def run_folder(trainer: L.Trainer) -> Path:
-    """Folder of the run's files: that of the first CSVLogger, of the first logger, or the `default_root_dir`.
-
-    All ranks must call, and get rank 0's.
-    """
-    logs = [logger.log_dir for logger in trainer.loggers if isinstance(logger, CSVLogger)]
-    return Path(trainer.strategy.broadcast(logs[0] if logs else trainer.log_dir or trainer.default_root_dir))
 
 
 @contextmanager

@@ -18,12 +18,12 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.loggers import log_run
-from lightning_ssl_geometry.callbacks.observer import run_folder
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 
 Kind = Literal["fit", "diagnosis"]
 
 
-class RunReport(L.Callback):
+class RunReport(RunCallback):
     """Write `run.json` (model, data, command, seed, versions, machine, status), and the report when a fit ends.
 
     The record is written when the fit starts and again when it ends, fails or is interrupted. The report is
@@ -65,6 +65,7 @@ class RunReport(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Go behind the callbacks that write what is read here; those that save checkpoints stay the last."""
+        super().setup(trainer, pl_module, stage)
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         saving = [callback for callback in others if isinstance(callback, Checkpoint)]
         writing = [callback for callback in others if not isinstance(callback, Checkpoint)]
@@ -72,11 +73,19 @@ class RunReport(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record."""
-        if self.kind == "fit":
+        super().on_fit_start(trainer, pl_module)
+        if self.kind == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
+            self._begin(trainer, pl_module)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the record where a checkpoint is loaded late, and only then says whose files are in the folder."""
+        super().on_train_start(trainer, pl_module)
+        if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record again, the page and the table."""
+        super().on_fit_end(trainer, pl_module)
         if self.kind == "fit":
             self._end(trainer, "finished")
 
@@ -102,7 +111,10 @@ class RunReport(L.Callback):
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
             raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
-        self._path = run_folder(trainer)  # a broadcast: all ranks are here, which a failure does not promise
+        self._files = run_files(trainer)
+        self.refuse(trainer, "run.json", "report.html")
+        if self.page:
+            self._files.own("report.html")  # from here on: `ssl-geometry report` may write it, too
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         self._write(trainer, "running")
 
@@ -120,25 +132,26 @@ class RunReport(L.Callback):
 
         from lightning_ssl_geometry.report import read_run, summary_table, write_report
 
-        if not any((self._path / name).exists() for name in ("metrics.csv", "geometry")):
+        folder = self._files.folder
+        assert folder is not None
+        if not self._files.resumed and not any((folder / name).exists() for name in ("metrics.csv", "geometry")):
             if status == "finished":
                 rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
             return
         console = Console()
         if self.table:
-            console.print(summary_table(read_run(self._path)))
+            console.print(summary_table(read_run(folder)))
         if self.page:
-            page = write_report(self._path)
+            page = write_report(folder)
             console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
         if self.figures:
-            log_run(trainer.loggers, self._path, max(trainer.global_step - 1, 0))
+            log_run(trainer.loggers, folder, max(trainer.global_step - 1, 0))
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
         done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._path.mkdir(parents=True, exist_ok=True)
-            record = self._record | {"status": status} | done
-            (self._path / "run.json").write_text(json.dumps(record, indent=2) + "\n")
+        record = self._record | {"status": status} | done
+        with self._files.replacing("run.json") as file:
+            file.write((json.dumps(record, indent=2) + "\n").encode())
 
 
 _PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")

@@ -4,7 +4,6 @@ __all__ = ["EmbeddingSnapshots"]
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -17,12 +16,16 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
-from lightning_ssl_geometry.callbacks.observer import Observer, run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 
+_FILE = "embeddings.npz"
 
-class EmbeddingSnapshots(L.Callback):
+
+class EmbeddingSnapshots(RunCallback):
     """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
 
     At each iteration the set is passed through the module in eval mode; before the first step, batch norm has the
@@ -64,6 +67,7 @@ class EmbeddingSnapshots(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks of the taps."""
+        super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -72,6 +76,8 @@ class EmbeddingSnapshots(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Forget what another run kept, and look before the first step."""
+        super().on_train_start(trainer, pl_module)
+        self.refuse(trainer, _FILE)
         done = trainer.global_step
         self.kept = {step: kept for step, kept in self.kept.items() if done and step <= done}
         self._keep(trainer, pl_module)
@@ -103,9 +109,7 @@ class EmbeddingSnapshots(L.Callback):
         before = nullcontext() if step else calibrated(trainer, pl_module)
         with before, undisturbed(pl_module):
             self.kept[step] = self._look(trainer, pl_module)
-        folder = run_folder(trainer)
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            _write(folder / "embeddings.npz", self.kept)
+        _write(run_files(trainer), self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
         """Pass this rank's part of the set through the module, and gather all parts, in the order of the index."""
@@ -128,14 +132,10 @@ class EmbeddingSnapshots(L.Callback):
         return {name: value[order].cpu() for name, value in found.items()}
 
 
-def _write(path: Path, kept: dict[int, dict[str, Tensor]]) -> None:
-    """Write beside the file and rename: an interrupted run leaves a whole one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(files: RunFiles, kept: dict[int, dict[str, Tensor]]) -> None:
     steps = sorted(kept)
     last = kept[steps[-1]]
     arrays = {"iteration": np.array(steps), "z": torch.stack([kept[step]["z"] for step in steps]).float().numpy()}
     arrays |= {name: last[name].numpy() for name in ("index", "label") if name in last}
-    beside = path.with_suffix(".part")
-    with beside.open("wb") as file:
+    with files.replacing(_FILE) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    beside.replace(path)

@@ -74,6 +74,7 @@ class StageCallback(L.Callback, ABC):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
+        super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self.failures.restart()
         self.rehearsal.restart()
@@ -87,6 +88,7 @@ class StageCallback(L.Callback, ABC):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Rehearse the validation."""
+        super().on_train_start(trainer, pl_module)
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -115,6 +117,7 @@ class StageCallback(L.Callback, ABC):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Raise an error that was postponed until the last checkpoints were saved."""
+        super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
 from lightning_ssl_geometry.callbacks.batches import stage_keys
-from lightning_ssl_geometry.callbacks.observer import run_folder
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
@@ -148,7 +148,7 @@ def _cuts(projector: nn.Module) -> list[str]:
     return [f"{name}.{layers[place - 1][0]}" for place in linear[1:]]
 
 
-class _Config(L.Callback):
+class _Config(RunCallback):
     """Write `config.yaml` into the run's folder."""
 
     def __init__(self, text: str) -> None:
@@ -157,10 +157,8 @@ class _Config(L.Callback):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write it."""
-        folder = run_folder(trainer)
-        if trainer.is_global_zero:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.yaml").write_text(self.text)
+        with run_files(trainer).replacing("config.yaml") as file:
+            file.write(self.text.encode())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from lightning_ssl_geometry.report.download import download, series_numbers
 from lightning_ssl_geometry.report.glossary import PAPERS, Entry, Paper
+from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import moment, number
@@ -42,6 +43,7 @@ def how_it_was_made(run: Run) -> Html:
 def record(run: Run) -> list[Html | None]:
     """Write what is known of how a run was made: a list of names and values, and the config, folded."""
     rows = {"folder": str(run.folder.resolve())}
+    rows |= {f"resumed ({n})": _resumed(entry) for n, entry in enumerate(run.resumed, 1)}
     rows |= {key.replace("_", " "): _shown(key, value) for key, value in run.info.items() if value is not None}
     pairs = [
         item
@@ -71,6 +73,13 @@ def _row(series: Series, last: bool) -> Html:
     shown = (value[0], value.min(), value.max(), value[-1]) if len(value) else (float("nan"),) * 4
     cells = [element("td", number(float(cell))) for cell in (shown[-1:] if last else (*shown, len(series.value)))]
     return element("tr", element("th", series.name, scope="row"), *cells)
+
+
+def _resumed(entry: Resumption) -> str:
+    """Tell when, at which step and epoch, and from which folder."""
+    place = {".": "in this folder", None: "from a run of unknown folder"}.get(entry.folder, f"from {entry.folder}")
+    of_rest = "; what this epoch's training batches show is of those after this step" if entry.within_epoch else ""
+    return f"at step {entry.step:,.0f}, epoch {entry.epoch:,.0f}, {place}, {moment(entry.time)}{of_rest}"
 
 
 def _shown(key: str, value: object) -> str:

@@ -2,10 +2,10 @@
 
 __all__ = ["document", "write_page"]
 
-import os
 from importlib.resources import files
 from pathlib import Path
 
+from lightning_ssl_geometry.files import replacing
 from lightning_ssl_geometry.report.html import Html, element
 
 # The browser itself then refuses scripts and any request, whatever a run's names and values may hold; pictures come
@@ -35,11 +35,6 @@ def write_page(path: Path, page: Html) -> Path:
     """
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(page.encode("utf-8", errors="replace"))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", errors="replace"))
     return path

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
+from lightning_ssl_geometry.report.history import Logs, Resumption, is_resumed, with_earlier
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
     Floats,
@@ -38,6 +39,8 @@ class Run:
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
         snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
         layers: layers.csv.
+        resumed: Where the run went on from a checkpoint, the earliest first. The scalars and arrays of earlier parts
+            in other folders are among those above.
     """
 
     folder: Path
@@ -51,6 +54,7 @@ class Run:
     steps_per_epoch: float | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     layers: Layers | None = None
+    resumed: tuple[Resumption, ...] = ()
 
     @property
     def is_diagnosis(self) -> bool:
@@ -98,13 +102,15 @@ def read_run(run: str | Path) -> Run:
     if (folder / "metrics.csv").is_file():
         scalars, more = read_scalars(folder / "metrics.csv")
         notes += more
-    else:
-        notes.append("metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it).")
     arrays, more = read_arrays(folder / "geometry")
     notes += more
+    snapshots, more = read_snapshots(folder / "geometry")
+    notes += more
+    (scalars, arrays, snapshots), history, more = with_earlier(folder, Logs(scalars, arrays, snapshots))
+    if not scalars and not (folder / "metrics.csv").is_file():
+        notes.append("metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it).")
     if not arrays:
         notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
-    snapshots, more = read_snapshots(folder / "geometry")
     notes += more
     evaluations, more = read_evaluations(folder / "linear_evaluation.csv")
     notes += more
@@ -130,11 +136,12 @@ def read_run(run: str | Path) -> Run:
         pace,
         snapshots,
         layers,
+        history.resumed,
     )
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "metrics.csv").is_file() or (folder / "geometry").is_dir()
+    return (folder / "metrics.csv").is_file() or (folder / "geometry").is_dir() or is_resumed(folder)
 
 
 def _locate(folder: Path) -> tuple[Path, list[str]]:

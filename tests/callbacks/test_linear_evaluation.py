@@ -90,8 +90,8 @@ def test_layers_of_the_backbone_and_the_projector_are_judged_when_the_fit_ends(t
 
 def test_layers_alone_and_again(tmp_path):
     callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["projector"])
-    fit(tmp_path, callback)
-    fit(tmp_path, callback)
+    fit(tmp_path / "first", callback)
+    fit(tmp_path / "second", callback)
     assert [row["features"] for row in callback.rows] == ["projector"]
 
 
@@ -124,7 +124,7 @@ def test_the_full_batch_solver_scores_the_same(tmp_path):
     tables = []
     for solver in ("sklearn", "full-batch"):
         callback = LinearEvaluation(labels_per_class=[None, 5], repeats=2, features=["frozen"], solver=solver)
-        fit(tmp_path, callback)
+        fit(tmp_path / solver, callback)
         tables.append(callback.rows)
     for theirs, ours in zip(*tables, strict=True):
         assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=0.01)
@@ -176,17 +176,18 @@ def test_a_layer_that_is_none_is_named_when_the_fit_begins_and_one_with_other_ou
     with pytest.raises(
         ValueError, match=r"`layers` to name submodules of SimCLRModule, but got 'backbone\.bone'\. Near: b"
     ):
-        fit(tmp_path, callback)
+        fit(tmp_path / "misspelt", callback)
     assert not callback.rows
     callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["loss"])
     with pytest.raises(ValueError, match="`loss` to be called once in a pass, but it was called 0 times"):
         fit(tmp_path, callback)
     projector = nn.Sequential(nn.Unflatten(1, (8, 8)), nn.Flatten(), nn.Linear(64, 8))
     callback = LinearEvaluation(labels_per_class=[None], features=[], layers=["projector.0"])
+    host = SimCLRModule(SmallCNN(1, 8, "group"), projector)
     with pytest.raises(
         ValueError, match=r"`projector\.0` to return \(N, D\) or \(N, C, H, W\), but got shape \(\d+, 8, 8\)"
     ):
-        quiet(tmp_path, callbacks=[callback]).fit(SimCLRModule(SmallCNN(1, 8, "group"), projector), datamodule=data())
+        quiet(tmp_path / "odd", callbacks=[callback]).fit(host, datamodule=data())
 
 
 def test_too_few_labels_and_no_datamodule_are_named(tmp_path):

@@ -16,6 +16,7 @@ from torch import nn
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.loggers import log_array, log_run
+from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics import EffectiveRank, HardestNegativeDistance, LogSpectrum
 
 ARRAYS = [f"{stage}/{name}" for stage in ("train", "val") for name in ("log_spectrum_h", "hardest_negative_histogram")]
@@ -206,8 +207,9 @@ def test_what_has_no_number_is_left_out(tmp_path, name, values):
 @pytest.mark.parametrize(("name", "step"), [("train/a", 9), ("val/a", 9), ("probe/a", 9), ("test/a", 10)])
 def test_arrays_have_the_step_that_lightning_gives_to_scalars(tmp_path, name, step):
     logger = TensorBoardLogger(tmp_path)
-    ArrayFiles(tmp_path / "geometry", [logger]).append(name, 0, 10, torch.ones(2))
-    ArrayFiles(tmp_path / "geometry", [logger]).append("probe/b", 0, 0, torch.ones(2))
+    files = ArrayFiles(RunFiles(tmp_path), [logger])
+    files.append(name, 0, 10, torch.ones(2))
+    files.append("probe/b", 0, 0, torch.ones(2))
     logger.finalize("success")
     events = EventAccumulator(logger.log_dir)
     events.Reload()

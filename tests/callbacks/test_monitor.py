@@ -234,7 +234,7 @@ def test_a_projector_without_weights_has_no_rank_and_the_next_host_has_one_again
     monitor = GeometryMonitor(stages=["val"])
     data = LatentDGPDataModule(dim=4, content_dim=2, mixing=nn.Identity(), batch_size=16, epoch_size=16, val_size=16)
     for projector, ranked in ((nn.Identity(), False), (nn.Linear(4, 4), True)):
-        trainer = quiet(tmp_path, callbacks=[monitor])
+        trainer = quiet(tmp_path / str(ranked), callbacks=[monitor])
         trainer.fit(SimCLRModule(nn.Linear(4, 4), projector), datamodule=data)
         assert ("val/projector_rank" in trainer.callback_metrics) == ranked
         assert "val/effective_rank_z" in trainer.callback_metrics

@@ -19,10 +19,10 @@ def test_two_named_monitors_log_and_write_apart(tmp_path):
     trainer.fit(PlainHost(), loader(), loader(seed=1))
     found = trainer.callback_metrics
     alone = []
-    for rename in ({}, {"rank": {"h": "z"}}):
+    for place, rename in enumerate(({}, {"rank": {"h": "z"}})):
         monitor = GeometryMonitor(DIAGNOSTICS, rename, taps=TAPS, every_n_steps=1)
         host = trainer.lightning_module
-        alone += quiet(tmp_path, callbacks=[monitor]).validate(host, loader(seed=1), verbose=False)
+        alone += quiet(tmp_path / str(place), callbacks=[monitor]).validate(host, loader(seed=1), verbose=False)
     assert found["val/rank"].item() == pytest.approx(alone[0]["val/rank"], rel=1e-6)
     assert found["val/teacher/rank"].item() == pytest.approx(alone[1]["val/rank"], rel=1e-6)
     assert found["val/rank"] != found["val/teacher/rank"]

@@ -100,8 +100,8 @@ def sharded(rank, folder, n):
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 @pytest.mark.parametrize("n", [17, 16])
 def test_two_processes_share_the_set_and_number_it_as_one(tmp_path, two_processes, n):
-    index, h = sharded(None, tmp_path, n)
-    found = two_processes(sharded, tmp_path, n)
+    index, h = sharded(None, tmp_path / "one", n)
+    found = two_processes(sharded, tmp_path / "two", n)
     together = np.concatenate([places for places, _ in found])
     assert sorted(together.tolist()) == index == list(range(n))
     np.testing.assert_allclose(np.concatenate([rows for _, rows in found])[together.argsort()], h, rtol=1e-5)

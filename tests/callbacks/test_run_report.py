@@ -75,7 +75,7 @@ def test_an_early_failure_is_not_hidden_by_the_report(tmp_path):
 
 def test_a_csv_logger_is_asked_for_before_training(tmp_path):
     with pytest.raises(ValueError, match="CSVLogger among the Trainer's `logger`s for RunReport, but got none"):
-        fit(tmp_path, RunReport())
+        fit(tmp_path, RunReport(), logger=False)
 
 
 class Writes(L.Callback):

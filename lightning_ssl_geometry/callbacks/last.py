@@ -1,0 +1,63 @@
+"""The last checkpoint of an experiment, whatever version of it saved one."""
+
+__all__ = ["last_checkpoint"]
+
+import json
+import zipfile
+from pathlib import Path
+
+
+def last_checkpoint(runs: str | Path) -> Path:
+    """Find the checkpoint from which the newest version of an experiment goes on.
+
+    A version that was itself resumed, and killed before its first checkpoint, goes on from where it was resumed. Newer
+    versions that never began to log are passed over, and files that a kill left incomplete.
+
+    Args:
+        runs: The folder of the versions, `save_dir/name` of the logger: it holds `version_*/checkpoints/last.ckpt`, as
+            `ModelCheckpoint(save_last=True)` writes it.
+
+    Returns:
+        The checkpoint's path, for `trainer.fit(model, ckpt_path=...)`.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    versions = _versions(Path(runs))
+    for version in versions:
+        if found := _saved(version) or _resumed_from(version):
+            return found
+        if (version / "metrics.csv").exists():
+            older = next((path for path in map(_saved, versions) if path), None)
+            hint = f" To go on from an older version: {older}." if older else ""
+            raise ValueError(
+                f"Expected a last checkpoint in {version / 'checkpoints'}, the newest version, but there is none. "
+                f"`ModelCheckpoint(save_last=True)` saves one.{hint}"
+            )
+    raise ValueError(
+        f"Expected a last checkpoint in {Path(runs) / 'version_*' / 'checkpoints'}, but there is none. Name a "
+        "checkpoint's file, or leave `ckpt_path` out to train from the start."
+    )
+
+
+def _versions(runs: Path) -> list[Path]:
+    """List the folders of runs, the newest first: by number, and before those without a number by time."""
+
+    def age(folder: Path) -> tuple[int, float]:
+        number = folder.name.removeprefix("version_")
+        return (int(number), 0.0) if number.isascii() and number.isdigit() else (-1, folder.stat().st_mtime)
+
+    return sorted((path for path in runs.glob("*") if path.is_dir()), key=age, reverse=True)
+
+
+def _saved(version: Path) -> Path | None:
+    whole = [path for path in version.glob("checkpoints/last*.ckpt") if path.is_dir() or zipfile.is_zipfile(path)]
+    return max(whole, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _resumed_from(version: Path) -> Path | None:
+    try:
+        path = version / json.loads((version / "history.json").read_bytes())["resumed"][-1]["checkpoint"]
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    return path.resolve() if path.exists() else None

@@ -1,0 +1,133 @@
+"""Where a fit was resumed: what its checkpoint says of the scalars, and what is cut, noted and logged after it."""
+
+__all__ = ["resume", "unlogged"]
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.report.logs import read_rows
+
+
+def unlogged(trainer: L.Trainer) -> dict[str, Any]:
+    """Return how many batches were logged, and the scalars that Lightning logs only after it saved the checkpoint.
+
+    ModelCheckpoint saves at the end of an epoch or a batch, before Lightning hands that epoch's or that batch's scalars
+    to the loggers. A resumed run does not compute them again, so without this a kill in between would lose them.
+
+    Returns:
+        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether batches of the epoch
+        are still to come; `scalars` by name, and `scalars_step`.
+    """
+    if trainer.state.fn != TrainerFn.FITTING:
+        return {}
+    loop: Any = trainer.fit_loop.epoch_loop
+    epoch: Any = trainer.fit_loop.epoch_progress.total
+    count, batch = loop._batches_that_stepped, loop.batch_progress.total
+    connector = trainer._logger_connector
+    next_count = count + (not loop._should_accumulate())
+    within = {"within_epoch": epoch.processed < epoch.ready and not loop._num_ready_batches_reached()}
+    if batch.completed < batch.processed:  # at the end of a batch
+        logs = connector.should_update_logs and not loop._should_accumulate()
+        scalars = _plain(trainer, connector.metrics["log"] if logs else {})
+        return within | {"logged": next_count, "scalars": scalars, "scalars_step": count}
+    if trainer.validating:
+        return within | {"logged": next_count}
+    scalars = _plain(trainer, connector.metrics["log"] if epoch.completed < epoch.processed else {})  # of an epoch
+    return within | {"logged": count, "scalars": scalars, "scalars_step": count - 1}
+
+
+def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
+    found = {name: float(value) for name, value in scalars.items()}
+    return found | {"epoch": trainer.current_epoch} if found else {}
+
+
+def resume(trainer: L.Trainer, files: RunFiles, loaded: Mapping[str, Any]) -> None:
+    """Cut what the resumed run writes anew, note where it was resumed, and log what was not logged.
+
+    Args:
+        trainer: Its loggers are continued.
+        files: Of the resumed run.
+        loaded: What the checkpoint says of the run that is resumed; its `step` and `epoch`.
+
+    Raises:
+        ValueError: If the folder's metrics.csv is of another run.
+    """
+    assert files.folder is not None
+    earlier = _earlier(trainer, loaded)
+    logged = int(loaded.get("logged", loaded["step"]))
+    tables = [each for each in trainer.loggers if isinstance(each, CSVLogger)]
+    if same(earlier, files.folder):
+        files.rewind(loaded["step"])
+        _say_deleted(tables, files.folder, logged)
+    for table in tables:
+        if isinstance(table, ResumableCSVLogger):
+            if same(Path(table.log_dir), files.folder):
+                files.own("metrics.csv")
+            table.rewind(logged, files.aside("metrics.csv"))
+    files.resumed.append(
+        {
+            "from": None if earlier is None else os.path.relpath(earlier.resolve(), files.folder.resolve()),
+            "run": loaded.get("run"),
+            "checkpoint": os.path.relpath(trainer.ckpt_path, files.folder) if trainer.ckpt_path else None,
+            "step": loaded["step"],
+            "logged": logged,
+            "epoch": loaded["epoch"],
+            "within_epoch": bool(loaded.get("within_epoch", False)),
+            "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+    )
+    with files.or_warn(HISTORY):
+        files.save()
+    _log_late(tables, earlier, loaded)
+
+
+def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping[str, Any]) -> None:
+    """Log the scalars that the checkpoint holds, unless the earlier run came to do so itself."""
+    scalars, step = loaded.get("scalars") or {}, loaded.get("scalars_step", 0)
+    if not scalars:
+        return
+    path = None if earlier is None else earlier / "metrics.csv"
+    rows = read_rows(path, path.name)[0] if path and path.is_file() else []
+    if any(row.get("step") == str(step) and row.get(name) for row in rows for name in scalars if name != "epoch"):
+        return
+    for table in tables:
+        table.log_metrics(dict(scalars), step=step)
+        table.save()
+
+
+def _say_deleted(tables: Sequence[CSVLogger], folder: Path, logged: int) -> None:
+    for table in tables:
+        lost = logged and not isinstance(table, ResumableCSVLogger) and not (folder / "metrics.csv").exists()
+        if lost and same(Path(table.log_dir), folder):
+            rank_zero_warn(
+                f"Lightning's CSVLogger has deleted the scalars before step {logged} in {folder / 'metrics.csv'}, as "
+                "it does with every such file. lightning_ssl_geometry.loggers.ResumableCSVLogger keeps them."
+            )
+
+
+def _earlier(trainer: L.Trainer, loaded: Mapping[str, Any]) -> Path | None:
+    """Find the folder of the run that is resumed: where it was, or, if it was moved, two above its checkpoint."""
+    named = [Path(loaded["folder"])] if "folder" in loaded else []
+    near = [Path(trainer.ckpt_path).resolve().parent.parent] if trainer.ckpt_path else []
+    for folder in [*named, *near]:
+        if _run_of(folder) == loaded.get("run") and any((folder / name).exists() for name in (HISTORY, "metrics.csv")):
+            return folder
+    return named[0] if named else None
+
+
+def _run_of(folder: Path) -> str | None:
+    try:
+        return json.loads((folder / HISTORY).read_bytes())["run"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

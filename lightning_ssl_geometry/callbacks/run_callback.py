@@ -1,0 +1,152 @@
+"""What callbacks that write files share: one run, its folder, and the checkpoints that know both."""
+
+__all__ = ["RunCallback", "run_files", "run_folder"]
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import lightning as L
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_ssl_geometry.callbacks.resumption import resume, unlogged
+from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
+
+_KEY = "ssl_geometry_run"
+_FILES: WeakKeyDictionary[Any, RunFiles] = WeakKeyDictionary()
+_LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()
+_BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
+
+
+class RunCallback(L.Callback):
+    """Base of the callbacks that write to the run's folder; one that overrides a hook of these calls it, too."""
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Find the run's folder, on all ranks together."""
+        run_files(trainer).reopen()
+        _BEGUN.pop(trainer, None)
+        _LOADED.pop(trainer, None)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse, where no checkpoint is loaded, a folder with scalars of another run before anything is written."""
+        if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
+            self.refuse(trainer, *["metrics.csv"] * _is_table(trainer))
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a history, or go on behind the step that a checkpoint brought."""
+        _begin(trainer)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do so, too, if a finished run was resumed, which starts no training."""
+        _begin(trainer)
+
+    def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
+        """Refuse, on all ranks together, files that neither this run nor the one that it resumes wrote.
+
+        Args:
+            trainer: Of the run.
+            names: Of files in the run's folder.
+            arrays: Of diagnostics with their stage: "val/log_spectrum_h".
+
+        Raises:
+            ValueError: If there is such a file.
+        """
+        files = run_files(trainer)
+
+        def check() -> None:
+            files.check(*names)
+            for array in arrays:
+                files.check_array(array)
+
+        _together(trainer, check)
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Put the run, its folder, its files and what is not yet logged into the checkpoint."""
+        files = run_files(trainer)
+        if _KEY not in checkpoint and files.folder is not None:
+            own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
+            checkpoint[_KEY] = own | unlogged(trainer)
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Take over the files of the run that wrote the checkpoint, where it wrote them to this folder."""
+        state = checkpoint.get(_KEY, {})
+        if state:
+            run_files(trainer).adopt(state)
+        if trainer.state.fn == TrainerFn.FITTING:
+            _LOADED[trainer] = dict(state) | {"step": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
+
+
+def run_files(trainer: L.Trainer) -> RunFiles:
+    """Return the files of a Trainer's run, the same object to all callbacks; a run is what one logger logs.
+
+    All ranks must call for the first time together, which :class:`RunCallback` does in `setup`.
+    """
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return RunFiles(None, quiet=True)
+    logger = next((each for each in trainer.loggers if isinstance(each, CSVLogger)), next(iter(trainer.loggers), None))
+    key = trainer if logger is None else logger
+    if key not in _FILES:
+        folder = None if logger is None else trainer.strategy.broadcast(_folder(trainer, logger))
+        _FILES[key] = RunFiles(None if folder is None else Path(folder), trainer.is_global_zero)
+    return _FILES[key]
+
+
+def run_folder(trainer: L.Trainer) -> Path | None:
+    """Return the folder of the run's files: None without a logger, and in a trial (`fast_dev_run`).
+
+    It is the `log_dir` of the first CSVLogger; without one, `save_dir/name/version` of the first logger, where
+    ModelCheckpoint has its folder `checkpoints`. All ranks must call for the first time together.
+    """
+    return run_files(trainer).folder
+
+
+def _is_table(trainer: L.Trainer) -> bool:
+    """Whether the metrics.csv of the run's folder is one that goes on."""
+    folder, tables = run_folder(trainer), [each for each in trainer.loggers if isinstance(each, ResumableCSVLogger)]
+    return any(same(Path(table.log_dir), folder) for table in tables)
+
+
+def _folder(trainer: L.Trainer, logger: Any) -> str:
+    if isinstance(logger, CSVLogger):
+        return logger.log_dir
+    version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+    return os.path.join(logger.save_dir or trainer.default_root_dir, str(logger.name), version)
+
+
+def _begin(trainer: L.Trainer) -> None:
+    """Make the history of a fit begin, or go on, at its step; once for a fit."""
+    files, loaded = run_files(trainer), _LOADED.pop(trainer, None)
+    if _BEGUN.get(trainer) or files.folder is None:
+        return
+    _BEGUN[trainer] = True
+    if loaded is not None:
+        _together(trainer, partial(resume, trainer, files, loaded))
+    elif trainer.global_step == 0:
+        _together(trainer, partial(_start, trainer, files))
+
+
+def _start(trainer: L.Trainer, files: RunFiles) -> None:
+    for table in trainer.loggers:
+        if isinstance(table, ResumableCSVLogger):
+            if same(Path(table.log_dir), files.folder):
+                files.own("metrics.csv")
+            table.rewind(0, files.aside("metrics.csv"))
+    files.rewind(0)
+
+
+def _together(trainer: L.Trainer, action: Callable[[], None]) -> None:
+    """Act on rank 0; what it raises is raised on all ranks, so that none waits for it."""
+    found: Exception | None = None
+    if trainer.is_global_zero:
+        try:
+            action()
+        except (ValueError, OSError) as error:
+            found = error
+    found = trainer.strategy.broadcast(found)
+    if found is not None:
+        raise found

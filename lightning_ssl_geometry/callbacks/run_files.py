@@ -1,0 +1,282 @@
+"""The files of a run: which folder is the run's own, what the run wrote there, and which run it resumes.
+
+A run keeps `history.json` in its folder: a name for the run, the files that it wrote, and where it was resumed. Only
+files in that list are ever overwritten, shortened or removed, by that run or by one that resumes it. Checkpoints carry
+the same, so that a resumed run knows its earlier part in whatever folder it writes.
+"""
+
+__all__ = ["HISTORY", "RunFiles", "same"]
+
+import csv
+import glob
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_ssl_geometry.files import append, replacing, set_aside, unfinished
+
+HISTORY = "history.json"
+
+
+class RunFiles:
+    """What a run writes to its folder, on rank 0; without a folder, and on other ranks, nothing is written.
+
+    A full disk, or another error of the file system, is warned of once for each file: the training goes on, and the
+    old contents stay whole.
+
+    Args:
+        folder: The run's own, or None.
+        writes: Whether this rank writes.
+        quiet: Do not say what is not kept where there is no folder.
+    """
+
+    def __init__(self, folder: Path | None, writes: bool = True, quiet: bool = False) -> None:
+        self.folder = folder
+        self.writes = writes and folder is not None
+        self.quiet = quiet or not writes
+        self.run = uuid4().hex
+        self.names: set[str] = set()
+        self.resumed: list[dict[str, Any]] = []
+        self._warned: set[str] = set()
+        self._waiting: dict[str, str] = {}
+        self._superseded: Path | None = None
+
+    def path(self, name: str) -> Path:
+        """Join a name of a file, such as "geometry/val/log_spectrum_h.csv", to the folder."""
+        assert self.folder is not None
+        return self.folder / name
+
+    def check(self, *names: str) -> None:
+        """Refuse files that neither this run nor the one that it resumes wrote.
+
+        Raises:
+            ValueError: If there is a file of such a name.
+        """
+        for name in names:
+            if self._foreign(name):
+                raise ValueError(f"Expected `{name}` to be this run's to write, but {self._why_foreign(name)}")
+
+    def check_array(self, name: str) -> None:
+        """Refuse files that neither this run nor the one that it resumes wrote, of any array of a diagnostic.
+
+        Args:
+            name: With its stage: "val/log_spectrum_h", of which "val/log_spectrum_h_clean" may be a part.
+
+        Raises:
+            ValueError: If there is such a file in `geometry/`.
+        """
+        if self.writes:
+            stage, _, own = name.rpartition("/")
+            folder = self.path(f"geometry/{stage}")
+            found = [folder / f"{own}.csv", folder / f"{own}.npz", *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
+            self.check(*sorted(path.relative_to(self.path("")).as_posix() for path in found))
+
+    @contextmanager
+    def replacing(self, name: str) -> Iterator[BinaryIO]:
+        """Open a file to be written as a whole, as :func:`lightning_ssl_geometry.files.replacing`.
+
+        Where nothing is to be written, the body writes to a file in memory that is dropped.
+        """
+        if not self._may_write(name):
+            yield io.BytesIO()
+            return
+        with self.or_warn(name):
+            self.claim(name)
+            with replacing(self.path(name)) as file:
+                yield file
+
+    def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
+        """Append a row to a CSV file; header and first row are written together.
+
+        A row that could not be written, because the disk was full, is written with the next one.
+
+        Raises:
+            ValueError: If the file's header has another length.
+        """
+        if not self._may_write(name):
+            return
+        path, first, line = self.path(name), _line(header), _line(row)
+        if path.exists():
+            with path.open() as file:
+                width = file.readline().count(",") + 1
+            if width != len(header):
+                raise ValueError(f"Expected {width} columns in {path}, as in earlier rows, but got {len(header)}.")
+        self._waiting[name] = self._waiting.get(name, "") + line
+        with self.or_warn(name):
+            self.claim(name)
+            if path.exists():
+                append(path, self._waiting[name])
+            else:
+                with replacing(path) as whole:
+                    whole.write((first + self._waiting[name]).encode())
+            del self._waiting[name]
+
+    def own(self, name: str) -> None:
+        """Record a file that the run's logger writes.
+
+        Raises:
+            ValueError: As :meth:`check`.
+        """
+        self.check(name)
+        with self.or_warn(name):
+            self.claim(name)
+
+    def claim(self, *names: str) -> None:
+        """Record that this run writes these files."""
+        if self.writes and not self.names.issuperset(names):
+            self.names.update(names)
+            try:
+                self.save()
+            except OSError:
+                self.names.difference_update(names)
+                raise
+
+    def save(self) -> None:
+        """Write `history.json`."""
+        record = {"run": self.run, "files": sorted(self.names), "resumed": self.resumed}
+        with replacing(self.path(HISTORY)) as file:
+            file.write((json.dumps(record, indent=2) + "\n").encode())
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Take over the files of the run that is resumed, if it wrote to this very folder."""
+        if not self.writes or not same(Path(state["folder"]), self.folder):
+            return
+        record = self._record()
+        if record is None or record["run"] == state["run"]:
+            self.run = state["run"]
+            self.names |= set(state["files"]) | set(record["files"] if record else [])
+            self.resumed = list(record["resumed"]) if record else []
+
+    def rewind(self, step: int) -> None:
+        """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
+
+        A file that cannot be read is renamed, with a warning. Step 0 is before training: everything is moved.
+        """
+        for name in sorted(self.names) if self.writes else []:
+            path = self.path(name)
+            for left in unfinished(path):
+                left.unlink()
+            if name.startswith("geometry/") and path.exists():
+                try:
+                    (_rewind_rows if path.suffix == ".csv" else _rewind_array)(path, step, partial(self.aside, name))
+                except (ValueError, KeyError, EOFError, OSError) as error:
+                    aside = set_aside(path)
+                    rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
+
+    def aside(self, name: str) -> Path:
+        """Return a path for what a resumed run writes anew, in a folder `superseded-*` of this resume."""
+        if self._superseded is None:
+            number = 1
+            while self.path(f"superseded-{number}").exists():
+                number += 1
+            self._superseded = self.path(f"superseded-{number}")
+        return self._superseded / name
+
+    def reopen(self) -> None:
+        """Begin another fit: what it supersedes goes to a folder of its own."""
+        self._superseded = None
+        self._waiting.clear()
+
+    def _record(self) -> dict[str, Any] | None:
+        """Read the folder's `history.json`; None if there is none that can be read."""
+        path = self.path(HISTORY)
+        if not path.exists():
+            return None
+        try:
+            record = json.loads(path.read_bytes())
+            return {"run": record["run"], "files": list(record["files"]), "resumed": list(record["resumed"])}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            aside = set_aside(path)
+            rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
+            return None
+
+    @contextmanager
+    def or_warn(self, name: str) -> Iterator[None]:
+        """Turn an error of the file system into a warning, once for each file."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                rank_zero_warn(
+                    f"{self.path(name)} cannot be written now: {error}. The training goes on, and what was written "
+                    "before stays. Later failures of this file are not reported."
+                )
+
+    def _foreign(self, name: str) -> bool:
+        return self.writes and name not in self.names and self.path(name).exists()
+
+    def _why_foreign(self, name: str) -> str:
+        return (
+            f"{self.path(name)} is there already, and neither this run nor one that it resumes wrote it. Give the "
+            "logger another `version` or `name`, resume from the checkpoint of the run that is there, or move the file."
+        )
+
+    def _may_write(self, name: str) -> bool:
+        """Whether a file is to be written here; where it is not, say so once."""
+        if self._foreign(name) and name not in self._warned:
+            self._warned.add(name)
+            rank_zero_warn(f"`{name}` of this run is not kept: {self._why_foreign(name)}")
+        if self.folder is None and not self.quiet:
+            self.quiet = True
+            rank_zero_warn(
+                f"{name}, and whatever else callbacks write to a run's folder, is not kept: the Trainer has no logger, "
+                "so the run has no folder. Give it one, such as `logger=ResumableCSVLogger('runs')`."
+            )
+        return self.writes and not self._foreign(name)
+
+
+def same(folder: Path | None, other: Path | None) -> bool:
+    """Whether both are one folder."""
+    return folder is not None and other is not None and folder.resolve() == other.resolve()
+
+
+def _line(cells: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
+    """Keep the complete rows up to a step; the others go to another file."""
+    text = path.read_text()
+    whole, _, rest = text.rpartition("\n")
+    header, *rows = whole.split("\n") if whole else [""]
+    if not header.startswith("epoch,step,"):
+        raise ValueError("expected a header epoch,step,...")
+    rows = [row for row in rows if row.count(",") == header.count(",")]
+    kept = [row for row in rows if step and int(row.split(",")[1]) <= step]
+    later = [row for row in rows if row not in kept]
+    if not later and not rest:
+        return
+    if later:
+        with replacing(aside()) as file:
+            file.write("".join(f"{line}\n" for line in [header, *later]).encode())
+    if kept:
+        with replacing(path) as file:
+            file.write("".join(f"{line}\n" for line in [header, *kept]).encode())
+    else:
+        path.unlink()
+
+
+def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
+    """Move an array that was read out after a step."""
+    try:
+        with np.load(path) as file:
+            own = int(file["step"])
+    except zipfile.BadZipFile as error:
+        raise ValueError(str(error)) from error
+    if not step or own > step:
+        to = aside()
+        to.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, to)

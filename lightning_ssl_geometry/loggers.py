@@ -1,0 +1,159 @@
+"""A logger for runs that are resumed: metrics.csv is continued where Lightning's CSVLogger deletes it."""
+
+__all__ = ["ResumableCSVLogger"]
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.loggers.logger import rank_zero_experiment
+from lightning.pytorch.loggers.csv_logs import CSVLogger, ExperimentWriter
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_ssl_geometry.files import append, replacing, set_aside, unfinished
+
+
+class ResumableCSVLogger(CSVLogger):
+    """Lightning's CSVLogger, with the same files and arguments, whose metrics.csv survives kills and resumes.
+
+    Rows are appended to a metrics.csv that is there already, each in one write as soon as it is logged. A file that is
+    no table is renamed to `metrics.csv.unreadable-1`, and an incomplete last row is cut off. A full disk loses no rows:
+    the logger warns once, keeps them in memory and writes them as soon as it can.
+
+    The callbacks of this package tell the logger at which step a checkpoint resumes: rows of later steps then go to
+    `superseded-1/metrics.csv` beside it. Without such a callback these rows stay, and the resumed run's come after.
+
+    Args:
+        save_dir: Folder of all runs, on a local file system.
+        name: Folder of this experiment's runs, within `save_dir`.
+        version: Folder of this run, within `name`: a number, or a name; None: the next free number.
+        prefix: Goes before the names of metrics.
+        flush_logs_every_n_steps: Rows are written when a step is logged that this number divides, and whenever the
+            Trainer logs.
+
+    Raises:
+        ValueError: If `save_dir` is on no local file system.
+    """
+
+    def __init__(
+        self,
+        save_dir: str | Path,
+        name: str | None = "lightning_logs",
+        version: int | str | None = None,
+        prefix: str = "",
+        flush_logs_every_n_steps: int = 1,
+    ) -> None:
+        if "://" in str(save_dir):
+            raise ValueError(f"Expected `save_dir` on a local file system, but got {str(save_dir)!r}.")
+        super().__init__(save_dir, name, version, prefix, flush_logs_every_n_steps)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> "_Table":
+        """The table that rows are appended to, on rank 0."""
+        if self._experiment is None:
+            self._experiment = _Table(self.log_dir)
+        return self._experiment  # type: ignore[return-value]
+
+    def rewind(self, step: int, superseded: Path) -> None:
+        """Move the rows of a fit from `step` on to a file, and cut off an incomplete last row.
+
+        A row that holds nothing but values of a test after `step` steps stays.
+
+        Args:
+            step: Number of batches that were logged when the checkpoint was saved.
+            superseded: The file; it is only made if there are such rows.
+        """
+        self.experiment.rewind(step, superseded)
+
+
+class _Table(ExperimentWriter):
+    """A writer that appends; `metrics` are the rows that are not yet written, as in its parent."""
+
+    def __init__(self, log_dir: str) -> None:
+        super().__init__(log_dir)
+        self._path = Path(self.metrics_file_path)
+        self._warned = False
+        for left in unfinished(self._path):
+            left.unlink()
+        self._load()
+
+    def _check_log_dir_exists(self) -> None:
+        """Leave an earlier metrics.csv where it is."""
+
+    def save(self) -> None:
+        """Write the rows that are waiting; after a failure they wait for the next time."""
+        if not self.metrics:
+            return
+        try:
+            self._save()
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                rank_zero_warn(f"{self._path} cannot be written now: {error}. The training goes on; rows are kept.")
+
+    def _save(self) -> None:
+        keys = sorted(set(self.metrics_keys).union(*self.metrics))
+        if keys != self.metrics_keys or not self._path.exists():
+            rows = self._rows()
+            self._replace(keys, [*rows, *self.metrics])
+        else:
+            append(self._path, _table(keys, self.metrics))
+        self.metrics_keys, self.metrics = keys, []
+
+    def rewind(self, step: int, superseded: Path) -> None:
+        rows = self._rows()
+        later = [row for row in rows if not _before(row, step)]
+        if not later:
+            return
+        with replacing(superseded) as file:
+            file.write(_table(self.metrics_keys, later, header=True).encode())
+        self._replace(self.metrics_keys, [row for row in rows if _before(row, step)])
+
+    def _load(self) -> None:
+        """Take over the columns of an earlier metrics.csv, and cut off a last line without its end."""
+        if not self._path.exists():
+            return
+        text = self._path.read_bytes().decode(errors="replace")
+        whole, end, rest = text.rpartition("\n")
+        header = next(csv.reader(io.StringIO(whole + end, newline="")), [])
+        if "step" not in header or "\0" in text:
+            aside = set_aside(self._path)
+            rank_zero_warn(f"{self._path} could not be read: expected a table with a column `step`. It is now {aside}.")
+            return
+        self.metrics_keys = header
+        if rest:
+            self._replace(header, self._rows())
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Read the complete rows on disk."""
+        if not self._path.exists():
+            return []
+        whole, end, _ = self._path.read_bytes().decode(errors="replace").rpartition("\n")
+        header, *lines = csv.reader(io.StringIO(whole + end, newline=""))
+        return [dict(zip(header, line, strict=True)) for line in lines if len(line) == len(header)]
+
+    def _replace(self, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        with replacing(self._path) as file:
+            file.write(_table(keys, rows, header=True).encode())
+
+
+def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool = False) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys)
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _before(row: Mapping[str, Any], step: int) -> bool:
+    """Whether a row is from before a step of a fit, or of a test after as many steps."""
+    try:
+        own = int(float(row["step"]))
+    except (ValueError, OverflowError):
+        return True
+    tested = all(name.startswith("test/") for name, cell in row.items() if cell and name not in ("epoch", "step"))
+    return own < step or (own == step > 0 and tested)

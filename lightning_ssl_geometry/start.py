@@ -1,0 +1,111 @@
+"""What the command line does before a run starts: find `last`, refuse to delete, and leave nothing of a trial."""
+
+__all__ = ["SaveConfig", "prepare"]
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.cli import LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import CSVLogger
+
+from lightning_ssl_geometry.callbacks import last_checkpoint
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
+
+
+class SaveConfig(RunCallback, SaveConfigCallback):
+    """Write `config.yaml` to the run's folder, or nowhere if the run has none.
+
+    A fit that goes on in its folder with another configuration keeps the earlier one in `superseded-*`.
+    """
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Write it, unless there is one already, of which only a checkpoint can tell whose it is."""
+        super().setup(trainer, pl_module, stage)
+        files = run_files(trainer)
+        if files.folder is not None and not files.path("config.yaml").exists():
+            self._write(files)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Replace that of the run that is resumed."""
+        super().on_train_start(trainer, pl_module)
+        self.refuse(trainer, "config.yaml")
+        files = run_files(trainer)
+        if files.writes and (path := files.path("config.yaml")).exists() and path.read_text() != self._text():
+            (aside := files.aside("config.yaml")).parent.mkdir(parents=True, exist_ok=True)
+            path.rename(aside)
+            self._write(files)
+
+    def _write(self, files: RunFiles) -> None:
+        with files.replacing("config.yaml") as file:
+            file.write(self._text().encode())
+
+    def _text(self) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.yaml"
+            self.parser.save(self.config, path, skip_none=False, multifile=False)
+            return path.read_text()
+
+
+def prepare(cli: LightningCLI) -> None:
+    """Make ready for a subcommand; what cannot be done ends the process with one line.
+
+    In a trial (`fast_dev_run`), Lightning's ModelCheckpoint with `save_last` saves all the same, in the current folder:
+    callbacks that save are taken out.
+    """
+    trainer: Any = cli.trainer
+    if trainer.fast_dev_run:
+        trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]
+        return
+    settings = cli.config_init[str(cli.subcommand)]
+    try:
+        _refuse_to_delete(trainer)
+        if settings.get("ckpt_path") == "last":
+            settings["ckpt_path"] = _last(trainer)
+        if cli.subcommand == "fit" and not settings.get("ckpt_path") and not SLURMEnvironment.detect():
+            _refuse_another_runs_folder(trainer)
+    except ValueError as error:
+        sys.stderr.write(f"ssl-geometry {cli.subcommand}: error: {error}\n")
+        raise SystemExit(2) from error
+
+
+def _refuse_to_delete(trainer: L.Trainer) -> None:
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVLogger) and not isinstance(logger, ResumableCSVLogger):
+            path = Path(logger.log_dir) / "metrics.csv"
+            if path.exists():
+                raise ValueError(
+                    f"Expected a folder without metrics.csv for Lightning's CSVLogger, which would delete {path}. Name "
+                    "another `version`, or use lightning_ssl_geometry.loggers.ResumableCSVLogger, which goes on in it."
+                )
+
+
+def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
+    for logger in trainer.loggers:
+        if isinstance(logger, ResumableCSVLogger) and (path := Path(logger.log_dir) / "metrics.csv").exists():
+            raise ValueError(
+                f"Expected a folder of its own for a run from the start, but there is {path}. Resume with `--ckpt_path "
+                "last`, or name another `version`."
+            )
+
+
+def _last(trainer: Any) -> str:
+    """Resolve `--ckpt_path last`; where this very run's folder has one, Lightning finds it."""
+    saving = [each for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
+    places = [Path(each.dirpath) for each in saving if each.dirpath]
+    logger = next(iter(trainer.loggers), None)
+    if logger is None and not places:
+        places = [Path(trainer.default_root_dir) / "checkpoints"]
+    found = [path for place in places for path in place.glob("last*.ckpt")]
+    if found:
+        return str(max(found, key=lambda path: path.stat().st_mtime))
+    if places or logger is None:
+        looked = ", ".join(map(str, places))
+        raise ValueError(f"Expected a last checkpoint in {looked}, but there is none. Name a checkpoint's file.")
+    return str(last_checkpoint(Path(logger.save_dir or trainer.default_root_dir) / str(logger.name)))
