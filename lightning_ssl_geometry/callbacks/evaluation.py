@@ -13,9 +13,9 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
 from lightning_ssl_geometry.callbacks.observer import undisturbed
+from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
@@ -98,7 +98,9 @@ def gather_split(
                 raise ValueError(f"Expected `label` in the batches for {asker}, but got only {', '.join(batch)}.")
             for name, value in {**observe(batch), "label": batch["label"], "index": batch["index"]}.items():
                 found[name].append(value)
-    whole = {name: distributed.gather(torch.cat(found.pop(name))).cpu() for name in list(found)}
+    whole = gather_rows(trainer, {name: torch.cat(found.pop(name)) for name in list(found)})
+    if not whole:
+        raise ValueError(f"Expected batches in the split {split!r} for {asker}, but no process had one.")
     order = whole.pop("index").argsort()
     return {name: value[order] for name, value in whole.items()}
 

@@ -1,6 +1,6 @@
 """Reading diagnostics out on all ranks together, whatever each rank has seen."""
 
-__all__ = ["Readout", "Seen", "named"]
+__all__ = ["Readout", "Seen", "gather_rows", "named"]
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -88,6 +88,28 @@ class Readout:
         if members not in self._groups:
             self._groups[members] = distributed.subgroup(members)
         return self._groups[members]
+
+
+def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Gather the rows of all ranks by name; all must call, also those that have no rows.
+
+    Args:
+        trainer: Of the run.
+        rows: Tensors with as many rows as this rank has, the same names on all ranks that have any; else empty.
+
+    Returns:
+        The rows of all ranks, in the order of the ranks, in the CPU's memory; empty where no rank has any.
+    """
+    has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
+    if not any(has):
+        return {}
+    if not all(has):
+        shapes = {name: (tuple(value.shape[1:]), value.dtype) for name, value in rows.items()}
+        shapes = trainer.strategy.broadcast(shapes, src=has.index(1))
+        device = trainer.lightning_module.device
+        none = {name: torch.zeros(0, *shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
+        rows = rows or none
+    return {name: distributed.gather(rows[name]).cpu() for name in sorted(rows)}
 
 
 def named(name: str, result: Any) -> dict[str, Tensor]:

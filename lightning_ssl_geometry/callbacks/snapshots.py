@@ -12,11 +12,11 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
+from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
@@ -127,7 +127,9 @@ class EmbeddingSnapshots(RunCallback):
             observation["z"] = observation.get("z_image", observation["z"][0])
             for name in {"z", "index", "label"} & observation.keys():
                 parts.setdefault(name, []).append(observation[name])
-        found = {name: distributed.gather(torch.cat(values)) for name, values in sorted(parts.items())}
+        found = gather_rows(trainer, {name: torch.cat(values) for name, values in parts.items()})
+        if not found:
+            raise ValueError("Expected batches in the validation set for EmbeddingSnapshots, but no process had one.")
         order = found["index"].argsort(stable=True)
         return {name: value[order].cpu() for name, value in found.items()}
 

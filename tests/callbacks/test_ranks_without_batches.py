@@ -7,7 +7,7 @@ from hosts import PlainHost, loader, pairs, quiet
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, KNNProbe, LayerGeometry, LinearProbe
 from lightning_ssl_geometry.diagnostics import EffectiveRank, LabelAgreement, LogSpectrum, Uniformity
 
 SEEN = {"taps": {"h": "trunk", "z": "head"}, "batch_keys": {"label": 2, "views": [0, 1]}}
@@ -37,11 +37,48 @@ def fitted(rank, folder, stages):
 
 def test_all_ranks_log_what_the_others_saw(tmp_path, two_processes):
     for stages in (["val"], ["train", "val"]):
-        (first, seen), (second, also) = two_processes(fitted, tmp_path, stages)
+        (first, seen), (second, also) = two_processes(fitted, tmp_path / str(len(stages)), stages)
         names = {"val/rank", "val/labels", "val/u", "val/linear_probe_accuracy", "val/knn_probe_accuracy"}
         assert {name for name in names if not any(key.startswith(name) for key in first)} == set()
         assert first == second
         assert seen["val"] == also["val"] == (24, 2)
+
+
+def kept(rank, folder):
+    torch.manual_seed(0)
+    stills = EmbeddingSnapshots([0, 2], **SEEN)
+    devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
+    trainer = quiet(folder, callbacks=[stills], use_distributed_sampler=False, **devices)
+    trainer.fit(PlainHost(), loader(40), DataLoader(OnRankZero(), 8))
+    return {step: (kept["z"].shape, kept["label"].tolist()) for step, kept in stills.kept.items()}
+
+
+def test_stills_are_of_the_ranks_that_have_batches(tmp_path, two_processes):
+    first, second = two_processes(kept, tmp_path)
+    assert first == second
+    labels = pairs(24, seed=1).tensors[2].tolist()
+    assert first == {0: ((24, 4), labels), 2: ((24, 4), labels)}
+
+
+class Dictionaries(PlainHost):
+    def validation_step(self, batch, batch_idx):
+        z1, z2 = self.embed(*batch[:2])
+        h = torch.stack([self.trunk(x) for x in batch[:2]])
+        return {"h": h, "z": torch.stack([z1, z2]), "index": torch.arange(len(z1)), "projector": self.head}
+
+
+def layers(rank, folder):
+    torch.manual_seed(0)
+    trainer = quiet(folder, callbacks=[LayerGeometry()], use_distributed_sampler=False, devices=2, strategy="ddp")
+    try:
+        trainer.fit(Dictionaries(), loader(40), DataLoader(OnRankZero(), 8))
+    except ValueError as error:
+        return str(error)
+
+
+def test_the_layers_end_on_all_ranks_together(tmp_path, two_processes):
+    for message in two_processes(layers, tmp_path):
+        assert "batches of the val set on each of 2 processes for LayerGeometry, but 1 had none" in message
 
 
 class FailsOnRankOne(EffectiveRank):
