@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
-from lightning_ssl_geometry.callbacks.observer import run_folder, undisturbed
+from lightning_ssl_geometry.callbacks.observer import run_folder, starts_anew, undisturbed
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
 
@@ -37,6 +37,11 @@ class Evaluation(L.Callback, ABC):
         self.judge = judge
         self.split = split
         self.rows: list[dict[str, Any]] = []
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Forget the rows of an earlier fit; a checkpoint brings its own back after this."""
+        if starts_anew(trainer, stage):
+            self.rows = []
 
     def row(
         self, name: str, verdicts: Sequence[Verdict], train: Rows, test: Rows, few: int | None = None

@@ -1,6 +1,6 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["Observer", "on_device", "run_folder", "undisturbed", "validation_loader"]
+__all__ = ["Observer", "on_device", "run_folder", "starts_anew", "undisturbed", "validation_loader"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -177,6 +177,15 @@ def run_folder(trainer: L.Trainer) -> Path:
     """
     logs = [logger.log_dir for logger in trainer.loggers if isinstance(logger, CSVLogger)]
     return Path(trainer.strategy.broadcast(logs[0] if logs else trainer.log_dir or trainer.default_root_dir))
+
+
+def starts_anew(trainer: L.Trainer, stage: str) -> bool:
+    """Whether a callback's `setup` is that of a fit from step 0, where what an earlier fit left has to go.
+
+    Lightning calls `setup` before it gives callbacks what a checkpoint holds of them, and a Trainer that has made
+    steps already goes on with its fit.
+    """
+    return stage == "fit" and trainer.global_step == 0
 
 
 def on_device(batch: Any, trainer: L.Trainer) -> Any:

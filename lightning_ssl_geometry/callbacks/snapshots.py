@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
-from lightning_ssl_geometry.callbacks.observer import Observer, on_device, run_folder, undisturbed, validation_loader
+from lightning_ssl_geometry.callbacks.observer import (
+    Observer,
+    on_device,
+    run_folder,
+    starts_anew,
+    undisturbed,
+    validation_loader,
+)
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 
@@ -59,7 +66,9 @@ class EmbeddingSnapshots(L.Callback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks of the taps."""
+        """Register the hooks of the taps, and forget what an earlier fit kept."""
+        if starts_anew(trainer, stage):
+            self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -67,7 +76,7 @@ class EmbeddingSnapshots(L.Callback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what another run kept, and look before the first step."""
+        """Forget what a checkpoint of a later step brought, and look before the first step."""
         done = trainer.global_step
         self.kept = {step: kept for step, kept in self.kept.items() if done and step <= done}
         self._keep(trainer, pl_module)
