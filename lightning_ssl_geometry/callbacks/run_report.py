@@ -149,7 +149,8 @@ class RunReport(L.Callback):
             run = read_run(self._path)
             if self.table:
                 console.print(summary_table(run) if logged else Text(run.name, style="bold"))
-                console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
+                if run.notes:
+                    console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
         with _warned(self._path / "report.html"):
             if self.page:
                 page = write_report(self._path)
