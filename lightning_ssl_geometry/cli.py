@@ -24,7 +24,7 @@ def main(args: Sequence[str] | None = None) -> None:
         args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
     """
     if args is None:
-        sys.path.insert(0, "")  # classes in the current folder can be named, as with `python -m`
+        sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
             "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
         )  # Lightning's
