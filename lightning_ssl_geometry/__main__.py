@@ -1,6 +1,16 @@
 """Run `python -m lightning_ssl_geometry ...`: the same as `ssl-geometry ...`."""
 
-from lightning_ssl_geometry.cli import main
+import os
+import sys
+
+
+def _run() -> None:
+    if not sys.flags.safe_path and sys.path[:1] in ([""], [os.getcwd()]):
+        sys.path.append(sys.path.pop(0))  # `-m` puts the current folder before what is installed
+    from lightning_ssl_geometry.cli import main
+
+    main()
+
 
 if __name__ == "__main__":
-    main()
+    _run()

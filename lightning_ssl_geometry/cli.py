@@ -25,7 +25,7 @@ def main(args: Sequence[str] | None = None) -> None:
         args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
     """
     if args is None:
-        sys.path.insert(0, "")  # classes in the current folder can be named, as with `python -m`
+        sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
             "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
         )  # Lightning's
@@ -76,7 +76,7 @@ class _CLI(LightningCLI):
 def _report(args: Sequence[str]) -> None:
     from rich.console import Console
 
-    from lightning_ssl_geometry.report import read_run, summary_table, write_report
+    from lightning_ssl_geometry.report import read_run, remarks, summary_table, write_report
 
     parser = argparse.ArgumentParser("ssl-geometry report", description="Write the page of a run.")
     parser.add_argument("run", help="folder of the run: that of its metrics.csv, or one above")
@@ -84,9 +84,11 @@ def _report(args: Sequence[str]) -> None:
     options = parser.parse_args(args)
     try:
         run = read_run(options.run)
-        page = write_report(options.run, options.output)
+        page = write_report(run, options.output)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console()
     console.print(summary_table(run))
+    if run.notes:
+        console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
     console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)

@@ -25,6 +25,7 @@ from lightning_ssl_geometry.callbacks.evaluation import (
     write_rows,
 )
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.callbacks.run_callback import starts_anew
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import AugmentationFamily
@@ -95,6 +96,12 @@ class ChannelEvaluation(Evaluation):
         self.pixels = pixels
         self.top = top
         self.scalars: list[dict[str, Any]] = []
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Forget the rows of an earlier fit."""
+        super().setup(trainer, pl_module, stage)
+        if starts_anew(trainer, stage):
+            self.scalars = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot be evaluated, before the training."""

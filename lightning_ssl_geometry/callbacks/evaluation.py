@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
 from lightning_ssl_geometry.callbacks.observer import undisturbed
 from lightning_ssl_geometry.callbacks.readout import gather_rows
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
 
@@ -39,6 +39,12 @@ class Evaluation(RunCallback, ABC):
         self.judge = judge
         self.split = split
         self.rows: list[dict[str, Any]] = []
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Forget the rows of an earlier fit; a checkpoint brings its own back after this."""
+        super().setup(trainer, pl_module, stage)
+        if starts_anew(trainer, stage):
+            self.rows = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse a table of another run before the first step."""

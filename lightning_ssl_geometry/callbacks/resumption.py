@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
-from lightning_ssl_geometry.report.logs import read_rows
+from lightning_ssl_geometry.report.files import attempt, read_table
 
 
 def unlogged(trainer: L.Trainer) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def unlogged(trainer: L.Trainer) -> dict[str, Any]:
     to the loggers. A resumed run does not compute them again, so without this a kill in between would lose them.
 
     Returns:
-        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether batches of the epoch
-        are still to come; `scalars` by name, and `scalars_step`.
+        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether batches of the
+        epoch are still to come; `scalars` by name, and `scalars_step`.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -98,12 +98,19 @@ def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping
     if not scalars:
         return
     path = None if earlier is None else earlier / "metrics.csv"
-    rows = read_rows(path, path.name)[0] if path and path.is_file() else []
+    rows = _table_rows(path) if path and path.is_file() else []
     if any(row.get("step") == str(step) and row.get(name) for row in rows for name in scalars if name != "epoch"):
         return
     for table in tables:
         table.log_metrics(dict(scalars), step=step)
         table.save()
+
+
+def _table_rows(path: Path) -> list[dict[str, str]]:
+    """Read what can be read of a CSV file."""
+    found, _ = attempt(path.name, lambda: read_table(path, path.name))
+    table = found[0] if found else None
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows] if table else []
 
 
 def _say_deleted(tables: Sequence[CSVLogger], folder: Path, logged: int) -> None:

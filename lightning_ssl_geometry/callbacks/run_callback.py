@@ -1,6 +1,6 @@
 """What callbacks that write files share: one run, its folder, and the checkpoints that know both."""
 
-__all__ = ["RunCallback", "run_files", "run_folder"]
+__all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
 
 import os
 from collections.abc import Callable, Iterable
@@ -79,6 +79,15 @@ class RunCallback(L.Callback):
             run_files(trainer).adopt(state)
         if trainer.state.fn == TrainerFn.FITTING:
             _LOADED[trainer] = dict(state) | {"step": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
+
+
+def starts_anew(trainer: L.Trainer, stage: str) -> bool:
+    """Whether a callback's `setup` is that of a fit from step 0, where what an earlier fit left has to go.
+
+    Lightning calls `setup` before it gives callbacks what a checkpoint holds of them, and a Trainer that has made
+    steps already goes on with its fit.
+    """
+    return stage == "fit" and trainer.global_step == 0
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:

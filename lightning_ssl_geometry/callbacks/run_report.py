@@ -7,9 +7,11 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import lightning as L
@@ -19,6 +21,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.loggers import log_run
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_files import RunFiles
 
 Kind = Literal["fit", "diagnosis"]
 
@@ -62,10 +65,12 @@ class RunReport(RunCallback):
         self.about = dict(about or {})
         self.figures = figures
         self._record: dict[str, Any] = {}
+        self._ended = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Go behind the callbacks that write what is read here; those that save checkpoints stay the last."""
         super().setup(trainer, pl_module, stage)
+        self._ended = False
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         saving = [callback for callback in others if isinstance(callback, Checkpoint)]
         writing = [callback for callback in others if not isinstance(callback, Checkpoint)]
@@ -100,11 +105,15 @@ class RunReport(RunCallback):
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Do the same for what there is, when the run was interrupted or failed; that error is the one to be seen."""
-        if not self._record:
-            return
+        """Write the same from what was logged so far, with the error, which stays the one that is raised."""
         try:
-            self._end(trainer, "interrupted" if isinstance(exception, KeyboardInterrupt) else "failed")
+            if not self._record and not self._begin_late(trainer, pl_module):
+                return
+            if isinstance(exception, KeyboardInterrupt):
+                self._end(trainer, "interrupted")
+            else:
+                self._record["error"] = {"type": type(exception).__name__, "message": str(exception)[:_MOST_ERROR]}
+                self._end(trainer, "failed")
         except Exception as error:  # of wandb or matplotlib, for example
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
@@ -118,34 +127,53 @@ class RunReport(RunCallback):
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         self._write(trainer, "running")
 
+    def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
+        """Begin the record of a fit that failed before it started; without the other ranks, which may be gone."""
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
+        if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
+            return False
+        alone = trainer.world_size == 1
+        self._files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
+        self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
+        return True
+
     def _end(self, trainer: L.Trainer, status: str) -> None:
-        for logger in trainer.loggers:
-            logger.save()
+        with _warned("what the loggers hold"):
+            for logger in trainer.loggers:
+                logger.save()
         self._record["ended"] = _now()
-        self._write(trainer, status)
-        self._record = {}  # what fails from here on is not this run
+        with _warned("run.json"):
+            self._write(trainer, status)
+        self._record, self._ended = {}, True  # what fails from here on is not this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._report(trainer, status)
 
     def _report(self, trainer: L.Trainer, status: str) -> None:
         from rich.console import Console
+        from rich.text import Text
 
-        from lightning_ssl_geometry.report import read_run, summary_table, write_report
+        from lightning_ssl_geometry.report import read_run, remarks, summary_table, write_report
 
         folder = self._files.folder
         assert folder is not None
-        if not self._files.resumed and not any((folder / name).exists() for name in ("metrics.csv", "geometry")):
-            if status == "finished":
-                rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
+        logged = bool(self._files.resumed) or any((folder / name).exists() for name in ("metrics.csv", "geometry"))
+        if not logged and status == "finished":
+            rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
             return
         console = Console()
-        if self.table:
-            console.print(summary_table(read_run(folder)))
-        if self.page:
-            page = write_report(folder)
-            console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
-        if self.figures:
-            log_run(trainer.loggers, folder, max(trainer.global_step - 1, 0))
+        with _warned("the table of this run"):
+            run = read_run(folder)
+            if self.table:
+                console.print(summary_table(run) if logged else Text(run.name, style="bold"))
+                if run.notes:
+                    console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
+        with _warned(folder / "report.html"):
+            if self.page:
+                page = write_report(folder)
+                console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
+        with _warned("the figures to the loggers"):
+            if self.figures:
+                log_run(trainer.loggers, folder, max(trainer.global_step - 1, 0))
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
         done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}
@@ -154,6 +182,16 @@ class RunReport(RunCallback):
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
 
+@contextmanager
+def _warned(what: str | Path) -> Iterator[None]:
+    """Warn where something cannot be written: a run that ended well does not fail by its report."""
+    try:
+        yield
+    except Exception as error:  # a full disk, matplotlib, a logger of another's: the rest is still to be written
+        rank_zero_warn(f"RunReport could not write {what}: {type(error).__name__}: {error}")
+
+
+_MOST_ERROR = 10_000
 _PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")
 
 

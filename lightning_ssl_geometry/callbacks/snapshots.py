@@ -18,7 +18,7 @@ from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loade
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 
@@ -66,8 +66,10 @@ class EmbeddingSnapshots(RunCallback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks of the taps."""
+        """Register the hooks of the taps, and forget what an earlier fit kept."""
         super().setup(trainer, pl_module, stage)
+        if starts_anew(trainer, stage):
+            self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -75,7 +77,7 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what another run kept, and look before the first step."""
+        """Forget what a checkpoint of a later step brought, and look before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_ssl_geometry.callbacks.failures import Failures, OnError
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
+from lightning_ssl_geometry.callbacks.run_callback import starts_anew
 
 Stage = Literal["train", "val", "test", "probe"]
 
@@ -79,7 +79,7 @@ class StageCallback(L.Callback, ABC):
         self.failures.restart()
         self.rehearsal.restart()
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
-        if trainer.state.fn == TrainerFn.FITTING:
+        if starts_anew(trainer, stage):
             self.start_clean()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

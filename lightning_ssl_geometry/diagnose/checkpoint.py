@@ -54,8 +54,7 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
         raise ValueError(
-            f"Expected `checkpoint` {path} to load with weights_only=True, but it {_reason(error)}. If you trust where "
-            "it comes from, load it in Python with weights_only=False and save its `state_dict` alone."
+            f"Expected `checkpoint` {path} to load with weights_only=True, but it {_reason(error)}"
         ) from error
     for name in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, Mapping) and isinstance(held.get(name), Mapping):
@@ -70,10 +69,22 @@ def _is_weight(key: Any, value: Any) -> bool:
     return isinstance(key, str) and isinstance(value, Tensor)
 
 
+_ADVICE = (
+    " Such objects run code of their own when they are read, so the file was refused. If you trust where it comes "
+    "from, load it in Python with weights_only=False and save its `state_dict` alone."
+)
+
+
 def _reason(error: Exception) -> str:
     """Torch names the first thing that it refuses to build, among much advice."""
-    named = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class) (\S+)", str(error))
-    return f"holds {named[1]}, which is no tensor and no plain container" if named else "is broken, or no checkpoint"
+    if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error)):
+        return (
+            f"holds {named[1]}, which is no tensor and no plain container: the file is a pickle of Python objects "
+            f"beyond tensors.{_ADVICE}"
+        )
+    if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error) and "persistent" not in str(error):
+        return f"is broken, or no checkpoint, or a pickle of Python objects beyond tensors.{_ADVICE}"
+    return "is broken, or no checkpoint."
 
 
 def _some(keys: list[str]) -> str:

@@ -19,6 +19,7 @@ from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.source import Loaded, Source, source_name
+from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.views import SimCLRViews
 
 _DESCRIPTION = """Look at a network without training it: one pass over images, and a page. What to look at is a run of
@@ -44,6 +45,8 @@ def run(args: Sequence[str]) -> None:
         options = parser.parse_args(["--config", options.what, *given])
     L.seed_everything(options.seed_everything, verbose=False)
     try:
+        if options.trust and "--trust" not in given:
+            raise ValueError("Expected --trust on the command line alone, but got it in a file.")
         _check(options)
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
@@ -75,6 +78,9 @@ def _parser() -> ArgumentParser:
     )
     parser.add_subclass_arguments(
         nn.Module, "views", as_group=False, required=False, help="make two views of an image; SimCLRViews by default"
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="import classes that a run's config names from other packages, unasked"
     )
     parser.add_argument("--seed_everything", type=int, default=0, help="of a network with random weights")
     parser.add_argument("--linear_evaluation", type=bool, default=False, help="fit a classifier on the training set")
@@ -119,6 +125,8 @@ def _diagnose_one(options: Namespace, config: str) -> None:
 
 
 def _diagnose(source: Source, name: str, options: Namespace, config: str) -> Path:
+    if source.config is not None:
+        ask(source.config, options.trust)
     loaded = source.load(augment=options.views or SimCLRViews())
     trained_on = loaded.data if isinstance(loaded.data, ImageDataModule) else None
     if trained_on is not None:
@@ -173,7 +181,8 @@ def _source(what: str, pretrained: bool) -> Source:
         try:
             built = parser.instantiate_classes(parser.parse_path(what))
         except argparse.ArgumentError as error:
-            raise ValueError(f"Expected {what} to say what to look at, but: {error}") from error
+            said = " ".join(str(error).split())
+            raise ValueError(f"Expected {what} to say what to look at, but: {said}") from error
         return Source(**{name: built[name] for name in _fields()})
     return Source(**_named_source(what), pretrained=pretrained)
 

@@ -2,7 +2,6 @@
 
 __all__ = ["compare", "is_diagnosis", "similarity"]
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.report import write_comparison
+from lightning_ssl_geometry.report.files import attempt
+from lightning_ssl_geometry.report.records import read_info
 
 _FILE = "representations.npz"
 
@@ -78,7 +79,8 @@ def _data(folder: Path) -> str:
 
 def _record(folder: Path) -> dict[str, Any]:
     record = folder / "run.json"
-    return json.loads(record.read_text()) if record.is_file() else {}
+    held, _ = attempt(str(record), lambda: read_info(record)[0])
+    return dict(held or {})
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:

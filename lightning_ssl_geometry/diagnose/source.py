@@ -15,6 +15,7 @@ from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checkpoint import load_weights
 from lightning_ssl_geometry.diagnose.subject import Subject
+from lightning_ssl_geometry.diagnose.trust import read_plain_yaml
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.nn import TimmBackbone
 
@@ -69,6 +70,11 @@ class Source:
             raise ValueError("Expected `prefix` and `ignore` beside a `checkpoint`, but got none.")
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected `mean` and `std`, both or none, but got one.")
+
+    @property
+    def config(self) -> Path | None:
+        """The config.yaml that says how the network of a `run` is built; None for others."""
+        return None if self.run is None else _locate(Path(self.run))[0] / "config.yaml"
 
     @property
     def name(self) -> str:
@@ -178,12 +184,13 @@ def _load_run(path: Path) -> Loaded:
 
 def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | None]:
     """Build model and data as a run's config says; the Trainer's part of it is left alone."""
-    import yaml
     from jsonargparse import ArgumentParser
 
     if not config.is_file():
         raise FileNotFoundError(f"Expected `run` to have its config.yaml, but there is none at {config}.")
-    held = yaml.safe_load(config.read_text()) or {}
+    held = read_plain_yaml(config) or {}
+    if not isinstance(held, dict):
+        raise ValueError(f"Expected {config} to hold options, but it holds a {type(held).__name__}.")
     parts = {name: held[name] for name in ("model", "data") if held.get(name) is not None}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(L.LightningModule, "model")

@@ -12,6 +12,7 @@ __all__ = [
     "comparison_figures",
     "figures",
     "read_run",
+    "remarks",
     "summary_table",
     "write_comparison",
     "write_report",
@@ -19,7 +20,7 @@ __all__ = [
 
 from lightning_ssl_geometry.report.comparison import comparison_figures
 from lightning_ssl_geometry.report.comparison_page import write_comparison
-from lightning_ssl_geometry.report.headline import summary_table
+from lightning_ssl_geometry.report.headline import remarks, summary_table
 from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Readouts, Series
 from lightning_ssl_geometry.report.page import write_report

@@ -3,6 +3,7 @@
 __all__ = ["comparison_figures", "comparison_panels"]
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from lightning_ssl_geometry.report.comparison_dots import are_diagnoses, sheet_d
 from lightning_ssl_geometry.report.comparison_evaluation import evaluation_comparison
 from lightning_ssl_geometry.report.comparison_lines import Lines, counted
 from lightning_ssl_geometry.report.content_style_panels import content_style_comparisons, layer_comparison
+from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
 from lightning_ssl_geometry.report.layer_panels import layer_quantity_comparisons
@@ -30,6 +32,9 @@ from lightning_ssl_geometry.report.sheets import SECTIONS, SHEETS, Sheet, Wanted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_SPECTRA = ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum")
+_OF_AUGMENTATIONS = ("augmentation_spectrum", "jacobian_spectrum")
 
 
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
@@ -46,6 +51,9 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, or a folder is no run.
 
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; it is left out.
+
     >>> import tempfile
     >>> runs = [Path(tempfile.mkdtemp()) for _ in range(2)]
     >>> for run in runs:
@@ -53,31 +61,43 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
     >>> list(comparison_figures({"small": runs}))
     ['loss']
     """
-    drawn = comparison_panels(read_groups(groups), titled=True)
+    drawings = Drawings()
+    drawn = comparison_panels(read_groups(groups), drawings, titled=True)
+    drawings.warn("The comparison")
     return {panel.name: panel.figure for panel in chain.from_iterable(drawn.values())}
 
 
-def comparison_panels(groups: Sequence[Group], titled: bool = False) -> dict[str, list[Panel]]:
-    """Draw all figures, by section; with their titles in them, to stand alone, or without."""
-    once = are_diagnoses(groups)
-    draw = sheet_dots if once else _sheet
-    drawn: dict[str, list[Panel | None]] = {
-        section: [draw(groups, sheet, titled) for sheet in SHEETS.get(section, ()) if sheet.where != "run"]
-        for section in SECTIONS
-    }
-    drawn["probes"].append(evaluation_comparison(groups, titled))
-    drawn["ranks"] += [] if once else threshold_comparisons(groups, titled)
-    spectra = ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum")
-    drawn["spectra"] += [spectrum_comparison(groups, key, titled) for key in spectra]
-    directions = ("augmentation_spectrum", "jacobian_spectrum")
-    drawn["augmentations"] += [spectrum_comparison(groups, key, titled) for key in directions]
-    drawn["augmentations"].append(rotation_comparison(groups, titled))
-    drawn["channel"] += channel_comparisons(groups, titled)
-    drawn["layers"] += layer_quantity_comparisons(groups, titled)
-    drawn["content_style"].insert(0, layer_comparison(groups, titled))
-    drawn["content_style"] += content_style_comparisons(groups, titled)
-    drawn["neighbors"] += histogram_comparisons(groups, titled)[: 1 if once else None]
-    return {name: [panel for panel in section if panel] for name, section in drawn.items()}
+def comparison_panels(groups: Sequence[Group], drawings: Drawings, titled: bool = False) -> dict[str, list[Panel]]:
+    """Draw all figures, by section; with their titles in them, to stand alone, or without.
+
+    Args:
+        groups: What is compared.
+        drawings: Keeps what could not be drawn.
+        titled: Whether titles are in the figures.
+    """
+    once, of = are_diagnoses(groups), drawings.of
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so
+        drawn = {section: _sheets(groups, section, drawings, titled) for section in SECTIONS}
+        drawn["probes"] += of("linear evaluation", lambda: evaluation_comparison(groups, titled))
+        drawn["ranks"] += [] if once else of("other thresholds", lambda: threshold_comparisons(groups, titled))
+        for section, keys in (("spectra", _SPECTRA), ("augmentations", _OF_AUGMENTATIONS)):
+            for key in keys:
+                drawn[section] += of(ENTRIES[key].title, partial(spectrum_comparison, groups, key, titled))
+        drawn["augmentations"] += of("rotations", lambda: rotation_comparison(groups, titled))
+        drawn["channel"] += of("augmentation channel", lambda: channel_comparisons(groups, titled))
+        drawn["layers"] += of("layers", lambda: layer_quantity_comparisons(groups, titled))
+        layers, rest = of("latents by layer", lambda: layer_comparison(groups, titled)), drawn["content_style"]
+        content = of("content and style", lambda: content_style_comparisons(groups, titled))
+        drawn["content_style"] = [*layers, *rest, *content]
+        negatives = of("hardest negatives", lambda: histogram_comparisons(groups, titled)[: 1 if once else None])
+        drawn["neighbors"] += negatives
+    return drawn
+
+
+def _sheets(groups: Sequence[Group], section: str, drawings: Drawings, titled: bool) -> list[Panel]:
+    draw = sheet_dots if are_diagnoses(groups) else _sheet
+    wanted = [sheet for sheet in SHEETS.get(section, ()) if sheet.where != "run"]
+    return [panel for sheet in wanted for panel in drawings.of(sheet.title, partial(draw, groups, sheet, titled))]
 
 
 def _sheet(groups: Sequence[Group], sheet: Sheet, titled: bool) -> Panel | None:

@@ -3,6 +3,7 @@
 __all__ = ["write_comparison"]
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from lightning_ssl_geometry.report.comparison_dots import are_diagnoses
 from lightning_ssl_geometry.report.coverage import coverage_table, odd_widths
 from lightning_ssl_geometry.report.document import document, write_page
 from lightning_ssl_geometry.report.download import Numbers, download
+from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.facts import shared_facts, weights
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.groups import Average, Group, average_scalar, read_groups, shared_stage
@@ -24,7 +26,10 @@ from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.panel_html import panel_html
 from lightning_ssl_geometry.report.sheets import SECTIONS
 
-_OF_MEANS = ("not a finite number", "left out", "the newest of", "Fewer samples")
+_OF_MEANS = (
+    "not a finite number", "left out", "the newest of", "Fewer samples", "could not be read", "of one name",
+    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed",
+)  # fmt: skip
 
 
 def write_comparison(
@@ -53,6 +58,9 @@ def write_comparison(
         ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
             is not one value for each pair of names.
 
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; the page says so.
+
     >>> import tempfile
     >>> run = Path(tempfile.mkdtemp())
     >>> _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
@@ -60,7 +68,10 @@ def write_comparison(
     'strengths.html'
     """
     models = [] if similarity is None else [_similarity(*similarity)]
-    return write_page(Path(output), document(title, _article(read_groups(groups), title, models)))
+    drawings = Drawings()
+    written = write_page(Path(output), document(title, _article(read_groups(groups), title, models, drawings)))
+    drawings.warn(str(written))
+    return written
 
 
 def _similarity(names: Sequence[str], values: Floats) -> Panel:
@@ -73,15 +84,15 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
     return similarity_panel(names, found)
 
 
-def _article(groups: Sequence[Group], title: str, models: Sequence[Panel]) -> Html:
-    drawn = comparison_panels(groups)
+def _article(groups: Sequence[Group], title: str, models: Sequence[Panel], drawings: Drawings) -> Html:
+    drawn = comparison_panels(groups, drawings)
     drawn["models"] += models
     once = are_diagnoses(groups)
-    sections = [_section(name, panels, title, once) for name, panels in drawn.items() if panels]
+    sections = [_section(name, panels, title, once, drawings) for name, panels in drawn.items() if panels]
     entries = [entry for panels in drawn.values() for panel in panels for entry in panel.entries]
     header = element("header", element("h1", title), _legend(groups), _shared(groups))
     foot = (_numbers(groups, title), coverage_table(groups), _runs(groups), papers(entries))
-    return element("article", header, _notes(groups), *sections, *foot)
+    return element("article", header, _notes(groups, drawings), *sections, *foot)
 
 
 def _legend(groups: Sequence[Group]) -> Html:
@@ -107,7 +118,7 @@ def _shared(groups: Sequence[Group]) -> Html | None:
     return element("div", *(element("span", fact) for fact in said), class_="facts") if said else None
 
 
-def _notes(groups: Sequence[Group]) -> Html | None:
+def _notes(groups: Sequence[Group], drawings: Drawings) -> Html | None:
     """What of the runs' own notes changes a mean."""
     said = [
         element("li", f"{group.name}, {run.name}: {note}", class_="grave" if "not a finite number" in note else None)
@@ -117,6 +128,7 @@ def _notes(groups: Sequence[Group]) -> Html | None:
         if any(part in note for part in _OF_MEANS)
     ]
     said += [element("li", note) for note in odd_widths(groups)]
+    said += [element("li", note, class_="grave") for note in drawings.lost]
     if coverage_table(groups):
         what = "Not all runs have the same diagnostics; a figure shows those that have what it is about. "
         said.append(element("li", what, element("a", "Who has what", href="#coverage")))
@@ -127,12 +139,13 @@ def _notes(groups: Sequence[Group]) -> Html | None:
     )
 
 
-def _section(name: str, panels: Sequence[Panel], title: str, once: bool) -> Html:
+def _section(name: str, panels: Sequence[Panel], title: str, once: bool, drawings: Drawings) -> Html:
     said: set[str] = set()
     figures = []
     for place, panel in enumerate(panels):
         fresh = [entry for entry in panel.entries if entry.text not in said]
-        figures.append(panel_html(panel, f"{name}-{place}", fresh, keyed=False, prefix=title))
+        write = partial(panel_html, panel, f"{name}-{place}", fresh, keyed=False, prefix=title)
+        figures += drawings.html(panel, write)
         said |= {entry.text for entry in panel.entries}
     heading = "Loss" if name == "learning" and once else SECTIONS[name]
     return element("section", element("h2", heading), element("div", *figures, class_="panels"), id=name)

@@ -122,7 +122,7 @@ def _has(run: Run, keys: Sequence[str], stage: str) -> bool:
 
 
 def _scalar(run: Run, key: str, stage: str) -> Series | None:
-    found = [s for s in matching(run, ENTRIES[key]) if split(s.name)[0] == stage and s.finite.any()]
+    found = [s for s in matching(run, ENTRIES[key]) if split(s.name)[0] == stage and s.drawable]
     return max(found, key=lambda series: natural_order(split(series.name)[1])) if found else None
 
 

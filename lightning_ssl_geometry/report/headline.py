@@ -1,6 +1,6 @@
 """The few numbers of a run that a person looks at first, on the page and in the terminal."""
 
-__all__ = ["Tile", "headline", "summary_table"]
+__all__ = ["Tile", "headline", "remarks", "summary_table"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lightning_ssl_geometry.report.array_panels import known_arrays
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
+from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent, points
@@ -98,6 +99,22 @@ def summary_table(run: Run | str | Path) -> "Table":
             )
             table.add_row(name, *[""] * (len(columns) - 1), accuracy)
     return table
+
+
+def remarks(run: Run, most: int = 8) -> str:
+    """Write for the terminal what the page says of files that are missing or could not be read, a line each.
+
+    Args:
+        run: A run that was read.
+        most: How many of them are written.
+
+    >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
+    a is missing.
+    1 more of these is on the page.
+    """
+    left = len(run.notes) - most
+    more = [f"{left} more of these {'is' if left == 1 else 'are'} on the page."] if left > 0 else []
+    return "\n".join([*(plain(note, 1_000) for note in run.notes[:most]), *more])
 
 
 def _summary(series: Series, entry: Entry) -> tuple[str, str, str]:

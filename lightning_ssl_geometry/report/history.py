@@ -3,13 +3,14 @@
 __all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "with_earlier"]
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lightning_ssl_geometry.report.files import attempt, is_there
 from lightning_ssl_geometry.report.logs import (
     Floats,
     Readouts,
@@ -136,11 +137,19 @@ def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str 
 
 
 def _read(folder: Path) -> tuple[Logs, list[str]]:
-    path = folder / "metrics.csv"
-    scalars, notes = read_scalars(path) if path.is_file() else ({}, [f"{path.name} is missing."])
-    arrays, more = read_arrays(folder / "geometry")
-    snapshots, rest = read_snapshots(folder / "geometry")
-    return Logs(scalars, arrays, snapshots), notes + more + rest
+    notes: list[str] = []
+
+    def of(name: str, read: Callable[[Path], tuple[Any, list[str]]]) -> Any:
+        if not is_there(folder / name):
+            notes.append(f"{name} is missing.")
+            return {}
+        found, more = attempt(name, lambda: read(folder / name))
+        held, said = found or ({}, [])
+        notes.extend([*more, *said])
+        return held
+
+    logs = Logs(of("metrics.csv", read_scalars), of("geometry", read_arrays), of("geometry", read_snapshots))
+    return logs, list(dict.fromkeys(notes))
 
 
 def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logged: float) -> dict[str, Series]:

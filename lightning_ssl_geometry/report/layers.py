@@ -8,7 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lightning_ssl_geometry.report.logs import Floats, floats, read_rows
+from lightning_ssl_geometry.report.files import read_table
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, floats
+
+_MOST_LAYERS = 200
 
 
 @dataclass(frozen=True)
@@ -30,22 +33,29 @@ def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
     """Read the columns layer, width and one for each scalar; a column without a number is left out.
 
     Returns:
-        None where there is no such file or it names no layer, and notes on what was left out.
+        None where the file names no layer, and notes on what was left out.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is no file, or no table.
     """
-    if not path.is_file():
-        return None, []
-    rows, notes = read_rows(path, path.name)
-    if not rows:
+    table, notes = read_table(path, path.name)
+    if not table.rows:
         return None, notes
-    if "layer" not in rows[0]:
+    if "layer" not in table.columns:
         return None, [*notes, f"{path.name} has no column `layer`; it was left out."]
-    columns = {name: [row[name].strip() for row in rows] for name in rows[0] if name != "layer"}
+    if len(table.rows) > _MOST_LAYERS or len(table.columns) > _MOST_LAYERS:
+        shape = f"{len(table.rows):,} rows and {len(table.columns):,} columns"
+        return None, [*notes, f"{path.name} has {shape}, and no more than {_MOST_LAYERS} are read; it was left out."]
+    columns = {name: [cell.strip() for cell in table.column(name)] for name in table.columns if name != "layer"}
     parsed = {name: floats(cells) for name, cells in columns.items()}
     lost = sum(bool(cell) for cells in columns.values() for cell in cells)
     lost -= sum(int(np.isfinite(values).sum()) for values in parsed.values())
     if lost:
         notes.append(f"{path.name}: left out cells that are not finite numbers, {lost} in all.")
-    width = parsed.pop("width", np.full(len(rows), np.nan))
-    kept = {name: np.where(np.isfinite(values), values, np.nan) for name, values in parsed.items()}
-    kept = {name: values for name, values in kept.items() if np.isfinite(values).any()}
-    return Layers(tuple(row["layer"] for row in rows), width, kept), notes
+    if huge := sum(int((np.abs(values[np.isfinite(values)]) > MOST_DRAWN).sum()) for values in parsed.values()):
+        notes.append(f"{path.name}: left out cells beyond ±{MOST_DRAWN:.0e}, {huge} in all.")
+    parsed = {name: np.where(np.abs(values) < MOST_DRAWN, values, np.nan) for name, values in parsed.items()}
+    width = parsed.pop("width", np.full(len(table.rows), np.nan))
+    kept = {name: values for name, values in parsed.items() if np.isfinite(values).any()}
+    return Layers(tuple(table.column("layer")), width, kept), notes

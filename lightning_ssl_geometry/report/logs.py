@@ -1,10 +1,7 @@
 """What a run logged over training: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
 
-__all__ = ["Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_rows", "read_scalars", "read_snapshots"]
+__all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
-import csv
-import io
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_ssl_geometry.report.files import attempt, listed, plain, read_npz, read_table
+
+_MOST_SCALARS, _MOST_SAMPLES = 1_000, 20_000
+MOST_DRAWN = 1e100  # beyond it, arithmetic on an axis overflows
+_MOST_STEP = 2**53  # as many steps float64 counts one by one
 Floats = NDArray[np.float64]
 
 
@@ -35,6 +37,11 @@ class Series:
     def finite(self) -> NDArray[np.bool_]:
         """(R,): where the value is a finite number."""
         return np.isfinite(self.value)
+
+    @property
+    def drawable(self) -> bool:
+        """Whether it has a value that an axis can hold, in percent too."""
+        return bool((np.abs(self.value) < MOST_DRAWN / 100).any())
 
 
 @dataclass(frozen=True)
@@ -71,54 +78,33 @@ class Snapshot:
     values: Floats
 
 
-def read_rows(path: Path, shown: str) -> tuple[list[dict[str, str]], list[str]]:
-    """Read a CSV file that may still be written, or whose writer was interrupted.
-
-    Args:
-        path: The file.
-        shown: What notes call it.
-
-    Returns:
-        Its rows, by column, and notes on what was left out: a last line without its end, rows of another length.
-    """
-    text = path.read_bytes().decode("utf-8", errors="replace").replace("\0", "")
-    if not text.strip():
-        return [], [f"{shown} is empty."]
-    whole, end, rest = text.rpartition("\n")
-    notes = [f"{shown} ends in an incomplete line, which was left out."] if rest.strip() else []
-    try:
-        lines = list(csv.reader(io.StringIO(whole + end, newline="")))
-    except csv.Error as error:
-        return [], [f"{shown} could not be read: {error}."]
-    if not lines:
-        return [], [*notes, f"{shown} has no complete line."]
-    header, *body = lines
-    rows = [dict(zip(header, line, strict=True)) for line in body if len(line) == len(header)]
-    if odd := sum(0 < len(line) != len(header) for line in body):
-        notes.append(f"{shown}: left out rows of another length than the header, {odd} of {len(body)}.")
-    if not rows:
-        notes.append(f"{shown} has a header and no rows.")
-    return rows, notes
-
-
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
     """Read metrics.csv as Lightning's CSVLogger writes it: sparse rows, an empty cell where nothing was logged.
 
     Returns:
         The series by name, in the order of the columns, and notes on what was left out.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is no file, or no table.
     """
-    rows, notes = read_rows(path, path.name)
-    if not rows:
+    table, notes = read_table(path, path.name)
+    if not table.rows:
         return {}, notes
-    if "step" not in rows[0]:
+    if "step" in table.columns:
+        step = floats(table.column("step"))
+    else:
         notes.append(f"{path.name} has no column `step`; its rows are counted instead.")
-        rows = [row | {"step": str(number)} for number, row in enumerate(rows)]
-    step, epoch = (floats([row.get(key, "") for row in rows]) for key in ("step", "epoch"))
-    epoch = _filled_epochs(step, epoch)
+        step = np.arange(float(len(table.rows)))
+    epoch = floats(table.column("epoch")) if "epoch" in table.columns else np.full(len(step), np.nan)
+    epoch = _filled_epochs(step, np.where(_countable(epoch), epoch, np.nan))
+    names = [name for name in table.columns if name not in ("step", "epoch")]
+    if len(names) > _MOST_SCALARS:
+        notes.append(f"{path.name} has {len(names):,} scalars; only the first {_MOST_SCALARS:,} were read.")
     scalars: dict[str, Series] = {}
     unreadable = 0
-    for name in [key for key in rows[0] if key not in ("step", "epoch")]:
-        cells = [row[name].strip() for row in rows]
+    for name in names[:_MOST_SCALARS]:
+        cells = [cell.strip() for cell in table.column(name)]
         value = floats(cells)
         kept = (np.isfinite(value) | _meant(cells)) & _countable(step)
         unreadable += sum(map(bool, cells)) - int(kept.sum())
@@ -134,15 +120,23 @@ def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
 
     Returns:
         The arrays by name, and notes on what was left out.
+
+    Raises:
+        ValueError: If it is no folder.
     """
+    if not folder.is_dir():
+        raise ValueError("it is no folder")
     arrays: dict[str, Readouts] = {}
-    notes: list[str] = []
-    for path in sorted(folder.rglob("*.csv")):
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        array, more = _read_array(path, name)
-        notes += more
+    found, notes = listed(folder, ".csv")
+    for path, name in found:
+        shown = f"geometry/{plain(name)}.csv"
+        read, more = attempt(shown, lambda: _read_array(path, name, shown))  # noqa: B023
+        array, said = read or (None, [])
+        notes += more + said
         if array is not None:
-            arrays[name] = array
+            values, said = _within(array.values, shown)
+            notes += said
+            arrays[name] = replace(array, values=values)
     return arrays, notes
 
 
@@ -153,36 +147,58 @@ def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
         The arrays by name, and notes on what was left out.
     """
     snapshots: dict[str, Snapshot] = {}
-    notes: list[str] = []
-    for path in sorted(folder.rglob("*.npz")):
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                epoch, step = float(file["epoch"]), float(file["step"])
-                values = file["values"].astype(np.float64)
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            notes.append(f"geometry/{name}.npz could not be read: {type(error).__name__}.")
-            continue
-        snapshots[name] = Snapshot(name, epoch, step, values)
+    found, notes = listed(folder, ".npz")
+    for path, name in found:
+        shown = f"geometry/{plain(name)}.npz"
+        snapshot, more = attempt(shown, lambda: _read_snapshot(path, name))  # noqa: B023
+        notes += more
+        if snapshot is not None:
+            values, said = _within(snapshot.values, shown)
+            notes += said
+            snapshots[name] = replace(snapshot, values=values)
     return snapshots, notes
 
 
-def _read_array(path: Path, name: str) -> tuple[Readouts | None, list[str]]:
-    shown = f"geometry/{name}.csv"
-    rows, notes = read_rows(path, shown)
-    if not rows:
+def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
+    """Read numbers that no axis can hold as infinite."""
+    if not np.isfinite(values).any():
+        return values, [f"{shown} holds no finite number."]
+    huge = np.isfinite(values) & (np.abs(values) > MOST_DRAWN)
+    if not huge.any():
+        return values, []
+    said = f"{shown} has values beyond ±{MOST_DRAWN:.0e}, {huge.sum():,} in all; they are shown as infinite."
+    return np.where(huge, np.copysign(np.inf, values), values), [said]
+
+
+def _read_snapshot(path: Path, name: str) -> Snapshot:
+    held = read_npz(path, ("epoch", "step", "values"))
+    for key in ("epoch", "step"):
+        if held[key].ndim or not _countable(held[key].astype(np.float64)):
+            raise ValueError(f"its `{key}` is not one number >= 0")
+    if (values := held["values"]).ndim < 2 or not values.size:
+        raise ValueError(f"its `values` have the shape {values.shape} instead of two axes or more")
+    if len(values) > _MOST_SAMPLES:
+        raise ValueError(f"its `values` have {len(values):,} rows, and no more than {_MOST_SAMPLES:,} are read")
+    with np.errstate(over="ignore"):  # of 80 bits
+        return Snapshot(name, float(held["epoch"]), float(held["step"]), values.astype(np.float64))
+
+
+def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, list[str]]:
+    table, notes = read_table(path, shown)
+    if not table.rows:
         return None, notes
-    if list(rows[0])[:2] != ["epoch", "step"] or len(rows[0]) < 3:
+    if table.columns[:2] != ("epoch", "step") or len(table.columns) < 3:
         return None, [*notes, f"{shown} has no columns epoch, step, 0, 1, ...; it was left out."]
-    table = np.stack([floats(list(row.values())) for row in rows])
-    kept = _countable(table[:, 1])
+    values = np.stack([floats(row) for row in table.rows])
+    kept = _countable(values[:, 1])
     if not kept.all():
         notes.append(f"{shown}: left out rows without a step, {(~kept).sum()} of {len(kept)}.")
     if not kept.any():
         return None, notes
-    table = table[kept][np.argsort(table[kept, 1], kind="stable")]
-    table = table[_last_of_each(table[:, 1])]
-    return Readouts(name, table[:, 0], table[:, 1], table[:, 2:]), notes
+    values = values[kept][np.argsort(values[kept, 1], kind="stable")]
+    values = values[_last_of_each(values[:, 1])]
+    epoch = np.where(_countable(values[:, 0]), values[:, 0], np.nan)
+    return Readouts(name, epoch, values[:, 1], values[:, 2:]), notes
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
@@ -220,7 +236,8 @@ def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
 
 
 def _countable(step: Floats) -> NDArray[np.bool_]:
-    return np.abs(step) < 2**53  # not so for NaN
+    """Where a step or an epoch is one: a number >= 0, and not NaN."""
+    return (step >= 0) & (step < _MOST_STEP)
 
 
 def _by_step(name: str, epoch: Floats, step: Floats, value: Floats) -> Series:

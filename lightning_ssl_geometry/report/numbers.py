@@ -36,7 +36,9 @@ def percent(value: float) -> str:
     >>> percent(0.93456)
     '93.5%'
     """
-    return f"{100 * value:.1f}%".replace("-", _MINUS) if math.isfinite(value) else number(value)
+    if not abs(value) < 1e6:
+        return f"{number(100 * value)}%" if math.isfinite(value) else number(value)
+    return f"{100 * value:.1f}%".replace("-", _MINUS)
 
 
 def deviation(mean: float, std: float, is_percent: bool = False) -> str:

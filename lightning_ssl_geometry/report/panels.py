@@ -4,6 +4,7 @@ __all__ = ["MOST_UNKNOWN", "figures", "panels"]
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from lightning_ssl_geometry.report.array_panels import (
 )
 from lightning_ssl_geometry.report.channel_panels import channel_panels
 from lightning_ssl_geometry.report.content_style_panels import content_style_panels, layer_panels
+from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.evaluation import evaluation_panel
 from lightning_ssl_geometry.report.glossary import ENTRIES
 from lightning_ssl_geometry.report.kernel_panels import kernel_panels
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_UNKNOWN = 24
+_SPECTRA = ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum")
+_OF_AUGMENTATIONS = ("augmentation_spectrum", "jacobian_spectrum")
 
 
 def figures(run: Run) -> "dict[str, Figure]":
@@ -44,6 +48,9 @@ def figures(run: Run) -> "dict[str, Figure]":
 
     Args:
         run: As :func:`read_run` returns it.
+
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; it is left out.
 
     >>> import numpy as np
     >>> from pathlib import Path
@@ -53,54 +60,72 @@ def figures(run: Run) -> "dict[str, Figure]":
     ['loss']
     """
     named: dict[str, Figure] = {}
-    for panel in chain.from_iterable(panels(run).values()):
+    drawings = Drawings()
+    for panel in chain.from_iterable(panels(run, drawings).values()):
         name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
         free = (each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in named)
         named[next(free)] = panel.figure
+    drawings.warn(run.name)
     return named
 
 
-def panels(run: Run) -> dict[str, list[Panel]]:
-    """Draw all figures of a run, by section; of unknown scalars and arrays no more than `MOST_UNKNOWN`."""
-    with np.errstate(over="ignore"):  # what overflows is infinite, and shown so
-        drawn = {name: _sheets(run, name) for name in SECTIONS}
-        drawn["learning"] += [] if run.is_diagnosis else _losses(run)
-        drawn["probes"].append(evaluation_panel(run))
-        drawn["ranks"] = [_with_sizes(run, panel) for panel in drawn["ranks"]] + [threshold_panel(run)]
-        drawn["spectra"] += spectrum_panels(run, ("spectrum_h_image", "spectrum_h", "spectrum_z", "projector_spectrum"))
-        spectra = spectrum_panels(run, ("augmentation_spectrum", "jacobian_spectrum"))
-        drawn["augmentations"] += [*spectra, *rotation_panels(run)]
-        drawn["channel"] += channel_panels(run)
-        drawn["neighbors"] += histogram_panels(run)
-        drawn["content_style"] = [*layer_panels(run), *drawn["content_style"], *content_style_panels(run)]
-        drawn["hypersphere"] = [*([] if run.is_diagnosis else hypersphere_panels(run)), *drawn["hypersphere"]]
-        drawn["layers"] += layer_quantities(run)
-        drawn["dynamics"] += kernel_panels(run)
-        drawn["other"] = _unknown(run)
-    return {name: [panel for panel in section if panel] for name, section in drawn.items()}
+def panels(run: Run, drawings: Drawings) -> dict[str, list[Panel]]:
+    """Draw all figures of a run, by section; of unknown scalars and arrays no more than `MOST_UNKNOWN`.
+
+    Args:
+        run: As :func:`read_run` returns it.
+        drawings: Keeps what could not be drawn.
+    """
+    of = drawings.of
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so
+        drawn = {name: _sheets(run, name, drawings) for name in SECTIONS}
+        drawn["learning"] += [] if run.is_diagnosis else _losses(run, drawings)
+        drawn["probes"] += of("linear evaluation", lambda: evaluation_panel(run))
+        drawn["ranks"] = [_with_sizes(run, panel) for panel in drawn["ranks"]]
+        drawn["ranks"] += of("ranks at other thresholds", lambda: threshold_panel(run))
+        drawn["spectra"] += of("spectra", lambda: spectrum_panels(run, _SPECTRA))
+        drawn["augmentations"] += of("spectra of augmentations", lambda: spectrum_panels(run, _OF_AUGMENTATIONS))
+        drawn["augmentations"] += of("rotations", lambda: rotation_panels(run))
+        drawn["channel"] += of("augmentation channel", lambda: channel_panels(run))
+        drawn["neighbors"] += of("hardest negatives", lambda: histogram_panels(run))
+        layers, rest = of("latents by layer", lambda: layer_panels(run)), drawn["content_style"]
+        drawn["content_style"] = [*layers, *rest, *of("content and style", lambda: content_style_panels(run))]
+        path = [] if run.is_diagnosis else of("alignment and uniformity", lambda: hypersphere_panels(run))
+        drawn["hypersphere"] = [*path, *drawn["hypersphere"]]
+        drawn["layers"] += of("layers", lambda: layer_quantities(run))
+        drawn["dynamics"] += of("neural kernel", lambda: kernel_panels(run))
+        drawn["other"] = _unknown(run, drawings)
+    return drawn
 
 
-def _sheets(run: Run, section: str) -> list[Panel | None]:
+def _sheets(run: Run, section: str, drawings: Drawings) -> list[Panel]:
     """Of a diagnosis none: its scalars are a table."""
     wanted = [sheet for sheet in SHEETS.get(section, ()) if sheet.where != "groups" and not run.is_diagnosis]
-    return [over_training(run, sheet) for sheet in wanted]
+    found = (drawings.of(sheet.title, partial(over_training, run, sheet)) for sheet in wanted)
+    return list(chain.from_iterable(found))
 
 
-def _with_sizes(run: Run, panel: Panel | None) -> Panel | None:
+def _with_sizes(run: Run, panel: Panel) -> Panel:
     """Say of the effective ranks how high they could be."""
-    if panel is None or panel.name != "effective_rank":
+    if panel.name != "effective_rank":
         return panel
     arrays = {"D": known_arrays(run, "spectrum_h"), "P": known_arrays(run, "spectrum_z")}
     known = [f"{letter} = {found[0].values.shape[1]}" for letter, found in arrays.items() if found]
     return replace(panel, remark=f"Here {' and '.join(known)}. {panel.remark}".strip()) if known else panel
 
 
-def _losses(run: Run) -> list[Panel | None]:
-    return [unknown_panel(run, base, members, (ENTRIES["loss"],)) for base, members in own_losses(run).items()]
+def _losses(run: Run, drawings: Drawings) -> list[Panel]:
+    entries = (ENTRIES["loss"],)
+    found = own_losses(run).items()
+    return list(
+        chain.from_iterable(
+            drawings.of(base, partial(unknown_panel, run, base, members, entries)) for base, members in found
+        )
+    )
 
 
-def _unknown(run: Run) -> list[Panel | None]:
+def _unknown(run: Run, drawings: Drawings) -> list[Panel]:
     unknown = {} if run.is_diagnosis else unknown_scalars(run)
-    scalars = (unknown_panel(run, base, members) for base, members in unknown.items())
-    arrays = (unknown_array_panel(run, array) for array in unknown_arrays(run))
-    return list(islice((panel for panel in chain(scalars, arrays) if panel), MOST_UNKNOWN))
+    scalars = (drawings.of(base, partial(unknown_panel, run, base, members)) for base, members in unknown.items())
+    arrays = (drawings.of(array.name, partial(unknown_array_panel, run, array)) for array in unknown_arrays(run))
+    return list(islice(chain.from_iterable(chain(scalars, arrays)), MOST_UNKNOWN))

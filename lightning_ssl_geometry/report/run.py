@@ -2,16 +2,19 @@
 
 __all__ = ["Run", "read_run"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from lightning_ssl_geometry.report.files import attempt, is_there
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.history import Logs, Resumption, is_resumed, with_earlier
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
+    MOST_DRAWN,
     Floats,
     Readouts,
     Series,
@@ -20,7 +23,12 @@ from lightning_ssl_geometry.report.logs import (
     read_scalars,
     read_snapshots,
 )
-from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info
+from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info, told_of
+
+_OF_A_RUN = ("metrics.csv", "geometry", "run.json")
+_NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it)."
+_NO_RECORD = "run.json is missing: model, data, seed, versions and status are not known from it."
+_NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are not known."
 
 
 @dataclass(frozen=True)
@@ -81,10 +89,11 @@ def read_run(run: str | Path) -> Run:
     r"""Read a run's folder, or the newest `version_*` in it.
 
     Args:
-        run: A folder with metrics.csv or geometry/, or one that holds such folders named `version_*`.
+        run: A folder with metrics.csv, geometry/ or run.json, or one that holds such folders named `version_*`.
 
     Returns:
-        What was found. Anything else that is missing, cut off or not a number becomes a sentence in `notes`.
+        What was found. Whatever is missing, cut off, too large or not what its name says becomes a sentence in
+        `notes`, and the rest is read: files may come from anybody, and nothing in them is run.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -98,31 +107,29 @@ def read_run(run: str | Path) -> Run:
     ([4.5, 4.0], 10.0)
     """
     folder, notes = _locate(Path(run))
-    scalars: dict[str, Series] = {}
-    if (folder / "metrics.csv").is_file():
-        scalars, more = read_scalars(folder / "metrics.csv")
-        notes += more
-    arrays, more = read_arrays(folder / "geometry")
-    notes += more
-    snapshots, more = read_snapshots(folder / "geometry")
-    notes += more
-    (scalars, arrays, snapshots), history, more = with_earlier(folder, Logs(scalars, arrays, snapshots))
-    if not scalars and not (folder / "metrics.csv").is_file():
-        notes.append("metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it).")
+    reads, record = _Reads(folder, notes), _Reads(folder, [])
+    info = record.of("run.json", read_info, {}, _NO_RECORD)
+    notes += told_of(info)
+    own = Logs(
+        reads.of("metrics.csv", read_scalars, {}),
+        reads.of("geometry", read_arrays, {}),
+        reads.of("geometry", read_snapshots, {}),
+    )
+    (scalars, arrays, snapshots), history, more = with_earlier(folder, own)
+    if not scalars and not is_there(folder / "metrics.csv"):
+        notes.append(_NO_SCALARS)
     if not arrays:
         notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
     notes += more
-    evaluations, more = read_evaluations(folder / "linear_evaluation.csv")
-    notes += more
-    info, more = read_info(folder / "run.json")
-    notes += more
-    layers, more = read_layers(folder / "layers.csv")
-    notes += more
-    config, configured, more = read_config(folder / "config.yaml", info.get("command"))
-    notes += more
+    evaluations: tuple[Evaluation, ...] = reads.of("linear_evaluation.csv", read_evaluations, ())
+    notes += record.notes
+    layers = reads.of("layers.csv", read_layers, None)
+    ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
+    config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
     notes += _few_samples(info, arrays, layers)
     scalars = {name: _compared(series) for name, series in scalars.items()}
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
+    notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
     pace = _steps_per_epoch(scalars, arrays)
     return Run(
         folder,
@@ -140,8 +147,27 @@ def read_run(run: str | Path) -> Run:
     )
 
 
+@dataclass(frozen=True)
+class _Reads:
+    """Reads the files of a run, one by one, and gathers notes on them."""
+
+    folder: Path
+    notes: list[str]
+
+    def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
+        """What a file holds; `without` where there is none, with the note `missing`, or where it cannot be read."""
+        path = self.folder / name
+        if not is_there(path):
+            self.notes.extend([missing] if missing else [])
+            return without
+        found, more = attempt(name, lambda: read(path))
+        held, said = (without, []) if found is None else found
+        self.notes.extend([*more, *said])
+        return held
+
+
 def _is_run(folder: Path) -> bool:
-    return (folder / "metrics.csv").is_file() or (folder / "geometry").is_dir() or is_resumed(folder)
+    return any(is_there(folder / name) for name in _OF_A_RUN) or is_resumed(folder)
 
 
 def _locate(folder: Path) -> tuple[Path, list[str]]:
@@ -160,8 +186,8 @@ def _locate(folder: Path) -> tuple[Path, list[str]]:
     deeper = sorted(path.parent for path in [*folder.glob("*/metrics.csv"), *folder.glob("*/*/metrics.csv")])
     hint = f" Runs further down: {', '.join(map(str, deeper[:3]))}." if deeper else ""
     raise ValueError(
-        f"Expected `run` to hold metrics.csv or geometry/, itself or in a folder version_*, but {folder} holds "
-        f"{holds}.{hint}"
+        f"Expected `run` to hold metrics.csv or geometry/, or at least run.json, itself or in a folder version_*, but "
+        f"{folder} holds {holds}.{hint}"
     )
 
 
@@ -189,6 +215,11 @@ def _not_finite(series: Series) -> str:
     bad = np.flatnonzero(~series.finite)
     where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
     return f"{series.name} is not a finite number in {len(bad)} of {len(series.value)} rows, first at {where}."
+
+
+def _huge(series: Series) -> str:
+    count = int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum())
+    return f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out."
 
 
 def _few_samples(info: Mapping[str, object], arrays: Mapping[str, Readouts], layers: Layers | None) -> list[str]:

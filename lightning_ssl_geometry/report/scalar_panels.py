@@ -18,7 +18,7 @@ import numpy as np
 from lightning_ssl_geometry.plots import Curve, Dash, curves, trajectory
 from lightning_ssl_geometry.report.download import series_numbers
 from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
-from lightning_ssl_geometry.report.logs import Floats, Series
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.panel import (
     DASHES,
@@ -68,7 +68,7 @@ def matching(run: Run, entry: Entry) -> list[Series]:
 
 def over_training(run: Run, sheet: Sheet) -> Panel | None:
     """Draw quantities that belong together, on all data they were logged for; None if there is none."""
-    found = [(want, [s for s in matching(run, ENTRIES[want.key]) if s.finite.any()]) for want in sheet.wanted]
+    found = [(want, [s for s in matching(run, ENTRIES[want.key]) if s.drawable]) for want in sheet.wanted]
     if not any(members for want, members in found if not want.baseline):
         return None
     lines = [line for want, members in found for line in _named(want, members)]
@@ -116,7 +116,7 @@ def _unknown(run: Run) -> dict[str, list[Series]]:
 
 def unknown_panel(run: Run, base: str, members: Sequence[Series], entries: tuple[Entry, ...] = ()) -> Panel | None:
     """Draw one scalar that the glossary does not know; None if it never was a finite number."""
-    members = sorted((s for s in members if s.finite.any()), key=lambda s: stage_order(split(s.name)[0]))
+    members = sorted((s for s in members if s.drawable), key=lambda s: stage_order(split(s.name)[0]))
     lines = _named(Wanted("", color="blue"), members)
     return _panel(run, f"other_{base}", base, "value", lines, entries) if lines else None
 
@@ -128,7 +128,7 @@ def hypersphere_panels(run: Run) -> list[Panel | None]:
     drawn = {stage: _trajectory(run, stage, found["alignment"][stage], found["uniformity"][stage]) for stage in both}
     lines = []
     for key, members in found.items():
-        alone = [series for stage, series in members.items() if not drawn.get(stage) and series.finite.any()]
+        alone = [series for stage, series in members.items() if not drawn.get(stage) and series.drawable]
         if alone:
             lines.append(_panel(run, key, ENTRIES[key].title, key, _named(Wanted(key), alone), (ENTRIES[key],)))
     return [*drawn.values(), *lines]
@@ -238,7 +238,7 @@ def _in_words(line: _Line) -> str:
 def _trajectory(run: Run, stage: str, alignment: Series, uniformity: Series) -> Panel | None:
     steps, first, second = np.intersect1d(alignment.step, uniformity.step, return_indices=True)
     y, x, epoch = alignment.value[first], uniformity.value[second], alignment.epoch[first]
-    kept = np.isfinite(x) & np.isfinite(y)
+    kept = (np.abs(x) < MOST_DRAWN) & (np.abs(y) < MOST_DRAWN)
     if not kept.any():
         return None
     rows = zip(y, x, epoch, steps, strict=True)

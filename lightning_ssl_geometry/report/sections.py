@@ -3,9 +3,11 @@
 __all__ = ["article"]
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from lightning_ssl_geometry.report.about import all_numbers, how_it_was_made, papers
 from lightning_ssl_geometry.report.array_panels import unknown_arrays
+from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.facts import facts
 from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
@@ -40,28 +42,30 @@ _LOGGED_BY = {
     "hypersphere": "Alignment, Uniformity, GaussianPotential",
 }
 _UNNAMED = ("layers", "models", "dynamics", "change", "other")  # what is not missed where it is absent
+_GRAVE = ("not a finite number", "This run failed", "Not drawn")
 _STATUSES = ("finished", "running", "interrupted", "failed")
 
 
-def article(run: Run, key: str) -> Html:
+def article(run: Run, key: str, drawings: Drawings) -> Html:
     """Write all that the page says of one run.
 
     Args:
         run: As `read_run` returns it.
         key: Unlike that of any other run on the page; ids start with it.
+        drawings: Keeps what could not be drawn, of which the page says so.
     """
-    drawn = panels(run)
+    drawn = panels(run, drawings)
     tables = {name: section_readings(run, name) if run.is_diagnosis else None for name in SECTIONS}
     tables["layers"] = layer_table(run, run.name)
     sections = [
-        _section(run, name, drawn[name], tables[name], f"{key}-{name}")
+        _section(run, name, drawn[name], tables[name], f"{key}-{name}", drawings)
         for name in SECTIONS
         if drawn[name] or tables[name] or (name in _EXPECTED and not _is_empty(run, name))
     ]
     entries = [entry for name in SECTIONS for entry in section_entries(run, name)] if run.is_diagnosis else []
     entries += [entry for section in drawn.values() for panel in section for entry in panel.entries]
     foot = [all_numbers(run), how_it_was_made(run), papers(entries)]
-    return element("article", _header(run), _tiles(run), _notes(run), *sections, _absent(run, drawn), *foot)
+    return element("article", _header(run), _tiles(run), _notes(run, drawings), *sections, _absent(run, drawn), *foot)
 
 
 def _header(run: Run) -> Html:
@@ -87,10 +91,11 @@ def _tiles(run: Run) -> Html | None:
     return element("dl", *tiles, class_="tiles") if tiles else None
 
 
-def _notes(run: Run) -> Html | None:
-    if not run.notes:
+def _notes(run: Run, drawings: Drawings) -> Html | None:
+    notes = [*run.notes, *drawings.lost]
+    if not notes:
         return None
-    items = [element("li", note, class_="grave" if "not a finite number" in note else None) for note in run.notes]
+    items = [element("li", note, class_="grave" if any(each in note for each in _GRAVE) else None) for note in notes]
     return element("div", element("h3", "To know when reading this page"), element("ul", *items), class_="notes")
 
 
@@ -105,16 +110,13 @@ def _is_empty(run: Run, name: str) -> bool:
     return not any(_recorded(run, key) for key in _EXPECTED.get(name, ()))
 
 
-def _section(run: Run, name: str, drawn: Sequence[Panel], table: Html | None, key: str) -> Html:
+def _section(run: Run, name: str, drawn: Sequence[Panel], table: Html | None, key: str, drawings: Drawings) -> Html:
     keys = _EXPECTED.get(name, ())
     said: set[str] = set()
     figures = []
     for place, panel in enumerate(drawn):
-        figures.append(
-            panel_html(
-                panel, f"{key}-{place}", [entry for entry in panel.entries if entry.text not in said], prefix=run.name
-            )
-        )
+        fresh = [entry for entry in panel.entries if entry.text not in said]
+        figures += drawings.html(panel, partial(panel_html, panel, f"{key}-{place}", fresh, prefix=run.name))
         said |= {entry.text for entry in panel.entries}
     if "linear_evaluation" in keys and run.evaluations:
         figures.append(_evaluation_table(run))

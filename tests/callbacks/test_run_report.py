@@ -1,4 +1,5 @@
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hosts import PlainHost, loader, quiet
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from pages import Page
 from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
@@ -24,8 +26,8 @@ def simclr():
     return SimCLRModule(SmallCNN(1, 8, "group"), nn.Linear(64, 8))
 
 
-def fit(folder, callback, **arguments):
-    trainer = quiet(folder, callbacks=[callback], **arguments)
+def fit(folder, *callbacks, **arguments):
+    trainer = quiet(folder, callbacks=list(callbacks), **arguments)
     trainer.fit(simclr(), datamodule=data())
     return trainer
 
@@ -62,15 +64,109 @@ def test_a_failed_run_is_recorded(tmp_path):
     assert (run / "report.html").exists()
 
 
-def test_an_early_failure_is_not_hidden_by_the_report(tmp_path):
-    class Fails(SimCLRModule):
-        def on_train_start(self):
+def fails_in(hook, base=SimCLRModule):
+    """A module that fails there, with a message that is no markup."""
+
+    def fail(*_, **__):
+        raise RuntimeError("out of <b>luck</b>")
+
+    return type("Fails", (base,), {hook: fail})(SmallCNN(1, 8), nn.Linear(64, 8))
+
+
+@pytest.mark.parametrize("hook", ["setup", "configure_optimizers", "on_fit_start", "on_train_start", "training_step"])
+def test_a_run_that_fails_before_its_first_readout_leaves_a_page_that_says_so(tmp_path, capsys, hook):
+    trainer = quiet(tmp_path, callbacks=[RunReport()], logger=CSVLogger(tmp_path, "run"))
+    with pytest.raises(RuntimeError, match="out of <b>luck</b>"):
+        trainer.fit(fails_in(hook), datamodule=data())
+    run = tmp_path / "run" / "version_0"
+    record = json.loads((run / "run.json").read_text())
+    assert (record["status"], record["steps"]) == ("failed", 0)
+    assert record["error"] == {"type": "RuntimeError", "message": "out of <b>luck</b>"}
+    page = Page((run / "report.html").read_text("utf-8"))
+    assert "This run failed after 0 steps: RuntimeError: out of <b>luck</b>" in page.text
+    assert "status failed" in page.values("class")
+    assert "b" not in page.tags
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "This run failed after 0 steps: RuntimeError: out of <b>luck</b>" in printed
+    assert "report.html" in printed
+
+
+def test_a_callback_that_refuses_the_fit_leaves_a_page_that_says_so(tmp_path):
+    class Refuses(L.Callback):
+        def on_fit_start(self, trainer, pl_module):
+            raise ValueError("Expected `layers` to be submodules, but got 'x'.")
+
+    report = RunReport(table=False)
+    trainer = quiet(tmp_path, callbacks=[Refuses(), report], logger=CSVLogger(tmp_path, "run"))
+    with pytest.raises(ValueError, match="Expected `layers`"):
+        trainer.fit(simclr(), datamodule=data())
+    text = (tmp_path / "run" / "version_0" / "report.html").read_text()
+    assert "This run failed after 0 steps: ValueError: Expected `layers` to be submodules" in text
+    fit(tmp_path, report, logger=CSVLogger(tmp_path, "run"))  # the next one is not this one
+    assert json.loads((tmp_path / "run" / "version_1" / "run.json").read_text())["status"] == "finished"
+
+
+def test_what_fails_behind_the_end_of_a_fit_is_not_its_failure(tmp_path):
+    class Later(ModelCheckpoint):
+        def on_fit_end(self, trainer, pl_module):
             raise RuntimeError("out of luck")
 
-    trainer = quiet(tmp_path, callbacks=[RunReport()], logger=CSVLogger(tmp_path, "run"))
-    with pytest.raises(RuntimeError, match="out of luck"):  # and no word on a page of nothing
-        trainer.fit(Fails(SmallCNN(1, 8), nn.Linear(64, 8)), datamodule=data())
-    assert json.loads((tmp_path / "run" / "version_0" / "run.json").read_text())["status"] == "failed"
+    callbacks = [RunReport(table=False), Later(tmp_path / "checkpoints")]
+    trainer = quiet(tmp_path, callbacks=callbacks, logger=CSVLogger(tmp_path, "run"), enable_checkpointing=True)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer.fit(simclr(), datamodule=data())
+    assert json.loads((tmp_path / "run" / "version_0" / "run.json").read_text())["status"] == "finished"
+
+
+def broken(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+UNWRITTEN = {  # what fails, and what the warning calls it
+    "page": ("lightning_ssl_geometry.report.page.write_page", r"write .*version_0/report\.html: OSError: .*No space"),
+    "table": ("lightning_ssl_geometry.report.summary_table", r"write the table of this run: OSError: .*No space"),
+    "figures": ("lightning_ssl_geometry.callbacks.run_report.log_run", r"write the figures to the loggers: OSError"),
+}
+
+
+@pytest.mark.parametrize("what", UNWRITTEN)
+def test_a_report_that_cannot_be_written_makes_a_finished_fit_warn(tmp_path, monkeypatch, capsys, what):
+    place, said = UNWRITTEN[what]
+    monkeypatch.setattr(place, broken)
+    with pytest.warns(UserWarning, match="RunReport") as warned:
+        fit(tmp_path, RunReport(), logger=CSVLogger(tmp_path, "run"))
+    (message,) = [str(each.message) for each in warned if "RunReport" in str(each.message)]
+    assert re.search(said, message)
+    run = tmp_path / "run" / "version_0"
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    assert (run / "report.html").exists() is (what != "page")
+    assert ("train/loss" in capsys.readouterr().out) is (what != "table")
+
+
+@pytest.mark.filterwarnings("ignore:Experiment logs directory")
+def test_a_folder_in_the_pages_place_makes_a_finished_fit_warn(tmp_path):
+    class InTheWay(L.Callback):
+        def on_train_end(self, *_):
+            (tmp_path / "run" / "version_0" / "report.html").mkdir()
+
+    with pytest.warns(UserWarning, match=r"write .*report\.html: ValueError: Expected `output` to be a file, but"):
+        fit(tmp_path, RunReport(table=False), InTheWay(), logger=CSVLogger(tmp_path, "run"))
+    assert json.loads((tmp_path / "run" / "version_0" / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_record_that_cannot_be_written_at_the_end_makes_a_finished_fit_warn(tmp_path, monkeypatch):
+    write = RunReport._write
+    monkeypatch.setattr(RunReport, "_write", lambda *args: write(*args) if args[2] == "running" else broken())
+    with pytest.warns(UserWarning, match=r"write .*run\.json: OSError: .*No space left"):
+        fit(tmp_path, RunReport(table=False), logger=CSVLogger(tmp_path, "run"))
+    assert (tmp_path / "run" / "version_0" / "report.html").exists()
+
+
+def test_a_figure_that_matplotlib_cannot_draw_makes_a_finished_fit_warn(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning_ssl_geometry.report.panel_html.inline_svg", broken)
+    with pytest.warns(UserWarning, match=r"report\.html lacks figures\. Not drawn: .*OSError"):
+        fit(tmp_path, RunReport(table=False), logger=CSVLogger(tmp_path, "run"))
+    assert "train/loss" in (tmp_path / "run" / "version_0" / "report.html").read_text()
 
 
 def test_a_csv_logger_is_asked_for_before_training(tmp_path):

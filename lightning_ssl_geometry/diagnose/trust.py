@@ -1,0 +1,151 @@
+"""What a run's config.yaml would import: classes of whoever wrote it run as soon as they are imported."""
+
+__all__ = ["TRUSTED", "ask", "foreign_names", "read_plain_yaml"]
+
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+TRUSTED = ("lightning_ssl_geometry", "torch.nn", "torch.optim", "torchvision", "timm")
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
+_PYTHON_TAG = re.compile(r"tag:yaml\.org,2002:(python/[\w./:]+)")
+_DEEPEST = 50
+_AGREED = ("y", "yes")
+
+
+def read_plain_yaml(path: Path) -> Any:
+    """Read a YAML file of plain values.
+
+    Raises:
+        ValueError: In one line, if it is no YAML, or asks for Python objects, which are never built.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
+        raise ValueError(f"Expected {path} to be plain YAML, but {_reason(error)}.") from error
+
+
+def foreign_names(held: Any) -> list[str]:
+    """Find what would be imported from outside `TRUSTED` if the classes of a config were built, and files it names.
+
+    A name counts wherever it stands, also inside a text that is itself YAML, as the parser reads such texts too.
+
+    Args:
+        held: A config, of plain values.
+
+    Returns:
+        Dotted names and paths, each once, in their order.
+
+    >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
+    ['os.System']
+    """
+    found = (name for is_class, text in _texts(held, False, 0) for name in _named(text, is_class))
+    return [name for name in dict.fromkeys(found) if not _is_trusted(name)]
+
+
+def ask(config: Path, trust: bool) -> None:
+    """Let the user decide whether classes that a config names from elsewhere are imported.
+
+    Args:
+        config: A run's config.yaml.
+        trust: Whether the user said so already.
+
+    Raises:
+        ValueError: If the config is no plain YAML; if it names such classes, and the user does not agree, or there is
+            no terminal to ask at.
+    """
+    if trust or not config.is_file():
+        return
+    held = read_plain_yaml(config)
+    parts = {name: held.get(name) for name in ("model", "data")} if isinstance(held, dict) else {}
+    names = foreign_names(parts)
+    if not names:
+        return
+    what = f"{config} names {', '.join(names)}"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ValueError(
+            f"Expected --trust, as {what}, which would be imported and run, but got none. "
+            "Give it if you trust whoever wrote the run."
+        )
+    print(f"{what}. To build the network, these are imported and run, whatever they hold.")
+    if input("Do you trust whoever wrote the run? [y/N] ").strip().lower() not in _AGREED:
+        raise ValueError(f"Expected your trust, as {what}, but the answer was no. Nothing was imported.")
+    if sys.argv[1:2] == ["diagnose"]:
+        sys.argv.append("--trust")  # further processes are started with the same command, and ask no more
+
+
+def _texts(value: Any, is_class: bool, depth: int) -> Iterator[tuple[bool, str]]:
+    """All texts in a value, and whether each stands for a class."""
+    if depth > _DEEPEST:
+        raise ValueError(f"Expected a config of at most {_DEEPEST} levels, but got more.")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, key == "class_path", depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, False, depth + 1)
+    elif isinstance(value, str):
+        inner = _parsed(value)
+        if isinstance(inner, dict | list):
+            yield from _texts(inner, False, depth + 1)
+        else:
+            yield is_class, inner if isinstance(inner, str) else value
+
+
+def _parsed(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError):
+        return text
+
+
+def _named(text: str, is_class: bool) -> Iterator[str]:
+    if is_class and "." in text:
+        yield text.strip()
+        return
+    if "\0" not in text and os.path.isfile(text):  # the parser reads a file in the place of a class
+        yield text
+    yield from (name for name in _DOTTED.findall(text) if _is_importable(name.partition(".")[0]))
+
+
+def _is_importable(top: str) -> bool:
+    """Whether there is such a package; only looked for, and not imported."""
+    try:
+        return find_spec(top) is not None
+    except (ValueError, ImportError):
+        return top in sys.modules
+
+
+def _is_trusted(name: str) -> bool:
+    """Whether a name is of a trusted package, and what it stands for was written there and not imported from another.
+
+    Only a trusted package is imported here.
+    """
+    if not _is_within(name):
+        return False
+    try:
+        found = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        return True  # there is nothing that could be built, as the parser will say
+    return _is_within(getattr(found, "__module__", None) or "")
+
+
+def _is_within(name: str) -> bool:
+    return any(f"{name}.".startswith(f"{trusted}.") for trusted in TRUSTED)
+
+
+def _reason(error: Exception) -> str:
+    if asked := _PYTHON_TAG.search(str(error)):
+        return f"it asks for a Python object (!!{asked[1]}), which is never built"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return f"it is none: {' '.join(str(error).split())}"
