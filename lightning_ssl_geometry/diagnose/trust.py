@@ -46,7 +46,7 @@ def foreign_names(held: Any) -> list[str]:
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
     """
-    found = (name for is_class, text in _texts(held, False, 0) for name in _named(text, is_class))
+    found = (name for text in _texts(held, 0) for name in _named(text))
     return [name for name in dict.fromkeys(found) if not _is_trusted(name)]
 
 
@@ -81,22 +81,22 @@ def ask(config: Path, trust: bool) -> None:
         sys.argv.append("--trust")  # further processes are started with the same command, and ask no more
 
 
-def _texts(value: Any, is_class: bool, depth: int) -> Iterator[tuple[bool, str]]:
-    """All texts in a value, and whether each stands for a class."""
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    """All texts in a value."""
     if depth > _DEEPEST:
         raise ValueError(f"Expected a config of at most {_DEEPEST} levels, but got more.")
     if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _texts(inner, key == "class_path", depth + 1)
+        for inner in value.values():
+            yield from _texts(inner, depth + 1)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner, False, depth + 1)
+            yield from _texts(inner, depth + 1)
     elif isinstance(value, str):
         inner = _parsed(value)
         if isinstance(inner, dict | list):
-            yield from _texts(inner, False, depth + 1)
+            yield from _texts(inner, depth + 1)
         else:
-            yield is_class, inner if isinstance(inner, str) else value
+            yield inner if isinstance(inner, str) else value
 
 
 def _parsed(text: str) -> Any:
@@ -108,10 +108,7 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _named(text: str, is_class: bool) -> Iterator[str]:
-    if is_class and "." in text:
-        yield text.strip()
-        return
+def _named(text: str) -> Iterator[str]:
     if "\0" not in text and os.path.isfile(text):  # the parser reads a file in the place of a class
         yield text
     yield from (name for name in _DOTTED.findall(text) if _is_importable(name.partition(".")[0]))

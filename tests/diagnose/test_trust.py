@@ -141,7 +141,7 @@ def test_a_run_in_a_comparison_is_asked_for_too(run, capsys):
         ({"class_path": "SmallCNN"}, []),
         ({"root": "/data/photos.v2/train", "lr": 0.1, "none": None, "size": [1, "2.5"]}, []),
         ({"class_path": "planted.Projector"}, ["planted.Projector"]),
-        ({"class_path": "not_there.Projector"}, ["not_there.Projector"]),
+        ({"class_path": "not_there.Projector"}, []),
         ("planted.Projector", ["planted.Projector"]),
         ({"a": [{"b": "planted.f"}, {"c": " planted.f "}]}, ["planted.f"]),
         ({"a": "class_path: planted.Projector"}, ["planted.Projector"]),
