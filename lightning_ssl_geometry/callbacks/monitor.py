@@ -31,7 +31,7 @@ class GeometryMonitor(L.Callback):
     Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
     run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. Training is the same,
-    bit for bit, with and without the monitor.
+    bit for bit on one machine, with and without the monitor.
 
     Args:
         diagnostics: Name -> Metric; None for the standard set, without the projector's rank where that has no

@@ -14,6 +14,8 @@ from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalB
 class ResumableDataModule(L.LightningDataModule, ABC):
     """Base: a subclass says in :meth:`training_loader` what to train on, and a resumed run continues there.
 
+    On one machine that is to the last bit; another processor rounds otherwise, and so would train on from there.
+
     Args:
         batch_size: Samples per process.
         seed: Of the order, and of what else a subclass draws.
