@@ -98,6 +98,7 @@ def test_the_spectrum_is_the_functions():
     assert found["ratio"][CONTENT:].mean().item() == pytest.approx(0.3**2, rel=0.2)
 
 
+@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_views_that_agree_have_no_content_to_tell_apart_and_flat_directions_no_ratio():
     z, index = data()
     found = fed(GradientSpectrum(), torch.stack([z[0], z[0]]), index, [torch.arange(N)]).compute()
@@ -109,8 +110,7 @@ def test_views_that_agree_have_no_content_to_tell_apart_and_flat_directions_no_r
     assert found["ratio"].isnan().tolist() == [False] * D + [True] * 2
     assert found["content_dimension"] == CONTENT
     constant = fed(GradientSpectrum(), torch.ones(2, N, D), index, [torch.arange(N)]).compute()
-    assert constant["ratio"].isnan().all()
-    assert constant["content_dimension"] == 0
+    assert all(value.isnan().all() for value in constant.values())
 
 
 @pytest.mark.parametrize("similarity", ["dot", "distance"])

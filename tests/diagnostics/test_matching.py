@@ -109,6 +109,7 @@ def test_shares_are_held_out_fits_on_the_latents_of_their_kind():
     close(found["style_share"], latent_r2(latent[:, ~CONTENT], z[:, [1, 3]], fit).mean())
 
 
+@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_a_kind_without_outputs_has_no_order():
     found = fed(TemperatureOrder(), z=data()["z"][..., [0, 2]], temperature=TEMPERATURE[:2]).compute()
     assert found["content_outputs"] == 2
@@ -118,8 +119,7 @@ def test_a_kind_without_outputs_has_no_order():
     assert found["content_outputs"] == 4
     assert found["auc"].isnan()
     found = fed(TemperatureOrder(), z=torch.ones(2, N, 5)).compute()  # collapsed
-    assert found["content_outputs"] == 0
-    assert found["content_share"].isnan()
+    assert all(value.isnan() for value in found.values())
 
 
 @pytest.mark.parametrize("metric", [MeanCorrelation, TemperatureOrder])
