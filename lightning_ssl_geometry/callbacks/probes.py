@@ -225,7 +225,7 @@ class LinearProbe(_Probe):
             parameter.grad = distributed.all_reduce_sum(parameter.grad)  # ranks may have batches of different sizes
         self._descent.step()
         loss = distributed.all_reduce_sum(loss.detach())
-        pl_module.log("train/linear_probe_loss", loss, on_step=False, on_epoch=True, batch_size=len(label))
+        pl_module.log("train/linear_probe_loss", loss, on_step=False, on_epoch=True, batch_size=int(total))
 
     def _predict(self, h: Tensor) -> Tensor:
         assert self._head is not None

@@ -126,7 +126,6 @@ def test_one_representation_for_each_sample_counts_as_one_view(name):
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_representations_that_are_all_equal_give_a_number_or_nan_but_no_error(name):
     metric = fed(METRICS[name], data()[0], data()[1], [])
     update(metric, torch.full((V, N, D), 0.3), torch.arange(N) * 7)
@@ -136,7 +135,6 @@ def test_representations_that_are_all_equal_give_a_number_or_nan_but_no_error(na
         assert any(value.isnan() for value in values)
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_a_range_that_reaches_rounding_gives_nan_and_says_which():
     h, index = data()
     flat = torch.cat([h, torch.zeros(V, N, 34)], dim=2)
@@ -150,7 +148,6 @@ def test_a_range_that_reaches_rounding_gives_nan_and_says_which():
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_too_few_rows_give_nan():
     found = AlphaReQ()
     found.update(torch.randn(1, 3, 8))
@@ -291,7 +288,6 @@ def test_bad_observations():
             metric.update(torch.ones(2, 5, 3), torch.arange(4))
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_the_rounding_of_float32_features_is_no_spectrum():
     generator = torch.Generator().manual_seed(2)
     thin = torch.randn(500, 5, generator=generator) @ torch.randn(5, 40, generator=generator) + 1

@@ -98,7 +98,6 @@ def test_the_spectrum_is_the_functions():
     assert found["ratio"][CONTENT:].mean().item() == pytest.approx(0.3**2, rel=0.2)
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_views_that_agree_have_no_content_to_tell_apart_and_flat_directions_no_ratio():
     z, index = data()
     found = fed(GradientSpectrum(), torch.stack([z[0], z[0]]), index, [torch.arange(N)]).compute()

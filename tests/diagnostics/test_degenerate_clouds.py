@@ -208,6 +208,7 @@ def test_identical_rows_far_from_0_have_no_direction_in_any_number(name, rows):
     assert all(value.isnan().all() for value in values(found).values())
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_reason_is_said_once():
     metric = diagnostics.EffectiveRank()
     metric.update(torch.zeros(1, 4, 3))

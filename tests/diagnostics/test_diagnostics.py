@@ -161,7 +161,6 @@ def test_the_sample_is_a_choice_by_index_and_seed():
 
 
 @pytest.mark.parametrize("name", [name for name in OF_ROWS if "uniformity" not in name])
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_embeddings_that_are_all_equal_give_a_number_or_nan_but_no_error(name):
     metric = copy.deepcopy(OF_ROWS[name])
     update(metric, torch.full((V, N, P), 0.3), torch.arange(N))

@@ -178,7 +178,6 @@ def test_what_enters_at_the_border_is_the_fill():
     assert fed(InvarianceError("translation"), x, at_once(N), encoder).compute()["mean"] > 1
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_zeros_are_not_a_number():
     dead = nn.Threshold(1e9, 0.0)
     assert fed(EquivarianceError(), images(), at_once(N), dead).compute()["mean"].isnan()

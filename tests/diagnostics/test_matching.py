@@ -109,7 +109,6 @@ def test_shares_are_held_out_fits_on_the_latents_of_their_kind():
     close(found["style_share"], latent_r2(latent[:, ~CONTENT], z[:, [1, 3]], fit).mean())
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_a_kind_without_outputs_has_no_order():
     found = fed(TemperatureOrder(), z=data()["z"][..., [0, 2]], temperature=TEMPERATURE[:2]).compute()
     assert found["content_outputs"] == 2

@@ -64,7 +64,6 @@ def test_coarse_labels_agree_at_least_as_often():
     torch.testing.assert_close(found["coarse_chance"], F.chance_agreement(label // 2))
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_embeddings_that_are_all_equal_have_no_hardest_negative():
     h, _, index, label = data()
     z = torch.ones(2, N, 5)

@@ -244,7 +244,6 @@ def test_displacements_in_or_out_of_reach():
         assert found["full_isotropic"].item() == pytest.approx(1 - 2 / D)
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_collapsed_embeddings_have_no_hardest_negative():
     projector = mlp()
     h, z, index = data(projector)

@@ -89,7 +89,6 @@ def test_augmentations_in_the_kernel_are_found_there():
     torch.testing.assert_close(found["singular_values"], spectrum, atol=1e-7, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_views_that_coincide_have_no_directions():
     h, projector = cloud(), linear()
     h[1] = h[0]
@@ -97,7 +96,6 @@ def test_views_that_coincide_have_no_directions():
     assert observed(AugmentationRank(), h, projector)["rank"] == 0
 
 
-@pytest.mark.filterwarnings("ignore:\\w+ is NaN")
 def test_embeddings_that_are_all_equal_have_no_hardest_negative():
     h, projector = torch.ones(2, 5, D, dtype=torch.float64), linear()
     found = observed(UnexplainedVariance(), h, projector)
