@@ -5,10 +5,22 @@ from pathlib import Path
 import nox
 
 nox.options.default_venv_backend = "uv"
-nox.options.sessions = ["lint", "tests", "escnn", "hosts", "docs", "package"]
+nox.options.sessions = ["lint", "tests", "processors", "escnn", "hosts", "docs", "package"]
 nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+# What torch's own kernels, oneDNN's and MKL's call the instructions of a processor, the oldest first.
+PROCESSORS = {
+    "default": ("SSE41", "SSE4_2"),
+    "avx2": ("AVX2", "AVX2"),
+    "avx512": ("AVX512_CORE", "AVX512"),
+}
+COMPUTING = [
+    f"{root}/{part}"
+    for root in ("tests", "lightning_ssl_geometry")
+    for part in ("functional", "losses", "nn", "views", "diagnostics", "methods")
+] + ["tests/test_losses.py"]
 
 
 def groups(*names):
@@ -28,6 +40,26 @@ def tests(session):
     session.install("-e", ".", *groups("test"))
     # OpenMP's threads sleep, not spin, while they wait: two processes on few cores are many times faster so.
     session.run("pytest", *session.posargs, env={"OMP_WAIT_POLICY": "passive"})
+
+
+@nox.session
+def processors(session):
+    """The tests that compute, as older processors would run them; `nox -s processors -- avx512` names others.
+
+    The session `tests` has run them on this processor as it is, and the two processes of some tests round as one does.
+    About 2 minutes for each.
+    """
+    session.install("-e", ".", *groups("test"))
+    read = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
+    own = session.run("python", "-c", read, env={"ATEN_CPU_CAPABILITY": None}, silent=True).split()[-1]
+    levels = list(PROCESSORS)[: list(PROCESSORS).index(own) + 1] if own in PROCESSORS else ["default"]
+    if wrong := set(session.posargs) - set(levels):  # torch would take the word, and end at the first instruction
+        session.error(f"Expected processors of {levels}, which this one can imitate, but got {sorted(wrong)}.")
+    for level in session.posargs or levels[:-1]:
+        onednn, mkl = PROCESSORS[level]
+        imitated = {"ATEN_CPU_CAPABILITY": level, "ONEDNN_MAX_CPU_ISA": onednn, "MKL_ENABLE_INSTRUCTIONS": mkl}
+        session.log(f"as a processor with {level}")
+        session.run("pytest", "-k", "not two_processes", *COMPUTING, env={"OMP_WAIT_POLICY": "passive", **imitated})
 
 
 @nox.session

@@ -9,7 +9,16 @@ All ranks must call, in the same order, with a tensor that requires a gradient o
 will do: gloo for CPU tensors, NCCL for CUDA tensors.
 """
 
-__all__ = ["all_reduce_mean", "all_reduce_sum", "average_gradients", "gather", "rank", "subgroup", "world_size"]
+__all__ = [
+    "all_reduce_mean",
+    "all_reduce_sum",
+    "average_gradients",
+    "gather",
+    "rank",
+    "subgroup",
+    "total",
+    "world_size",
+]
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -95,6 +104,22 @@ def all_reduce_mean(x: Tensor) -> Tensor:
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"Expected `x` of a float dtype, but got {x.dtype}.")
     return all_reduce_sum(x) / world_size() if world_size() > 1 else x
+
+
+def total(number: int, device: torch.device | str = "cpu") -> int:
+    """Sum a number over the ranks, such as that of their samples, by which the loss of all of them is to be weighed.
+
+    Args:
+        number: This rank's.
+        device: Where the ranks exchange it; with NCCL, their GPU. With one rank, nothing waits for it.
+
+    Returns:
+        The sum, the same on every rank.
+
+    >>> total(3)
+    3
+    """
+    return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:

@@ -289,7 +289,8 @@ class LinearProbe(_Probe):
             parameter.grad = distributed.all_reduce_sum(parameter.grad)  # ranks may have batches of different sizes
         self._descent.step()
         loss = distributed.all_reduce_sum(loss.detach())
-        pl_module.log(f"train/{self.name}_loss", loss, on_step=False, on_epoch=True, batch_size=len(label))
+        n = distributed.total(len(label), h.device)
+        pl_module.log(f"train/{self.name}_loss", loss, on_step=False, on_epoch=True, batch_size=n)
 
     def _predict(self, h: Tensor) -> Tensor:
         assert self._head is not None

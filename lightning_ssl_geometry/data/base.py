@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.canvas import check_box, fit, place
 from lightning_ssl_geometry.data.loader import BatchLoader
-from lightning_ssl_geometry.data.resumable import ResumableDataModule
+from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import GroupViews, SimCLRViews
 
@@ -128,6 +128,7 @@ class ImageDataModule(ResumableDataModule):
             self.num_classes = len(source.class_names)
         rows, test = _all_rows(source.train), _all_rows(source.test)
         train, val = self._split(rows) if len(rows) else (rows, rows)
+        check_training_size(len(train))
         height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
         for part in (source.train, source.test):
             if part.box is not None:

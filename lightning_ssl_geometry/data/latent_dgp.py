@@ -12,7 +12,7 @@ from lightning_ssl_geometry.data.base import Split
 from lightning_ssl_geometry.data.latent_process import Conditional, LatentProcess, Marginal, Space
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.mixing import InvertibleMLP
-from lightning_ssl_geometry.data.resumable import ResumableDataModule
+from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
 from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.types import Batch
 
@@ -98,7 +98,12 @@ class LatentDGPDataModule(ResumableDataModule):
         self.test_size = test_size
 
     def setup(self, stage: str) -> None:
-        """Give all processes the first one's mixing: each has made its own, by random numbers that may differ."""
+        """Give all processes the first one's mixing: each has made its own, by random numbers that may differ.
+
+        Raises:
+            ValueError: If an epoch has one pair.
+        """
+        check_training_size(self.epoch_size)
         if self.trainer is not None and self.trainer.world_size > 1:
             state = self.mixing.cpu().state_dict()
             self.mixing.load_state_dict(self.trainer.strategy.broadcast(state))

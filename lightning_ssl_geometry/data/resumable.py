@@ -1,6 +1,6 @@
 """What DataModules share whose batches are functions of (seed, epoch, position): where training is, and resuming it."""
 
-__all__ = ["ResumableDataModule"]
+__all__ = ["ResumableDataModule", "check_training_size"]
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -11,8 +11,24 @@ from torch import nn
 from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalBatchSampler
 
 
+def check_training_size(size: int) -> None:
+    """Refuse a training set of one sample, which a contrastive loss has nothing to contrast with; an empty one is none.
+
+    Raises:
+        ValueError: If it has one sample.
+
+    >>> check_training_size(1)
+    Traceback (most recent call last):
+    ValueError: Expected at least 2 training samples, but got 1, which has no others to be contrasted with.
+    """
+    if size == 1:
+        raise ValueError("Expected at least 2 training samples, but got 1, which has no others to be contrasted with.")
+
+
 class ResumableDataModule(L.LightningDataModule, ABC):
     """Base: a subclass says in :meth:`training_loader` what to train on, and a resumed run continues there.
+
+    On one machine that is to the last bit; another processor rounds otherwise, and so would train on from there.
 
     Args:
         batch_size: Samples per process.

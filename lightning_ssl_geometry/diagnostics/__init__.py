@@ -44,6 +44,7 @@ __all__ = [
     "Stationarity",
     "StepInvariance",
     "TemperatureOrder",
+    "UndefinedWarning",
     "UnexplainedVariance",
     "Uniformity",
     "UpperBound",
@@ -85,3 +86,4 @@ from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectr
 from lightning_ssl_geometry.diagnostics.stationarity import Stationarity
 from lightning_ssl_geometry.diagnostics.step_invariance import StepInvariance
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance
+from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning

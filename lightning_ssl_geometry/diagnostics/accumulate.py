@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.counter import counter_hash
+from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 
 
 class Moments(Metric):
     """Base: the second moments of rows, exact over any number of batches in D x D memory.
 
-    It keeps n, the sum of h and the sum of h h^T in float64, which add over batches and ranks; an update costs
-    O(N D^2). A subclass computes from :meth:`singular_values`.
+    It keeps n, the sum of h and the sum of h h^T in float64, and how far the dtypes of h may have rounded these, which
+    all add over batches and ranks; an update costs O(N D^2). A subclass computes from :meth:`singular_values`.
 
     Args:
         center: Subtract the mean row.
@@ -27,6 +29,7 @@ class Moments(Metric):
     rows: Tensor
     total: Tensor
     outer: Tensor
+    rounding: Tensor
 
     def __init__(self, center: bool = False) -> None:
         super().__init__()
@@ -34,21 +37,37 @@ class Moments(Metric):
         self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, h: Tensor) -> None:
         """Add rows: h (V, N, D) or (N, D)."""
-        h = h.reshape(-1, h.shape[-1]).double()
+        self._add(h)
+
+    def add_differences(self, h: Tensor) -> None:
+        """Add v = h2 - h1 of each sample: h (N, V, D), V >= 2, whose rounding the difference keeps."""
+        pair = h[:, :2].double()
+        self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
+
+    def _add(self, h: Tensor, rounding: Tensor | None = None) -> None:
+        eps, h = rounding_eps(h.dtype), h.reshape(-1, h.shape[-1]).double()
+        outer = h.T @ h
         if not self.outer.numel():
             self.total = h.new_zeros(h.shape[-1])
             self.outer = h.new_zeros(h.shape[-1], h.shape[-1])
         self.rows += len(h)
         self.total += h.sum(0)
-        self.outer += h.T @ h
+        self.outer += outer
+        self.rounding += eps**2 * outer.trace() if rounding is None else rounding
+
+    def noise(self) -> Tensor:
+        """Largest eigenvalue of the moments over n that is rounding, as functional's `moments_floor` has it."""
+        return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
         """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending.
 
-        They come from the D x D moments, so one below 1e-8 of the largest is rounding.
+        One that is rounding is 0: they come from the D x D moments, so this is one below about 1e-7 of the size of
+        the rows, before a mean is subtracted. All are NaN where an h was not finite.
 
         Raises:
             ValueError: If no row was seen.
@@ -57,7 +76,10 @@ class Moments(Metric):
             raise ValueError(f"Expected {type(self).__name__} to have observed rows, but got none.")
         mean = self.total / self.rows
         moments = self.outer / self.rows - (torch.outer(mean, mean) if self.center else 0.0)
-        return torch.linalg.eigvalsh(moments).flip(0).clamp(min=0).sqrt()  # rounding may give -1e-17
+        if not moments.isfinite().all():
+            return undefined(self, "`h` is not finite, or too large for its squares", like=self.total)
+        eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
+        return eigenvalues.where(eigenvalues > self.noise(), 0).sqrt()
 
 
 class SampledRows(Metric):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.alpha_req import eigenvalues_alpha_req, fit_range
 
 
@@ -15,8 +16,8 @@ class AlphaReQ(Moments):
     Observes h. At least 0: low means that the variance is spread over many directions (0: all alike), high that a few
     hold it (collapse); the paper finds the best representations near 1, worse ones on both sides. `r2`, at most 1, is
     low where the spectrum is no power law; then alpha means little. Compare only what has the same `first` and `last`.
-    `alpha` and `r2` are NaN where the range reaches eigenvalues that are rounding of float64 or of float32 features, as
-    those of a collapsed spectrum; the rounding of bfloat16 features is not told from variance.
+    `alpha` and `r2` are NaN where the range reaches eigenvalues that are rounding of the moments or of the dtype of h,
+    as those of a collapsed spectrum.
     O(N D^2) per update, O(D^3) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.alpha_req`.
 
@@ -45,10 +46,11 @@ class AlphaReQ(Moments):
         eigenvalues = self.singular_values().square()
         length = min(int(self.rows) - self.center, len(eigenvalues))
         if self.first is self.last is None and length < 3:  # too few rows for any fit
-            nan = eigenvalues.new_tensor(torch.nan)
+            nan = undefined(self, f"{int(self.rows)} rows have too few eigenvalues for a fit")
             return {"alpha": nan, "r2": nan, "first": nan, "last": nan}
         first, last = fit_range(length, self.first, self.last)
-        floor = len(eigenvalues) * torch.finfo(eigenvalues.dtype).eps * self.outer.trace() / self.rows
-        eigenvalues = eigenvalues.where(eigenvalues > floor, torch.nan)
+        if not eigenvalues[last - 1] > 0:  # NaN is not either, and has its reason already
+            undefined(self, f"eigenvalues of its range, {first} to {last}, are 0 but for rounding, or not finite")
+        eigenvalues = eigenvalues.where(eigenvalues > 0, torch.nan)
         found = eigenvalues_alpha_req(eigenvalues, first, last, weighted=self.weighted)
         return {name: eigenvalues.new_tensor(float(value)) for name, value in found._asdict().items()}

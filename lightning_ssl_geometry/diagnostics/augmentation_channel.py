@@ -7,11 +7,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_warn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
 
 
@@ -32,11 +32,12 @@ class NonEmptyProbability(Metric):
     Observes image, log_policy and family, whose `empty` says which views hold nothing but their image's darkest value.
     `learned` is that of the policy and `uniform` what drawing any member would give. From 0 (it draws blanks, which
     look alike for all samples) to 1. Streams: a sum of each, so it is equal in one batch or many, on one process or
-    several. An image all of whose views are empty counts as 0, and `compute` warns of such. O(N K).
+    several. An image all of whose views are empty counts as 0, and `compute` warns of such; NaN where all images are
+    so. O(N K).
 
     Raises:
         ValueError: In `update`, if log_policy has not a row per image and a column per member; in `compute`, if
-            nothing was observed, or nothing but images that are all empty.
+            nothing was observed.
     """
 
     full_state_update = False
@@ -69,7 +70,8 @@ class NonEmptyProbability(Metric):
             raise ValueError("Expected NonEmptyProbability to have observed images, but got none.")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
-            raise ValueError(f"Expected `image` with a view that is not empty, but got {blank} that are all empty.")
+            nan = undefined(self, f"all views of all {blank} images are empty")
+            return {"learned": nan, "uniform": nan}
         if blank:
             rank_zero_warn(f"All views of {blank} of {samples} images are empty: they count as 0.")
         return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
@@ -143,7 +145,7 @@ class PairSimilarity(SampledRows):
 
     Observes z_image and index. From 0 to 1, ascending: low up to the last ones means that samples are as orthogonal to
     each other as they can be, 1 from the first ones on that all lie in one direction (collapse).
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
 
     Args:
         quantiles: How many, at equal spaces from the least value to the greatest, >= 2.
@@ -166,9 +168,9 @@ class PairSimilarity(SampledRows):
 
     def compute(self) -> Tensor:
         """Compute the quantiles, (quantiles,), each the value of a pair."""
-        z = normalize(self.rows()["z"].double(), dim=1)
+        z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
-        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
+        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16; NaN stays
         place = torch.linspace(0, len(similarity) - 1, self.quantiles, dtype=torch.float64, device=z.device)
         return similarity[place.round().long()]
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.cka import linear_cka
 
 
@@ -16,7 +18,7 @@ class CKADrift(SampledRows):
     `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`, since another draw of the views is drift too. From 0 to
     1: high means that the representation is the same up to rotation and scale, low that it is another. `first` falls
     over training, `last` rises to 1 as it settles. Both are NaN at the first readout, and where representations are
-    all equal.
+    all equal but for rounding, or not finite.
     It needs the same samples at every readout: the stages "val", "test" and "probe" have them, training batches have
     not. What a readout compared is kept in CPU memory by the `reset` behind it, and so outlives `reset`, but not a
     resumed run, which begins anew.
@@ -67,6 +69,6 @@ class CKADrift(SampledRows):
                 f"{len(now['sample'])}, of which {same} are the same. Observe this diagnostic in the stages 'val', "
                 "'test' or 'probe'."
             )
-        if any((rows["h"] == rows["h"][0]).all() for rows in (then, now)):
-            return torch.full((), torch.nan, dtype=torch.float64)
+        if not all(rows["h"].isfinite().all() and not all_alike(rows["h"][:, None]) for rows in (then, now)):
+            return undefined(self, "all of `h` is one point but for rounding, or not finite, at one of two readouts")
         return linear_cka(now["h"], then["h"], unbiased=self.unbiased)

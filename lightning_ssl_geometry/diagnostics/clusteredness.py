@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
-from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
+from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.clusteredness import ClusterScores, clusteredness, uniform_uniformity
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 
@@ -25,8 +26,9 @@ class Clusteredness(SampledRows):
     - `relative_uniformity`: the uniformity as a share of what independent uniform points have. 0: all coincide; 1: as
       uniform as these, within 0.05 of it to within 5%; slightly above 1: evenly spaced.
 
-    The first three are NaN where all embeddings are equal. O(contrast_size P) memory; to compute, k-means on the CPU
-    and O(contrast_size^2 P): about 0.2 s for two views of 1024 samples.
+    The first three are NaN where all embeddings have one direction, all where these are 0 or a value is not finite.
+    O(contrast_size P) memory; to compute, k-means on the CPU and O(contrast_size^2 P): about 0.2 s for two views of
+    1024 samples.
     Equations: :func:`lightning_ssl_geometry.functional.clusteredness`,
     :func:`lightning_ssl_geometry.functional.uniform_uniformity`.
 
@@ -61,11 +63,14 @@ class Clusteredness(SampledRows):
         """Compute the scalars `nmi`, `silhouette`, `kmeans_silhouette` and `relative_uniformity`, in float64."""
         rows = self.rows()
         views, label = rows["z"].double().transpose(0, 1), rows["label"]
-        scores = torch.stack([self._scores(z, label) for z in views]).mean(0)
-        uniformity = torch.stack([gaussian_potential(z, self.t).log() for z in views]).mean()
+        unit = directions(self, views)
+        scores = torch.stack([self._scores(*pair, label) for pair in zip(views, unit, strict=True)]).mean(0)
+        uniformity = torch.stack([gaussian_potential(z, self.t).log() for z in unit]).mean()
         found = dict(zip(ClusterScores._fields, scores, strict=True))
         return found | {"relative_uniformity": uniformity / uniform_uniformity(views.shape[2], self.t).to(uniformity)}
 
-    def _scores(self, z: Tensor, label: Tensor) -> Tensor:
-        scores = clusteredness(z, label, normalize=self.normalize, n_init=self.n_init, seed=self.seed)
-        return torch.stack(scores) * (torch.nan if all_alike(z[:, None]) else 1.0)
+    def _scores(self, z: Tensor, unit: Tensor, label: Tensor) -> Tensor:
+        z = unit if self.normalize or not unit.isfinite().all() else z
+        known = has_neighbors(self, z[:, None])
+        scores = clusteredness(z.nan_to_num(), label, normalize=self.normalize, n_init=self.n_init, seed=self.seed)
+        return torch.stack(scores) * (1.0 if known else torch.nan)

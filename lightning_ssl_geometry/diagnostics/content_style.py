@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
     covariances_gradient_spectrum,
@@ -28,7 +29,8 @@ class GradientSpectrum(Moments):
     the differences: directions that differ little between the views (content) have the larger ones, up to their
     variance. `ratio` (D,) ascending is Sigma_x~ relative to Sigma_x: 0 for exact content, 2 where the views are
     independent, NaN for directions without variance, which stand last. `content_dimension` is where it grows most, 0
-    for no such place. Streams: O(D^2) memory, O(N D^2) per update, O(D^3) to compute.
+    for no such place. All are NaN where h is one point but for rounding, or not finite. Streams: O(D^2) memory,
+    O(N D^2) per update, O(D^3) to compute.
     Equations: :func:`lightning_ssl_geometry.functional.gradient_spectrum` and
     :func:`lightning_ssl_geometry.functional.content_dimension`.
 
@@ -38,7 +40,7 @@ class GradientSpectrum(Moments):
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if h has fewer than two views; in `compute`, if fewer
-            than two samples were seen or h is not finite.
+            than two samples were seen.
     """
 
     change: Tensor
@@ -52,9 +54,9 @@ class GradientSpectrum(Moments):
 
     def update(self, h: Tensor) -> None:
         """Add pairs: h (V, N, D) with V >= 2."""
-        views = by_sample("h", h, views=2).double()
+        views = by_sample("h", h, views=2)
         super().update(views[:, 0])
-        difference = views[:, 0] - views[:, 1]
+        difference = views[:, 0].double() - views[:, 1].double()
         change = difference.T @ difference
         self.change = change if not self.change.numel() else self.change + change
 
@@ -65,6 +67,9 @@ class GradientSpectrum(Moments):
             raise ValueError(f"Expected GradientSpectrum to have observed at least 2 samples, but got {seen}.")
         mean = self.total / self.rows
         marginal, conditional = self.outer / self.rows - torch.outer(mean, mean), self.change / self.rows
+        if (reason := self._reason(marginal, conditional)) is not None:
+            nothing = undefined(self, reason, like=mean)
+            return {"singular_values": nothing, "ratio": nothing, "content_dimension": nothing.sum()}
         spectrum = covariances_gradient_spectrum(marginal, conditional)
         ratio = variance_ratios(marginal, conditional)
         return {
@@ -73,6 +78,12 @@ class GradientSpectrum(Moments):
             "content_dimension": content_count(ratio, min_ratio=self.min_ratio, eps=self.eps),
         }
 
+    def _reason(self, marginal: Tensor, conditional: Tensor) -> str | None:
+        """Why there is no spectrum, if there is none."""
+        if not (marginal + conditional).isfinite().all():
+            return "`h` is not finite"
+        return None if marginal.trace() > len(marginal) * self.noise() else "`h` is one point but for rounding"
+
 
 class LossTerms(SampledEmbeddings):
     """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Table 1).
@@ -80,7 +91,8 @@ class LossTerms(SampledEmbeddings):
     Observes z, its first two views, and index. `align` is minus the mean similarity of the pairs, lower where the views
     agree; `uniform` the mean log-sum-exp of the similarities to the other first views, lower where samples are spread,
     log(n - 1) where all coincide at squared distance 0; `total` is their sum. They are the loss that trains the model
-    only with its arguments. O(contrast_size P) memory, O(contrast_size^2 P) to compute, in tiles.
+    only with its arguments. With `normalize`, NaN where all of z is 0. O(contrast_size P) memory, O(contrast_size^2 P)
+    to compute, in tiles.
     Equation: :func:`lightning_ssl_geometry.functional.alignment_uniformity_terms`.
 
     Args:
@@ -121,7 +133,7 @@ class LossTerms(SampledEmbeddings):
         z = self.sample().double()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for LossTerms, but got {len(z)}.")
-        return self._terms(z)
+        return self._terms(directions(self, z[:2]) if self.normalize else z)
 
     def _terms(self, z: Tensor) -> dict[str, Tensor]:
         terms = alignment_uniformity_terms(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.equivariance import (
     Transformation,
     check_equivariance,
@@ -19,6 +20,7 @@ from lightning_ssl_geometry.functional.equivariance import (
     group_elements,
     transformed,
 )
+from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 
 
 class EquivarianceError(Metric):
@@ -119,11 +121,11 @@ class InvarianceError(Metric):
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    Observes image (N, C, H, W) and encoder, which maps it to h (N, D). 0: h is invariant to the group, and what it
-    knew of the pose is gone. 1: a transformed image is as far from itself as another image is. Equivariant z pooled
-    over the group starts at 0; a plain encoder gets there by training on such views. Streams, in O(D) memory: it keeps
-    means, so it is equal in one batch or many, on one process or several. Cost per update: 1 + E forward passes for E
-    group elements.
+    Observes image (N, C, H, W) and encoder, which maps it to h (N, D). 0: h is invariant to the group, and what it knew
+    of the pose is gone. 1: a transformed image is as far from itself as another image is. NaN where h is the same for
+    all images but for rounding, or not finite. Equivariant z pooled over the group starts at 0; a plain encoder gets
+    there by training on such views. Streams, in O(D) memory: it keeps means, so it is equal in one batch or many, on
+    one process or several. Cost per update: 1 + E forward passes for E group elements.
 
     For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode and gets its modes back.
     It is looked at when it is observed; weights that move between the batches count as variance of h.
@@ -148,6 +150,7 @@ class InvarianceError(Metric):
     total: Tensor
     square: Tensor
     moved: Tensor
+    rounding: Tensor
 
     def __init__(
         self,
@@ -171,6 +174,7 @@ class InvarianceError(Metric):
         self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("square", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("moved", torch.zeros(len(self.elements), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
@@ -183,6 +187,7 @@ class InvarianceError(Metric):
         fill = _fill(self.fill)
         with evaluating(encoder), torch.no_grad():
             h = _encoded(encoder, image.clone())  # the first layer may work in place
+            eps, h = rounding_eps(h.dtype), h.double()
             moved = [
                 (_encoded(encoder, transformed(image, self.group, element, self.circular, fill)) - h).square().sum()
                 for element in self.elements
@@ -190,6 +195,7 @@ class InvarianceError(Metric):
         self.rows = self.rows + len(h)
         self.total = h.sum(0) if not self.total.numel() else self.total + h.sum(0)
         self.square = self.square + h.square().sum()
+        self.rounding = self.rounding + eps**2 * h.square().sum()
         self.moved = self.moved + torch.stack(moved)
 
     def compute(self) -> dict[str, Tensor]:
@@ -198,7 +204,12 @@ class InvarianceError(Metric):
             seen = int(self.rows) or "none"
             raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
         variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
-        error = self.moved / self.rows / (2 * variance.clamp(min=0))  # rounding may give -1e-17
+        dim = len(self.total)
+        floor = dim * moments_floor(self.rows, self.square.expand(dim, dim) / dim, self.rounding)
+        if not floor < variance < torch.inf:
+            nan = undefined(self, "h is the same for all images but for rounding, or not finite", like=self.moved)
+            return {"mean": nan.mean(), "elements": nan}
+        error = self.moved / self.rows / (2 * variance)
         return {"mean": error.mean(), "elements": error}
 
 
@@ -206,7 +217,7 @@ def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
     h = encoder(image)
     if h.ndim != 2 or len(h) != len(image):
         raise ValueError(f"Expected `encoder` to return (N, D) for N = {len(image)} images, but got {tuple(h.shape)}.")
-    return h.double()
+    return h
 
 
 def _fill(fill: float | Sequence[float]) -> Tensor | float:

@@ -7,13 +7,15 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 
 
 class Alignment(Metric):
     """Mean squared distance between the normalised first two views of a sample.
 
-    Observes z. From 0 (the views coincide: invariant) to 4; 2 for views that have nothing in common. O(N P).
+    Observes z. From 0 (the views coincide: invariant) to 4; 2 for views that have nothing in common. NaN where all of z
+    is 0, which has no direction, or a value is not finite; a row of 0 among others counts as 0. O(N P).
     Equation: :func:`lightning_ssl_geometry.functional.alignment`.
 
     Args:
@@ -23,32 +25,38 @@ class Alignment(Metric):
     full_state_update = False
     total: Tensor
     pairs: Tensor
+    directed: Tensor
 
     def __init__(self, alpha: float = 2.0) -> None:
         super().__init__()
         self.alpha = alpha
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("pairs", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("directed", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, z: Tensor) -> None:
         """Add pairs: z (V, N, P) with V >= 2."""
         _two_views(z, "Alignment")
-        self.total += alignment(z[0].double(), z[1].double(), alpha=self.alpha) * z.shape[1]
+        z = unit_directions(z[:2])
+        self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
+        self.directed += z.any(dim=2).all(dim=0).sum()
 
     def compute(self) -> Tensor:
         """Compute the mean, a scalar."""
         if not self.pairs:
             raise ValueError("Expected Alignment to have observed pairs, but got none.")
+        if not self.directed or not self.total.isfinite():
+            return undefined(self, "all of `z` is 0, which has no direction, or a value is not finite")
         return self.total / self.pairs
 
 
 class GaussianPotential(SampledEmbeddings):
     """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, mean over views.
 
-    Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`.
-    From 0 to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give
-    0.0215 at t = 2. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`. From 0
+    to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give 0.0215 at t = 2. NaN where all of z
+    is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.gaussian_potential`.
 
     Args:
@@ -63,14 +71,14 @@ class GaussianPotential(SampledEmbeddings):
 
     def compute(self) -> Tensor:
         """Compute the potential, a scalar."""
-        return torch.stack([gaussian_potential(z.double(), self.t) for z in self.sample()]).mean()
+        return torch.stack([gaussian_potential(z, self.t) for z in directions(self, self.sample())]).mean()
 
 
 class Uniformity(SampledEmbeddings):
     """Logarithm of the Gaussian potential over `contrast_size` samples, mean over views.
 
     Observes z and index. At most 0 (all embeddings coincide), about -4 at t = 2 for uniform ones in many dimensions.
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.uniformity`.
 
     Args:
@@ -85,7 +93,7 @@ class Uniformity(SampledEmbeddings):
 
     def compute(self) -> Tensor:
         """Compute the uniformity, a scalar."""
-        return torch.stack([gaussian_potential(z.double(), self.t).log() for z in self.sample()]).mean()
+        return torch.stack([gaussian_potential(z, self.t).log() for z in directions(self, self.sample())]).mean()
 
 
 def _two_views(z: Tensor, name: str) -> None:

@@ -2,15 +2,18 @@
 
 __all__ = ["IntrinsicDimension"]
 
-import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.intrinsic_dimension import (
     distances_mle_dimension,
     distances_two_nn_dimension,
     neighbor_distances,
 )
+
+_LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
 
 
 class IntrinsicDimension(SampledRows):
@@ -21,8 +24,9 @@ class IntrinsicDimension(SampledRows):
     they fill many dimensions around each point. `two_nn` looks at two neighbours, `mle` at `neighbors`: the first is
     noisier and sees finer scales. Both are too small in many dimensions, where a sample would have to grow
     exponentially; part of the value is `contrast_size`.
-    NaN where representations coincide, as those of two blank crops do, `two_nn` below 3 samples, and `mle` where there
-    are no more than `neighbors`.
+    Representations that coincide, as those of two blank crops do, count as one point: the dimension is that of the
+    distinct ones. NaN below 20 of these, where the standard error of `two_nn` is above d / 4, where all are one point
+    but for rounding, or where one is not finite; `mle` also where there are no more than `neighbors`.
     O(contrast_size D) memory, O(contrast_size^2 D) to compute, in tiles.
     Equations: :func:`lightning_ssl_geometry.functional.two_nn_dimension`,
     :func:`lightning_ssl_geometry.functional.mle_dimension`.
@@ -55,14 +59,18 @@ class IntrinsicDimension(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `two_nn` and `mle`."""
         h = self.rows()["h"]
-        nan = torch.full((), torch.nan, dtype=torch.float64, device=h.device)
-        found = {"two_nn": nan, "mle": nan}
-        if len(h) < 3:
-            return found
-        distance = neighbor_distances(h, max(2, min(self.neighbors, len(h) - 1)))
-        if not distance[:, 0].all():
-            return found
-        found["two_nn"] = distances_two_nn_dimension(distance, discard=self.discard)
-        if len(h) > self.neighbors:
-            found["mle"] = distances_mle_dimension(distance)
-        return found
+        if not h.isfinite().all():
+            return dict.fromkeys(("two_nn", "mle"), undefined(self, "`h` is not finite"))
+        if all_alike(h[:, None]):
+            return dict.fromkeys(("two_nn", "mle"), undefined(self, "all of `h` is one point but for rounding"))
+        distinct = h.unique(dim=0)
+        if len(distinct) < _LEAST:
+            reason = f"{len(distinct)} distinct points of `h` are too few, at least {_LEAST} are needed"
+            return dict.fromkeys(("two_nn", "mle"), undefined(self, reason))
+        distance = neighbor_distances(distinct, max(2, min(self.neighbors, len(distinct) - 1)))
+        return {"two_nn": distances_two_nn_dimension(distance, discard=self.discard), "mle": self._mle(distance)}
+
+    def _mle(self, distance: Tensor) -> Tensor:
+        if distance.shape[1] < self.neighbors:
+            return undefined(self, f"{len(distance)} distinct points of `h` are no more than `neighbors`")
+        return distances_mle_dimension(distance)

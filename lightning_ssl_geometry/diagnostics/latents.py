@@ -1,6 +1,6 @@
 """How much of the true latents of a synthetic process every layer holds (Rusak et al. 2022, Figure 1)."""
 
-__all__ = ["LatentR2", "fitted_half"]
+__all__ = ["LatentR2", "fitted_half", "r2_or_nan"]
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
 from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
@@ -34,7 +35,8 @@ class LatentR2(Metric):
 
     For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode and get their modes
     back. They are looked at when they are observed, so that their weights need not stand still; the value is then that
-    of a mixture. Equation: :func:`lightning_ssl_geometry.functional.latent_r2`.
+    of a mixture. NaN where the samples of a half are too few for the directions of a layer, or not finite. Equation:
+    :func:`lightning_ssl_geometry.functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
@@ -48,8 +50,7 @@ class LatentR2(Metric):
         layer_names: Of the layers observed, in the order of the results: "image", ..., "h", ..., "z".
 
     Raises:
-        ValueError: In `update`, if shapes do not fit or a layer is not there; to compute, if nothing was observed, or
-            as the function.
+        ValueError: In `update`, if shapes do not fit or a layer is not there; to compute, if nothing was observed.
     """
 
     full_state_update = False
@@ -98,7 +99,7 @@ class LatentR2(Metric):
         if not self.moments.numel() or not self._halves()[0][:, 0, 0].sum():
             raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
         layers = zip(self._halves(), self._widths, strict=True)
-        r2 = torch.stack([moments_r2(halves[0], halves[1], width) for halves, width in layers])  # (L, d)
+        r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], width) for halves, width in layers])  # (L, d)
         found: dict[str, Tensor] = {}
         for kind, chosen in (("content", self._content), ("style", ~self._content)):
             if chosen.any():
@@ -125,6 +126,14 @@ class LatentR2(Metric):
         if self.normalize and "z" in found:
             found["z_normalized"] = unit_rows(found["z"], dim=1)
         return {name: _pooled(name, output, len(image)) for name, output in found.items()}
+
+
+def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
+    """The R^2 of the other columns by the first `dim`, NaN where the moments of two halves do not tell it."""
+    try:
+        return moments_r2(fit, score, dim)
+    except ValueError as error:  # the shapes fit: the samples are too few, or not finite
+        return undefined(metric, f"a half of the samples does not do ({error})", like=fit[0, 1 + dim :])
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:

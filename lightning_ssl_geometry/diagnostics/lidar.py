@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
+from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 
 
 class LiDAR(Metric):
@@ -35,6 +37,7 @@ class LiDAR(Metric):
     total: Tensor
     outer: Tensor
     within: Tensor
+    rounding: Tensor
 
     def __init__(self, delta: float = 1e-4, eps: float = 1e-8) -> None:
         super().__init__()
@@ -47,6 +50,7 @@ class LiDAR(Metric):
         self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("within", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, h: Tensor) -> None:
         """Add samples: h (V, N, D) with V >= 2."""
@@ -54,7 +58,7 @@ class LiDAR(Metric):
             raise ValueError(f"Expected `h` of shape (V, N, D) with V >= 2 views for LiDAR, but got {tuple(h.shape)}.")
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
-        h, self.views = h.double(), len(h)
+        eps, h, self.views = rounding_eps(h.dtype), h.double(), len(h)
         mean = h.mean(0)
         rest = (h - mean).flatten(0, 1)
         if not self.outer.numel():
@@ -63,18 +67,22 @@ class LiDAR(Metric):
             self.within = h.new_zeros(h.shape[-1], h.shape[-1])
         self.samples += len(mean)
         self.total += mean.sum(0)
-        self.outer += mean.T @ mean
+        outer = mean.T @ mean
+        self.outer += outer
+        self.rounding += eps**2 * outer.trace()
         self.within += rest.T @ rest / len(h)
 
     def compute(self) -> Tensor:
-        """Compute LiDAR, a scalar; NaN where all samples have one mean but for rounding."""
+        """Compute LiDAR, a scalar; NaN where all samples have one mean but for rounding, or h is not finite."""
         if not self.samples > 1:
             seen = int(self.samples) or "none"
             raise ValueError(f"Expected LiDAR to have observed at least 2 samples, but got {seen}.")
         mean = self.total / self.samples
         between = self.outer / self.samples - torch.outer(mean, mean)
-        if not between.trace() > len(mean) * torch.finfo(mean.dtype).eps * mean.square().sum():
-            return mean.sum() * torch.nan
+        if not (between + self.within).isfinite().all():
+            return undefined(self, "`h` is not finite")
+        if not between.trace() > len(mean) * moments_floor(self.samples, self.outer, self.rounding):
+            return undefined(self, "all samples have one mean but for rounding")
         return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps)
 
     def reset(self) -> None:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.diagnostics.latents import fitted_half
-from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
+from lightning_ssl_geometry.diagnostics.latents import fitted_half, r2_or_nan
+from lightning_ssl_geometry.diagnostics.undefined import undefined
+from lightning_ssl_geometry.functional.latent_r2 import row_moments
 from lightning_ssl_geometry.functional.matching import best_match, moments_correlation
 
 
@@ -17,7 +18,8 @@ class MeanCorrelation(Metric):
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
     one to one, so that the sum of their absolute correlations is as large as can be. 1: the embedding is the latents,
     up to order, signs and scales; it falls where an output mixes latents, though a linear map may still find them
-    (`LatentR2`), and where latents are missing. By chance it is about sqrt(2 log(P) / N), a little above 0.
+    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN where a value is not finite. By chance it
+    is about sqrt(2 log(P) / N), a little above 0.
 
     Streams: it keeps second moments, so it is equal in one batch or many, on one process or several. O(N (P + d)^2) per
     update, O(P d min(P, d)) to compute. Equation: :func:`lightning_ssl_geometry.functional.mean_correlation`.
@@ -48,6 +50,9 @@ class MeanCorrelation(Metric):
         """
         if not self.moments.numel():
             raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        if not self.moments.isfinite().all():
+            names = ["mean"] + [n for n, here in (("content", self._content), ("style", ~self._content)) if here.any()]
+            return dict.fromkeys(names, undefined(self, "`z` or `latent` is not finite"))
         correlation = moments_correlation(self.moments, len(self.moments) - 1 - len(self._content))
         outputs, latents = best_match(correlation)
         matched, kind = correlation[outputs, latents], self._content.to(latents.device)[latents]
@@ -72,6 +77,8 @@ class TemperatureOrder(Metric):
       other half, adjusted R^2, at most 1. Low: outputs mix both kinds, and the order says little.
     - `content_outputs`: their number.
 
+    All are NaN where a half has too few samples for d, or a value is not finite.
+
     Streams: it keeps second moments of both halves, so it is equal in one batch or many, on one process or several.
     O(N (P + d)^2) per update, O(d^3) to compute. The temperature is that of the last update.
 
@@ -79,8 +86,7 @@ class TemperatureOrder(Metric):
         seed: Another seed takes another half.
 
     Raises:
-        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed, or a half has too few
-            samples for d.
+        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
     """
 
     full_state_update = False
@@ -113,6 +119,9 @@ class TemperatureOrder(Metric):
             raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
         first, second = self.moments
         here = [self._explained(first, first, kind) for kind in (self._content, ~self._content)]
+        if all(share.isnan().all() for share in here):
+            nan = undefined(self, "no output of z varies, the samples are too few, or a value is not finite")
+            return dict.fromkeys(("auc", "content_share", "style_share", "content_outputs"), nan)
         kinds = [here[0] > here[1], here[1] >= here[0]]
         shares = [self._explained(first, second, kind) for kind in (self._content, ~self._content)]
         tau_c, tau_s = (self._temperature.to(kind.device)[kind] for kind in kinds)
@@ -131,7 +140,7 @@ class TemperatureOrder(Metric):
         if not len(latents):
             return fit.new_zeros(len(outputs))
         chosen = torch.cat([latents.new_zeros(1), latents, outputs])
-        return moments_r2(fit[chosen][:, chosen], score[chosen][:, chosen], len(latents))
+        return r2_or_nan(self, fit[chosen][:, chosen], score[chosen][:, chosen], len(latents))
 
 
 def _check_pairs(z: Tensor, latent: Tensor, content: Tensor) -> None:

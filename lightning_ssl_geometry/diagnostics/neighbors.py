@@ -1,11 +1,13 @@
 """The hardest negative: how far it is from its anchor, and whether they share a label (Cosentino et al. 2022)."""
 
-__all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike"]
+__all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative
 
@@ -17,7 +19,8 @@ class HardestNegativeDistance(SampledRows):
     of each), the distance is measured in the encoder's. From 0 (they coincide) over 1.41 (orthogonal) to 2: it grows
     where training pushes neighbours apart, as it does with small augmentations. `pair` is the same between the two
     views of a sample, to compare with. O(contrast_size (D + P)) memory, O(contrast_size^2 P) to compute, in tiles.
-    `distance` and `histogram` are NaN where all embeddings are equal: then no negative is the hardest.
+    `distance` and `histogram` are NaN where all of z has one direction: then no negative is the hardest. All are NaN
+    where a row of h is 0, which has no direction, or a value is not finite.
 
     Args:
         bins: Of the histogram, of equal width from 0 to 2.
@@ -41,9 +44,11 @@ class HardestNegativeDistance(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute `distance` and `pair`, means, and `histogram` (bins,), the fraction of anchors in each."""
         rows = self.rows()
-        h, z = rows["h"].double(), rows["z"].double()
+        h, z = directions(self, rows["h"], "h"), directions(self, rows["z"])
+        if not h[:, :2].any(dim=2).all():
+            h = undefined(self, "a row of `h` is 0, which has no direction", like=h)
         pair = normalized_distance(h[:, 0], h[:, 1]).mean()
-        if all_alike(z):
+        if not has_neighbors(self, z) or pair.isnan():
             return {"distance": pair * torch.nan, "pair": pair, "histogram": pair.new_full((self.bins,), torch.nan)}
         index, view, _ = hardest_negative(z[:, 0], z[:, 1])
         distance = normalized_distance(h[:, 0], h[index, view])
@@ -58,7 +63,8 @@ class LabelAgreement(SampledRows):
     Observes z, index and label, and coarse_label where there is one. The negative is found in the projector's space
     among `contrast_size` samples, both views of each. From 0 to 1: high means that displacements h2 - h* stay within a
     class, as they would along the data manifold. `fine_chance` is what a random sample would give, about 1 / C.
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute, in tiles. NaN where all embeddings are equal.
+    O(contrast_size P) memory, O(contrast_size^2 P) to compute, in tiles. `fine` and `coarse` are NaN where all of z has
+    one direction or a value is not finite.
 
     Args:
         contrast_size: As in :class:`SampledRows`; part of the value, since more samples have harder negatives.
@@ -83,14 +89,24 @@ class LabelAgreement(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute `fine` and `fine_chance`, and `coarse` and `coarse_chance` where there are coarse labels."""
         rows = self.rows()
-        z = rows.pop("z").double()
+        z = directions(self, rows.pop("z"))
+        known = 1.0 if has_neighbors(self, z) else torch.nan
         index = hardest_negative(z[:, 0], z[:, 1])[0]
         found: dict[str, Tensor] = {}
         for name, label in zip(("fine", "coarse"), rows.values(), strict=False):
-            agreement = label_agreement(label, index)
-            found[name] = agreement * torch.nan if all_alike(z) else agreement
+            found[name] = known * label_agreement(label, index)
             found[f"{name}_chance"] = chance_agreement(label)
         return found
+
+
+def has_neighbors(metric: Metric, z: Tensor) -> bool:
+    """Whether some of the unit rows z (N, V, P) are nearer to a row than others; if not, the reason is said."""
+    if not z.isfinite().all():
+        return False  # `directions` has said why
+    if all_alike(z):
+        undefined(metric, "all of `z` has one direction: no negative is the hardest")
+        return False
+    return True
 
 
 def all_alike(z: Tensor) -> bool:

@@ -7,7 +7,9 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
+from lightning_ssl_geometry.functional.rounding import rounding_eps
 
 
 class NeuralCollapse(Metric):
@@ -18,7 +20,8 @@ class NeuralCollapse(Metric):
     `within_class` is the spread within classes in units of that between them: high for classes that overlap, low where
     all that varies within a class is lost. `equinorm` (deviation over mean of the class means' lengths),
     `equiangularity` (deviation of their cosines, at most 1) and `simplex` (how far these are from -1 / (C - 1) on
-    average, at most C / (C - 1)) fall as class means spread evenly. NaN where all class means coincide.
+    average, at most C / (C - 1)) fall as class means spread evenly. NaN where all class means coincide but for
+    rounding, or h is not finite.
     Streams, whatever the number of classes: O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.neural_collapse`.
 
@@ -32,6 +35,7 @@ class NeuralCollapse(Metric):
     count: list[Tensor]
     total: list[Tensor]
     outer: Tensor
+    rounding: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +43,7 @@ class NeuralCollapse(Metric):
             # lists of at most one tensor: a rank may have seen other classes than the others
             self.add_state(name, [], dist_reduce_fx="cat")
         self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, h: Tensor, label: Tensor) -> None:
         """Add rows: h (V, N, D) or (N, D), and the integer label of each sample, (N,)."""
@@ -50,6 +55,7 @@ class NeuralCollapse(Metric):
         self.classes, self.count, self.total = _merged(
             [*self.classes, classes.long()], [*self.count, count], [*self.total, total]
         )
+        self.rounding = self.rounding + rounding_eps(h.dtype) ** 2 * outer.trace()
         self.outer = outer if not self.outer.numel() else self.outer + outer
 
     def compute(self) -> dict[str, Tensor]:
@@ -57,7 +63,10 @@ class NeuralCollapse(Metric):
         if not len(self.classes):
             raise ValueError("Expected NeuralCollapse to have observed rows, but got none.")
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
-        return moments_neural_collapse(count[0], total[0], self.outer)._asdict()
+        found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
+        if found.simplex.isnan():
+            undefined(self, "all class means of `h` coincide but for rounding, or a value is not finite")
+        return found._asdict()
 
 
 def _merged(

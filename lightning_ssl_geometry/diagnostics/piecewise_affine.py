@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import displacements
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, unexplained_squares
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 
@@ -27,6 +28,13 @@ class _AroundSamples(SampledRows):
         self.projector.hold(projector)
         self.offer(index, **columns)
 
+    def known(self, column: str) -> tuple[Tensor, float]:
+        """A column of the kept rows, finite, and by what to multiply results: NaN where the column was not finite."""
+        rows = self.rows()[column]
+        if rows.isfinite().all():
+            return rows, 1.0
+        return rows.nan_to_num(posinf=0.0, neginf=0.0), float(undefined(self, f"`{column}` is not finite"))
+
     def reset(self) -> None:
         """Forget the samples and the projector."""
         super().reset()
@@ -38,8 +46,9 @@ class JacobianRank(_AroundSamples):
 
     Observes h (its view 1), index and `projector`. From 0 to min(D, P): low means that around a sample the projector
     keeps few directions of the representation, as :class:`ProjectorRank` says of a linear one, with which it agrees
-    there; a dead or saturated projector has 0. O(contrast_size D) memory; to compute, one backward pass per sample and
-    dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand still.
+    there; a dead or saturated projector has 0. NaN where h is not finite. O(contrast_size D) memory; to compute, one
+    backward pass per sample and dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand
+    still.
     Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
 
     Args:
@@ -65,12 +74,12 @@ class JacobianRank(_AroundSamples):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the means `rank` and `singular_values` (min(D, P),), descending, in float64."""
-        h, projector = self.rows()["h"], self.projector.module()
+        (h, known), projector = self.known("h"), self.projector.module()
         with evaluating(projector):
             maps = (affine_map(projector, rows)[0] for rows in h.split(_CHUNK))
             sigma = torch.cat([torch.linalg.svdvals(weight.double()) for weight in maps])
         rank = singular_values_rank(sigma, self.tau, mode=self.mode).double()
-        return {"rank": rank.mean(), "singular_values": sigma.mean(0)}
+        return {"rank": known * rank.mean(), "singular_values": known * sigma.mean(0)}
 
 
 class LinearRegions(_AroundSamples):
@@ -101,9 +110,9 @@ class LinearRegions(_AroundSamples):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `visited` and `fraction`, in float64."""
-        h, projector = self.rows()["h"], self.projector.module()
+        (h, known), projector = self.known("h"), self.projector.module()
         with evaluating(projector):
-            visited = linear_regions(projector, h).max().double() + 1
+            visited = known * (linear_regions(projector, h).max().double() + 1)
         return {"visited": visited, "fraction": visited / len(h)}
 
 
@@ -129,7 +138,7 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
-            weights have changed; when it computes, if all displacements are zero, or as `affine_map`.
+            weights have changed; when it computes, as `affine_map`.
     """
 
     def __init__(
@@ -155,9 +164,13 @@ class LocalUnexplainedVariance(_AroundSamples):
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `full`, `full_isotropic`, `tau` and `tau_isotropic`, in float64."""
         rows, projector = self.rows(), self.projector.module()
-        delta = displacements(**rows)[: self.samples]
-        if not delta.any():
-            raise ValueError("Expected displacements to the hardest negatives of which one is not zero, but all are.")
+        delta = displacements(self, **rows)[: self.samples]
+        if not rows["h"].isfinite().all():
+            return dict.fromkeys(
+                ("full", "full_isotropic", "tau", "tau_isotropic"), undefined(self, "`h` is not finite")
+            )
+        if not delta.any():  # but those of samples beyond are not 0: of these, it is 0 / 0
+            undefined(self, "all displacements in `h` are 0")
         parts = []
         with evaluating(projector):
             for anchors, away in zip(rows["h"][: self.samples, 0].split(_CHUNK), delta.split(_CHUNK), strict=True):

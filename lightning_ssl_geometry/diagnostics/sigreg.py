@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
+from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.sigreg import sigreg
 
 
@@ -18,8 +20,8 @@ class SIGReg(SampledEmbeddings):
     where it is a point far away. Rows are not standardised, as in the paper: so embeddings on the unit sphere, whose
     variance per direction is 1 / P, are nearly as high as collapsed ones, and `standardize=True` tells how isotropic
     they are. The lines are a function of `seed`, the same at every readout and on all ranks. NaN where the rows to
-    standardise are all equal. Part of the value is `contrast_size`, to which it is proportional.
-    O(contrast_size P) memory, O(contrast_size num_slices (P + 17)) to compute.
+    standardise are all equal but for rounding, or a value is not finite. Part of the value is `contrast_size`, to which
+    it is proportional. O(contrast_size P) memory, O(contrast_size num_slices (P + 17)) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.sigreg`.
 
     Args:
@@ -46,7 +48,9 @@ class SIGReg(SampledEmbeddings):
         return torch.stack([self._statistic(z) for z in self.sample()]).mean()
 
     def _statistic(self, z: Tensor) -> Tensor:
-        if self.standardize and (z == z[0]).all():
-            return z.double().sum() * torch.nan
+        if not z.isfinite().all():
+            return undefined(self, "`z` is not finite")
+        if self.standardize and all_alike(z[:, None]):
+            return undefined(self, "all of `z` is one point but for rounding, which cannot be standardised")
         generator = torch.Generator().manual_seed(self.seed)
         return sigreg(z, self.num_slices, standardize=self.standardize, generator=generator)

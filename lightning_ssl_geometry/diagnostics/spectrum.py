@@ -1,12 +1,13 @@
 """Ranks and spectra of representations, and of the projector's weights."""
 
-__all__ = ["EffectiveRank", "LogSpectrum", "ProjectorRank"]
+__all__ = ["EffectiveRank", "LogSpectrum", "ProjectorRank", "rank_or_nan"]
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.spectrum import (
     RankMode,
     singular_values_effective_rank,
@@ -31,15 +32,18 @@ class EffectiveRank(Moments):
         self.eps = eps
 
     def compute(self) -> Tensor:
-        """Compute the effective rank, a scalar; NaN where all rows are 0 (or all equal, if centred)."""
+        """Compute the effective rank, a scalar; NaN where all rows are 0 (all equal, if centred) but for rounding."""
         sigma = self.singular_values()
-        return singular_values_effective_rank(sigma, eps=self.eps) if sigma.any() else sigma.sum() * torch.nan
+        if not sigma.any():
+            return undefined(self, f"all of `h` is {'one row' if self.center else '0'} but for rounding")
+        return singular_values_effective_rank(sigma, eps=self.eps)
 
 
 class LogSpectrum(Moments):
     """Log singular values of the rows seen (Cosentino et al., Fig. 4 and 9), divided by sqrt(n) first.
 
-    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed ones.
+    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed ones. -inf is
+    a value that is 0 but for rounding: below about 1e-7 of the size of the rows.
     O(N D^2) per update, O(D^3) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.log_singular_values`.
 
@@ -89,9 +93,10 @@ class ProjectorRank(Metric):
         """Compute `rank` and `singular_values` (min(D, P),), with the layer's name behind where there are several."""
         if not self.weights:
             raise ValueError("Expected ProjectorRank to have observed a projector, but got none.")
-        spectra = {name: torch.linalg.svdvals(weight.double()) for name, weight in self.weights.items()}
+        spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {
-            f"rank{name}": singular_values_rank(sigma, self.tau, mode=self.mode) for name, sigma in spectra.items()
+            f"rank{name}": rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
+            for name, sigma in spectra.items()
         }
         return ranks | {f"singular_values{name}": sigma for name, sigma in spectra.items()}
 
@@ -99,3 +104,15 @@ class ProjectorRank(Metric):
         """Forget the weights."""
         super().reset()
         self.weights = {}
+
+    def _spectrum(self, weight: Tensor) -> Tensor:
+        if not weight.isfinite().all():
+            return undefined(
+                self, "a weight of `projector` is not finite", like=weight[0, :1].expand(min(weight.shape))
+            )
+        return torch.linalg.svdvals(weight)
+
+
+def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
+    """A rank, but NaN where the singular values that it counts are not known."""
+    return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank

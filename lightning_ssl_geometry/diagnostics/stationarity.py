@@ -5,12 +5,11 @@ __all__ = ["Stationarity"]
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.variational import first_variation, tangential
 from lightning_ssl_geometry.functional.variational_form import Form, Negatives
 
@@ -25,8 +24,8 @@ class Stationarity(SampledEmbeddings):
     network, would move nothing: points that are evenly spaced, clusters of one size that are, or all points at one
     spot. A network can stand still elsewhere, and leave such a point. `relative` is its ratio to the size of g as a
     whole, from 0 to 1: 1 means that nothing of the gradient presses against the sphere; NaN where all embeddings are
-    equal. The value belongs to a loss and depends on the sample: compare at one temperature and `contrast_size`.
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    equal. Both are NaN where an embedding is 0 or not finite. The value belongs to a loss and depends on the sample:
+    compare at one temperature and `contrast_size`. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
     :func:`lightning_ssl_geometry.functional.tangential`.
 
@@ -41,8 +40,7 @@ class Stationarity(SampledEmbeddings):
         seed: As in :class:`SampledRows`.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit;
-            in `compute`, if an embedding is 0.
+        ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit.
     """
 
     def __init__(
@@ -65,8 +63,13 @@ class Stationarity(SampledEmbeddings):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `tangential` and `relative`, in float64."""
-        z = normalize(self.sample().double(), dim=2)
+        z = directions(self, self.sample())
+        if not (z.isfinite() & z.any(dim=2, keepdim=True)).all():
+            nan = undefined(self, "an embedding is 0, where a sphere has no tangent, or not finite")
+            return {"tangential": nan, "relative": nan}
         gradient = first_variation(*z, **self.form._asdict())
         size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential(z, gradient), gradient))
         relative = size / whole
-        return {"tangential": size, "relative": relative * torch.nan if all_alike(z.transpose(0, 1)) else relative}
+        if all_alike(z.transpose(0, 1)):
+            relative = undefined(self, "all embeddings are equal, so that the whole gradient is rounding")
+        return {"tangential": size, "relative": relative}

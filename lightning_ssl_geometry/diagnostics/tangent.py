@@ -10,9 +10,12 @@ __all__ = [
 
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, Standing, by_sample
-from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
+from lightning_ssl_geometry.diagnostics.spectrum import rank_or_nan
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, share_outside
 from lightning_ssl_geometry.functional.upper_bound import hardest_negative
@@ -38,22 +41,23 @@ class AugmentationRank(Moments):
 
     def update(self, h: Tensor) -> None:
         """Add pairs: h (V, N, D) with V >= 2."""
-        views = by_sample("h", h, views=2)
-        super().update(views[:, 1].double() - views[:, 0].double())
+        self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `rank` and `singular_values` (D,), those of the directions divided by sqrt(n)."""
         sigma = self.singular_values()
-        return {"rank": singular_values_rank(sigma, self.tau, mode=self.mode), "singular_values": sigma}
+        rank = rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
+        return {"rank": rank, "singular_values": sigma}
 
 
 class NullSpaceFraction(Moments):
     """How much of the augmentation directions v = h2 - h1 a linear projector ignores (Proposition 4.1).
 
-    Observes h, its first two views, and projector. From 0 (the projector sees every augmentation) to 1 (they all lie
-    in its null space, and the invariance term is at its minimum). `isotropic` is what directions without preference
-    would give, 1 - rank / D: only what exceeds it is a choice of training. Streams: O(N D^2) per update, O(D^2 P) to
-    compute. NaN where the views coincide. For the stages "val", "test" and "probe": the weights must stand still.
+    Observes h, its first two views, and projector. From 0 (the projector sees every augmentation) to 1 (they all lie in
+    its null space, and the invariance term is at its minimum). `isotropic` is what directions without preference would
+    give, 1 - rank / D: only what exceeds it is a choice of training. Streams: O(N D^2) per update, O(D^2 P) to compute.
+    NaN where the views coincide but for rounding. For the stages "val", "test" and "probe": the weights must stand
+    still.
 
     Args:
         tau: Singular values below it are the null space, as in
@@ -76,14 +80,16 @@ class NullSpaceFraction(Moments):
         """Add pairs: h (V, N, D) with V >= 2, and the projector that they pass."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
-        views = by_sample("h", h, views=2)
-        super().update(views[:, 1].double() - views[:, 0].double())
+        self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `fraction` and its baseline `isotropic`."""
         basis = column_space(projector_weight(self.projector.module()), self.tau, mode=self.mode)
         moment = self.outer.to(basis.device)
-        fraction = share_outside(moment, basis) if moment.trace() > 0 else moment.new_tensor(torch.nan)
+        if self.rounding < moment.trace() < torch.inf:
+            fraction = share_outside(moment, basis)
+        else:
+            fraction = undefined(self, "the views of `h` coincide but for rounding, or are not finite")
         return {"fraction": fraction, "isotropic": moment.new_tensor(1 - basis.shape[1] / basis.shape[0])}
 
     def reset(self) -> None:
@@ -96,13 +102,13 @@ class UnexplainedVariance(SampledRows):
     """Variance of the displacements dh = h2 - h* that a linear projector does not explain (Eq. 10, Fig. 7).
 
     Observes h, z, index and projector. h* is the encoder's vector of the hardest negative, which is found in the
-    projector's space among `contrast_size` samples. From 0 (dh lies in the projector's column space) to 1: it falls
-    as the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those
-    whose singular values reach the threshold; `full_isotropic` and `tau_isotropic` are what directions without
-    preference would give, 1 - rank / D. O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to
-    compute. With fewer samples than D the displacements span less than the space, and the number describes these
-    samples alone. NaN where all embeddings are equal: then no negative is the hardest. For the stages "val", "test" and
-    "probe": the weights must stand still. For projectors that are not linear there is LocalUnexplainedVariance.
+    projector's space among `contrast_size` samples. From 0 (dh lies in the projector's column space) to 1: it falls as
+    the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those whose
+    singular values reach the threshold; `full_isotropic` and `tau_isotropic` are what directions without preference
+    would give, 1 - rank / D. O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to compute. With
+    fewer samples than D the displacements span less than the space, and the number describes these samples alone. NaN
+    where all of z has one direction: then no negative is the hardest. For the stages "val", "test" and "probe": the
+    weights must stand still. For projectors that are not linear there is LocalUnexplainedVariance.
 
     Args:
         tau: Threshold, as in :func:`lightning_ssl_geometry.functional.unexplained_variance`.
@@ -133,11 +139,11 @@ class UnexplainedVariance(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute `full`, `full_isotropic`, `tau` and `tau_isotropic`."""
         weight = projector_weight(self.projector.module())
-        delta = displacements(**self.rows())
+        delta = displacements(self, **self.rows())
         found: dict[str, Tensor] = {}
         for name, tau in (("full", None), ("tau", self.tau)):
             basis = column_space(weight, tau, mode=self.mode)
-            found[name] = share_outside(delta.T @ delta, basis) if delta.isfinite().all() else delta[0, 0]
+            found[name] = delta[0, 0] if delta.isnan().any() else share_outside(delta.T @ delta, basis)
             found[f"{name}_isotropic"] = delta.new_tensor(1 - basis.shape[1] / len(basis))
         return found
 
@@ -147,21 +153,25 @@ class UnexplainedVariance(SampledRows):
         self.projector = Standing()
 
 
-def displacements(h: Tensor, z: Tensor) -> Tensor:
+def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
     """The displacements dh_i = h2_i - h*_i in float64, h* found in z (Sec. 5 of Cosentino et al.).
 
     Args:
+        metric: Who says why there are none.
         h: (N, V, D).
         z: (N, V, P).
 
     Returns:
-        (N, D); NaN where all of z is alike.
+        (N, D); NaN where all of z has one direction, all displacements are 0, or a value is not finite.
     """
-    h = h.double()
-    if all_alike(z):
+    h, z = h.double(), directions(metric, z)
+    if not has_neighbors(metric, z):
         return torch.full_like(h[:, 1], torch.nan)
-    index, view, _ = hardest_negative(z[:, 0].double(), z[:, 1].double())
-    return h[:, 1] - h[index, view]
+    index, view, _ = hardest_negative(z[:, 0], z[:, 1])
+    delta = h[:, 1] - h[index, view]
+    if not delta.isfinite().all() or not delta.any():
+        return undefined(metric, "all displacements in `h` are 0, or one is not finite", like=delta)
+    return delta
 
 
 def is_linear_projector(projector: nn.Module) -> bool:

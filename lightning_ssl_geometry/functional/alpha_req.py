@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.functional.rounding import rounding_floor
+
 
 class AlphaReQ(NamedTuple):
     """A power law, fitted to a range of eigenvalues.
@@ -64,10 +66,10 @@ def alpha_req(
     if h.ndim < 2 or not h.is_floating_point():
         shape = f"{tuple(h.shape)} of {h.dtype}"
         raise ValueError(f"Expected `h` of shape (N, D) or (V, N, D) and a float dtype, but got {shape}.")
-    rounded, h = torch.finfo(h.dtype).eps, h.reshape(-1, h.shape[-1]).double()
+    h = h.reshape(-1, h.shape[-1])
+    floor, h = rounding_floor(h), h.double()
     sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
     first, last = fit_range(min(len(h) - center, h.shape[1]), first, last)
-    floor = max(rounded / min(h.shape) ** 0.5, max(h.shape) * torch.finfo(h.dtype).eps) * h.norm()
     if not sigma[last - 1] > floor:
         zeros = f"{int((sigma[:last] <= floor).sum())} of those up to {last}"
         raise ValueError(f"Expected eigenvalues > 0 from `first` = {first} to `last` = {last}, but got 0 for {zeros}.")

@@ -22,6 +22,7 @@ from lightning_ssl_geometry.functional.info_nce_settings import (
     check_settings,
     check_views,
     temperature_range,
+    without_negatives,
 )
 from lightning_ssl_geometry.functional.info_nce_similarity import Dot, LpDistance, Similarity, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
@@ -107,11 +108,13 @@ def info_nce(
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input).
+        The loss, a scalar in float32 (float64 for float64 input). One sample alone has no negatives: with its positive
+        in the denominator the loss is log(1) = 0, with gradient 0.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, P); if there are no negatives (N = 1); if `temperature` is not
-            positive or has another length than P; if another argument is out of its range or contradicts the rest.
+        ValueError: If the shapes differ or are not (N, P); if the denominator is empty (N = 1, without the positive or
+            `include_self`); if `temperature` is not positive or has another length than P; if another argument is out
+            of its range or contradicts the rest.
 
     >>> z = torch.eye(4)
     >>> info_nce(z, z, temperature=0.5)  # log(e^2 + 6) - 2
@@ -132,10 +135,12 @@ def info_nce(
         eps=eps,
         block_size=block_size,
     )
-    check_views(z1, z2, least=1 if include_self else 2)
+    check_views(z1, z2, least=1 if include_self or positive_in_denominator else 2)
     check_length(temperature, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
         x1, x2, logit, bounded = _logit(z1, z2, temperature, normalize, similarity, p, power, eps)
+        if len(z1) == 1 and not include_self:
+            return without_negatives(logit.pairwise(x1, x2))
         contrast = Contrast(
             similarity=logit,
             anchors=2 if symmetric else 1,

@@ -1,6 +1,14 @@
 """What the arguments of InfoNCE may be: every ValueError of the loss, for the function and for the module."""
 
-__all__ = ["check_length", "check_settings", "check_switch", "check_temperature", "check_views", "temperature_range"]
+__all__ = [
+    "check_length",
+    "check_settings",
+    "check_switch",
+    "check_temperature",
+    "check_views",
+    "temperature_range",
+    "without_negatives",
+]
 
 import math
 from collections.abc import Sequence
@@ -90,8 +98,20 @@ def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
         if not z.is_floating_point():
             raise ValueError(f"Expected `{name}` of a float dtype, but got {z.dtype}.")
     if len(z1) < least:
-        reason = " (a single one has no negatives)" if len(z1) == 1 else ""
+        reason = " (a single one has no negatives, and the denominator is empty)" if len(z1) == 1 else ""
         raise ValueError(f"Expected `z1` and `z2` with N >= {least} samples, but got {len(z1)}{reason}.")
+
+
+def without_negatives(positive: Tensor) -> Tensor:
+    """Compute InfoNCE of one sample whose positive is all of the denominator: log(1) = 0, with gradient 0.
+
+    Args:
+        positive: (1,), the logit of the pair, with gradient; NaN or infinite, so is the loss NaN.
+
+    >>> without_negatives(torch.tensor([-3.0]))
+    tensor(0.)
+    """
+    return 0 * positive.mean() + 0.0  # not -0
 
 
 def check_length(temperature: float | Sequence[float] | Tensor, dimensions: int) -> None:

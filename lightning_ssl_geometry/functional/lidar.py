@@ -14,6 +14,7 @@ __all__ = ["lidar", "scatter_lidar"]
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank
 
 
@@ -39,18 +40,19 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
         A float64 scalar from 1 (one direction tells samples apart) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
 
     Raises:
-        ValueError: If `h` has another shape, `delta` is not > 0, or the samples have one mean: then no direction is
-            there to count.
+        ValueError: If `h` has another shape, `delta` is not > 0, or the samples have one mean but for rounding: then no
+            direction is there to count.
 
     >>> f"{lidar(torch.eye(4).repeat(2, 1, 1)):.3f}"  # the mean takes one of four directions
     '3.000'
     """
     if h.ndim != 3 or h.shape[0] < 2 or h.shape[1] < 2:
         raise ValueError(f"Expected `h` of shape (q, N, D) with q >= 2 and N >= 2, but got {tuple(h.shape)}.")
-    h = h.double()
+    floor, h = rounding_floor(h.flatten(0, 1)), h.double()
     mean = h.mean(0)  # (N, D)
     within = (h - mean).flatten(0, 1)
     between = mean - mean.mean(0)
+    between = between.where(between.norm() > floor, 0)
     return scatter_lidar(between.T @ between / len(mean), within.T @ within / len(within), delta=delta, eps=eps)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_settings, check_views
+from lightning_ssl_geometry.functional.info_nce_settings import check_settings, check_views, without_negatives
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 
@@ -63,7 +63,7 @@ def log_bilinear_info_nce(
     and what autograd keeps of them. In float32 (float64 for float64 views), whatever the autocast.
 
     Args:
-        z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.
+        z1: (N, P), embeddings of view 1, N >= 2 (with the positive in the denominator, N >= 1). Any float dtype.
         z2: (N, P), embeddings of view 2.
         weight: (P, P), W. Any float dtype.
         temperature: tau > 0. It scales W, and no more than that.
@@ -73,11 +73,12 @@ def log_bilinear_info_nce(
         joint: One logarithm per pair, whose denominator runs over both anchors.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator.
+        The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator, and 0, with
+        gradient 0, for one sample alone.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, P); if N < 2; if `weight` is not (P, P); if `temperature` is
-            not one number > 0; if a switch is out of its range or contradicts another.
+        ValueError: If the shapes differ or are not (N, P); if N = 1 and the denominator is empty; if `weight` is not
+            (P, P); if `temperature` is not one number > 0; if a switch is out of its range or contradicts another.
 
     >>> z = torch.eye(4)
     >>> log_bilinear_info_nce(z, z, 2 * torch.eye(4))  # log(e^2 + 6) - 2
@@ -90,12 +91,14 @@ def log_bilinear_info_nce(
         negatives=negatives,
         joint=joint,
     )
-    check_views(z1, z2, least=2)
+    check_views(z1, z2, least=1 if positive_in_denominator else 2)
     _check_weight(weight, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
         views = in_full_precision(z1, z2)
         w = weight.to(views[0].dtype) / temperature
         anchors = [matrix_product(view, w) for view in (views if symmetric else views[:1])]  # row i is a_i^T W / tau
+        if len(z1) == 1:
+            return without_negatives(torch.linalg.vecdot(anchors[0], views[1]))
         total = torch.stack([_negative_logsumexp(a, _seen(views, v, negatives)) for v, a in enumerate(anchors)])
         positive = torch.stack([torch.linalg.vecdot(a, views[1 - v]) for v, a in enumerate(anchors)])  # (A, N)
         ratio = total.logsumexp(dim=0) - positive[0] if joint else total - positive

@@ -12,7 +12,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_length, check_settings, check_views
+from lightning_ssl_geometry.functional.info_nce_settings import (
+    check_length,
+    check_settings,
+    check_views,
+    without_negatives,
+)
 from lightning_ssl_geometry.functional.info_nce_similarity import Dot, Similarity, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
@@ -99,7 +104,10 @@ def alignment_uniformity_terms(
         negatives = Contrast(
             logit, anchors=1, same=True, other=False, own=include_self, bounded=False, block=block_size
         )
-        align, uniform = -logit.pairwise(x1, x2), negative_logsumexp(x1, x2, negatives)[0]
+        align = -logit.pairwise(x1, x2)
+        if len(x1) == 1 and not include_self:  # no negatives: the positive is all of the denominator
+            return LossTerms(align, -align, without_negatives(align)[None])
+        uniform = negative_logsumexp(x1, x2, negatives)[0]
         if positive_in_denominator:
             uniform = torch.logaddexp(uniform, -align)
     return LossTerms(align, uniform, align + uniform)
@@ -131,5 +139,5 @@ def _check(
         eps=eps,
         block_size=block_size,
     )
-    check_views(z1, z2, least=1 if include_self else 2)
+    check_views(z1, z2, least=1 if include_self or positive_in_denominator else 2)
     check_length(temperature, z1.shape[1])

@@ -17,9 +17,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
+
 
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
+
+    Class means that differ by rounding alone are a single point.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C`, (NC1): the spread within classes, in units of that
@@ -62,7 +66,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     _check_classes(len(count))
     mean = total / count[:, None]  # (C, D)
     rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
-    return _collapse(mean, rest.T @ rest / len(rest))
+    return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -96,17 +100,21 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     return classes, count, total, h.T @ h
 
 
-def moments_neural_collapse(count: Tensor, total: Tensor, outer: Tensor) -> NeuralCollapse:
+def moments_neural_collapse(
+    count: Tensor, total: Tensor, outer: Tensor, *, rounding: Tensor | float = 0.0
+) -> NeuralCollapse:
     """Compute :func:`neural_collapse` from moments, which add over batches.
 
     Args:
         count: (C,), each class's number of rows, > 0.
         total: (C, D), the sums of their rows.
         outer: (D, D), the sum of h h^T over all rows.
+        rounding: Mean over the rows of eps^2 |h|^2, with eps that of their dtype: class means no farther apart
+            coincide.
 
     Returns:
-        As :func:`neural_collapse`, up to rounding: a `within_class` below 1e-16 times the squared ratio of the mean
-        to the distance between classes is lost.
+        As :func:`neural_collapse`, up to rounding: a `within_class` below about 1e-13 times the squared ratio of the
+        mean to the distance between classes is lost, and is 0.
 
     Raises:
         ValueError: If the shapes are others, a class is empty, or there are fewer than 2.
@@ -125,31 +133,35 @@ def moments_neural_collapse(count: Tensor, total: Tensor, outer: Tensor) -> Neur
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
-    return _collapse(mean, within)
+    lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # of an eigenvalue
+    within = within.where(within.trace() > lost, 0)
+    return _collapse(mean, within, torch.as_tensor(rounding, dtype=mean.dtype, device=mean.device))
 
 
-def _collapse(mean: Tensor, within: Tensor) -> NeuralCollapse:
+def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
     classes = len(mean)
     centred = mean - mean.mean(dim=0)
+    centred = centred.where(centred.square().sum() > classes * rounding, torch.nan)
     norm = torch.linalg.vector_norm(centred, dim=1)
     unit = centred / norm[:, None]
     rows, columns = torch.triu_indices(classes, classes, offset=1, device=mean.device)
     cosine = (unit @ unit.T)[rows, columns]
     return NeuralCollapse(
-        within_class=_relative_spread(within, centred),
+        within_class=_relative_spread(within, centred, rounding),
         equinorm=norm.std(correction=0) / norm.mean(),
         equiangularity=cosine.std(correction=0),
         simplex=(cosine + 1 / (classes - 1)).abs().mean(),
     )
 
 
-def _relative_spread(within: Tensor, centred: Tensor) -> Tensor:
+def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tensor:
     """Compute tr(Sigma_W Sigma_B^+) / C, where Sigma_B^+ = C V S^-2 V^T of the class means' U S V^T."""
     if not centred.isfinite().all():  # which has no decomposition
         return centred.sum() * torch.nan
     _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)
     sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring took one
     seen = sigma > max(centred.shape) * torch.finfo(sigma.dtype).eps * sigma[0]
+    seen &= sigma.square() > len(centred) * rounding
     if not seen.any():
         return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
     spread = ((directions @ within) * directions).sum(dim=1)

@@ -17,6 +17,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.functional.rounding import rounding_floor
+
 RankMode = Literal["absolute", "relative", "cumulative"]
 
 
@@ -94,7 +96,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
         A float64 scalar from 1 (one direction) to min(N, D) (all directions alike), up to that bias.
 
     Raises:
-        ValueError: If `h` has fewer than 2 axes or is all zero.
+        ValueError: If `h` has fewer than 2 axes, or all its rows are zero (all equal, if centred) but for rounding.
 
     >>> round(effective_rank(torch.eye(4)).item(), 3)
     4.0
@@ -120,7 +122,9 @@ def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tenso
     """
     total = sigma.sum()
     if total == 0:
-        raise ValueError("Expected at least one singular value > 0, but all are 0: the rows are all zero.")
+        raise ValueError(
+            "Expected at least one singular value > 0, but all are 0: the rows are all zero, or, if centred, equal."
+        )
     p = sigma / total + eps
     return (-(p * p.log()).sum()).exp()
 
@@ -138,7 +142,8 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
         center: Subtract the mean row first, so that sigma_k^2 is a variance.
 
     Returns:
-        float64 of shape (min(N, D),), descending; -inf for an exact zero.
+        float64 of shape (min(N, D),), descending; -inf for one that is zero but for rounding, that of the dtype of `h`
+        included.
 
     Raises:
         ValueError: If `h` has fewer than 2 axes.
@@ -151,8 +156,10 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
 
 
 def _singular_values(h: Tensor, center: bool) -> Tensor:
-    h = _matrix(h).reshape(-1, h.shape[-1]).double()
-    return torch.linalg.svdvals(h - h.mean(0) if center else h)
+    h = _matrix(h).reshape(-1, h.shape[-1])
+    floor, h = rounding_floor(h), h.double()
+    sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
+    return sigma.where(sigma > floor, 0)
 
 
 def _matrix(matrix: Tensor) -> Tensor:

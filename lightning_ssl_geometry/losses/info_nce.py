@@ -18,7 +18,8 @@ class InfoNCELoss(nn.Module):
 
     In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
     whole global batch. With the mean over ranks that DistributedDataParallel takes of the gradients, W processes with
-    N/W samples each (even or not) have exactly the loss and the gradient of one process with N.
+    N/W samples each (even or not) have exactly the loss and the gradient of one process with N. One sample on all ranks
+    together has loss 0 and gradient 0 where its positive is in the denominator.
 
     Args:
         temperature: tau > 0, or one per dimension of the embeddings. A `nn.Parameter` is learnt; it is not kept

@@ -150,7 +150,8 @@ class GradientSpectrumTemperature(nn.Module):
     another until temperatures differ; from then on content moves into the outputs of low temperature.
 
     The averages are buffers, without gradient and the same on all ranks; in evaluation they stay. A step costs two
-    products P x N x P and eigenvalues of P x P matrices, in float64. The averages are so too, unless the whole module
+    products P x N x P and eigenvalues of P x P matrices, in float64. A batch of one sample, which has no covariance, is
+    not looked at. The averages are so too, unless the whole module
     is cast, as by the precision "bf16-true", in which steps of 1% of them are lost.
 
     Args:
@@ -166,8 +167,8 @@ class GradientSpectrumTemperature(nn.Module):
         batches: How many batches these have seen.
 
     Raises:
-        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, fewer than 2
-            rows, or values that are not finite.
+        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, or values that
+            are not finite.
 
     >>> rule = GradientSpectrumTemperature(2)
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
@@ -200,7 +201,7 @@ class GradientSpectrumTemperature(nn.Module):
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
         """Return the temperatures (P,), in training after a look at the views (N, P)."""
         check_length(self.marginal[0], z1.shape[1])
-        if self.training:
+        if self.training and len(z1) > 1:
             self.batches += 1
             rate = max(1 - self.momentum, 1 / self.batches.item())
             for average, covariance in zip((self.marginal, self.conditional), pair_covariances(z1, z2), strict=True):

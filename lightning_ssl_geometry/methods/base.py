@@ -117,11 +117,12 @@ class SSLModule(L.LightningModule):
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch and log the mean loss of the epoch as `train/loss`."""
+        """Observe a batch and log the mean loss of the epoch, over the samples of all ranks, as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
-        n = len(batch["views"][0])
+        local = len(batch["views"][0])
+        n = distributed.total(local, self.device)
         self.log("train/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
-        self._log_scores(observation, "train", n)
+        self._log_scores(observation, "train", local)
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -162,7 +163,7 @@ class SSLModule(L.LightningModule):
         observation = self.observe(batch)
         # The loss is that of the global batch already, so it is weighted by that batch's size and not synchronised.
         local = len(batch["views"][0])
-        n = int(distributed.all_reduce_sum(torch.tensor(local, device=self.device)))
+        n = distributed.total(local, self.device)
         self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n)
         self._log_scores(observation, stage, local)
         return observation

@@ -268,6 +268,13 @@ def test_bad_data():
         Made(val_fraction=0.01).setup()
     with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 2 samples .* but got 0\.9"):
         Made(subset=2, val_fraction=0.9).setup()
+
+
+@pytest.mark.parametrize(("subset", "val_fraction"), [(2, 0.5), (5, 0.8)])
+def test_a_training_set_of_one_sample_is_refused(subset, val_fraction):
+    with pytest.raises(ValueError, match="at least 2 training samples, but got 1"):
+        Made(subset=subset, val_fraction=val_fraction).setup()
+    Made(subset=2, val_fraction=0.0).setup()
     with pytest.raises(ValueError, match=r"`test_fraction` to leave some of 1797 samples .* but got 0\.0001"):
         DigitsDataModule(test_fraction=1e-4).setup()
     with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):

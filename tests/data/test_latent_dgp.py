@@ -243,6 +243,11 @@ def test_positives_are_as_far_as_they_were_said_to_be():
     assert mse_loss((positive - anchor).std(0) / expected.clamp(min=1e-9), (expected > 0).double()) < 1e-3
 
 
+def test_an_epoch_of_one_pair_is_refused():
+    with pytest.raises(ValueError, match="at least 2 training samples, but got 1"):
+        process(batch_size=1, epoch_size=1).setup("fit")
+
+
 @pytest.mark.parametrize(("name", "least"), [("batch_size", 1), ("epoch_size", 1), ("val_size", 0), ("test_size", 1)])
 def test_bad_sizes(name, least):
     with pytest.raises(ValueError, match=f"Expected `{name}` >= {least}, but got {least - 1}"):

@@ -13,6 +13,7 @@ from lightning_ssl_geometry.diagnostics import (
     PolicyEntropy,
     PolicyMaps,
 )
+from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 from lightning_ssl_geometry.views.family import CropFamily
 
 N, P = 40, 5
@@ -208,8 +209,8 @@ def test_bad_input():
         NonEmptyProbability().update(image, log_policy[:, :8], FAMILY)
     blank = NonEmptyProbability()
     blank.update(torch.full_like(image, 0.7), log_policy, FAMILY)
-    with pytest.raises(ValueError, match="`image` with a view that is not empty, but got 40 that are all empty"):
-        blank.compute()
+    with pytest.warns(UndefinedWarning, match="NonEmptyProbability is NaN: all views of all 40 images are empty"):
+        assert all(value.isnan() for value in blank.compute().values())
     with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, 9\), but got \(40, 8\)"):
         PolicyMaps().update(image, log_policy[:, :8], FAMILY, index)
     shapeless = copy.deepcopy(FAMILY)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.diagnostics import AlphaReQ, CKADrift, IntrinsicDimension, LiDAR, SIGReg
+from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 from lightning_ssl_geometry.functional.alpha_req import alpha_req
 from lightning_ssl_geometry.functional.cka import linear_cka
 from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension, two_nn_dimension
@@ -154,15 +155,25 @@ def test_too_few_rows_give_nan():
     found = IntrinsicDimension(neighbors=5)
     found.update(torch.randn(1, 2, 8), torch.arange(2))
     assert all(value.isnan() for value in found.compute().values())
-    found.update(torch.randn(1, 3, 8), torch.arange(2, 5))
+    found.update(torch.randn(1, 17, 8), torch.arange(2, 19))
+    assert all(value.isnan() for value in found.compute().values())  # 19 points
+    found.update(torch.randn(1, 1, 8), torch.arange(19, 20))
+    assert all(value.isfinite() for value in found.compute().values())
+    found = IntrinsicDimension(neighbors=30)
+    found.update(torch.randn(1, 30, 8), torch.arange(30))
     assert found.compute()["two_nn"].isfinite()
     assert found.compute()["mle"].isnan()
 
 
-def test_repeated_points_have_no_dimension():
-    h, index = data()
-    h[:, 5] = h[:, 9]
-    assert all(value.isnan() for value in fed(IntrinsicDimension(), h, index, [torch.arange(N)]).compute().values())
+def test_repeated_points_count_once():
+    h, _ = data()
+    twice = torch.cat([h, h], dim=1)
+    found = fed(IntrinsicDimension(), twice, torch.arange(2 * N), [torch.arange(2 * N)]).compute()
+    close(found, {"two_nn": two_nn_dimension(h[0]), "mle": mle_dimension(h[0], 20)})
+    repeated = h[:, :19].repeat(1, 4, 1)  # 76 samples, 19 points
+    metric = fed(IntrinsicDimension(), repeated, torch.arange(76), [torch.arange(76)])
+    with pytest.warns(UndefinedWarning, match="IntrinsicDimension is NaN: 19 distinct points of `h` are too few"):
+        assert all(value.isnan() for value in metric.compute().values())
 
 
 def drift_over(metric, readouts, index):

@@ -109,8 +109,7 @@ def test_views_that_agree_have_no_content_to_tell_apart_and_flat_directions_no_r
     assert found["ratio"].isnan().tolist() == [False] * D + [True] * 2
     assert found["content_dimension"] == CONTENT
     constant = fed(GradientSpectrum(), torch.ones(2, N, D), index, [torch.arange(N)]).compute()
-    assert constant["ratio"].isnan().all()
-    assert constant["content_dimension"] == 0
+    assert all(value.isnan().all() for value in constant.values())
 
 
 @pytest.mark.parametrize("similarity", ["dot", "distance"])

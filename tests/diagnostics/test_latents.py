@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.diagnostics.latents import LatentR2, fitted_half
+from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.methods import SimCLRModule
 
@@ -191,5 +192,9 @@ def test_layers_that_are_not_there_are_an_error():
         fed(LatentR2(["backbone.4"]), module)
     with pytest.raises(ValueError, match="Expected `content` to be the same in every update, but got another"):
         fed(fed(LatentR2()), content=~CONTENT)
-    with pytest.raises(ValueError, match=r"Expected at least .* scored samples"):
-        fed(LatentR2(), chunks=[torch.arange(9)]).compute()
+
+
+def test_too_few_samples_give_nan_and_say_so():
+    with pytest.warns(UndefinedWarning, match=r"LatentR2 is NaN: a half .*Expected at least .* scored samples"):
+        found = fed(LatentR2(), chunks=[torch.arange(9)]).compute()
+    assert found["content"].isnan().any()

@@ -43,12 +43,12 @@ def test_the_last_convolution_of_appendix_e():
 @pytest.mark.parametrize("depth", [18, 50])
 def test_a_narrow_one_computes_and_starts_as_torchvisions(depth):
     # The same weights in the upper corner of a wide network, zeros elsewhere: a narrow network in a wide one.
-    narrow, wide = (ResNet(depth, width=width, stem="imagenet").eval() for width in (8, 64))
+    narrow, wide = (ResNet(depth, width=width, stem="imagenet").double().eval() for width in (8, 64))
     state = {name: torch.zeros_like(value) for name, value in wide.state_dict().items()}
     for name, value in narrow.state_dict().items():
         state[name][tuple(slice(n) for n in value.shape)] = value
     wide.load_state_dict(state)
-    x = torch.randn(2, 3, 32, 32)
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)  # float32 would lose 1e-5 over 50 layers
     with torch.no_grad():
         torch.testing.assert_close(narrow(x), wide(x)[:, : narrow.out_dim])
     for name, layer in narrow.named_modules():
