@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Sequence
 
 from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.cli import LightningCLI
 
 from lightning_ssl_geometry import __version__
+from lightning_ssl_geometry.cli_lightning import GeometryCLI
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
 LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
@@ -39,7 +39,7 @@ def main(args: Sequence[str] | None = None) -> None:
         lightning_cli(args)
 
 
-def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
+def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Build Lightning's CLI with any LightningModule and LightningDataModule by `class_path`.
 
     Args:
@@ -49,7 +49,7 @@ def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
     Returns:
         The CLI, with those as attributes.
     """
-    return LightningCLI(
+    return GeometryCLI(
         LightningModule,
         LightningDataModule,
         subclass_mode_model=True,

@@ -3,7 +3,8 @@
 __all__ = ["SSLModule", "two_views"]
 
 from abc import abstractmethod
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal, Self
 
 import lightning as L
 import torch
@@ -50,7 +51,8 @@ class SSLModule(L.LightningModule):
             with timm's LARS, without its trust ratio, as SimCLR does.
 
     Raises:
-        ValueError: If `warmup_epochs` is negative, or set beside `lr_scheduler`.
+        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or set beside
+            `lr_scheduler`.
     """
 
     def __init__(
@@ -63,7 +65,13 @@ class SSLModule(L.LightningModule):
         exclude_norm_and_bias: bool = True,
     ) -> None:
         super().__init__()
-        if warmup_epochs < 0:
+        for name, network in (("backbone", backbone), ("projector", projector)):
+            if not isinstance(network, nn.Module):
+                raise ValueError(
+                    f"Expected `{name}` to be a torch.nn.Module, but got a {type(network).__name__}. Give the module "
+                    "itself (`load_from_checkpoint` builds none that a checkpoint names, unless weights_only=False)."
+                )
+        if not 0 <= warmup_epochs < float("inf"):
             raise ValueError(f"Expected `warmup_epochs` >= 0, but got {warmup_epochs}.")
         if warmup_epochs and lr_scheduler is not None:
             raise ValueError(f"Expected `warmup_epochs` = 0 beside `lr_scheduler`, but got {warmup_epochs}.")
@@ -73,6 +81,36 @@ class SSLModule(L.LightningModule):
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
         self.exclude_norm_and_bias = exclude_norm_and_bias
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]  # Lightning's is a descriptor of its own
+        cls,
+        checkpoint_path: str | Path | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build the module from the arguments given here, and load the weights of a checkpoint.
+
+        No name that the checkpoint holds is imported, and nothing in it is unpickled but tensors and plain containers:
+        hyper-parameters that `save_hyperparameters` left there count where they are plain values.
+
+        Args:
+            checkpoint_path: A file, an opened one, or a URL.
+            map_location: As `torch.load` takes it.
+            hparams_file: As Lightning takes it.
+            strict: Whether the keys must be those of the module; True by default.
+            weights_only: False: do all that the checkpoint asks for, as Lightning does; only for a file that you
+                trust as much as a program.
+            **kwargs: The arguments of the constructor: at least the networks.
+        """
+        if weights_only is not False:
+            weights_only = True  # Lightning's default for a URL is False
+            kwargs["_instantiator"] = None  # Lightning's own imports the classes that the hyper-parameters name
+        load = super().load_from_checkpoint
+        return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
