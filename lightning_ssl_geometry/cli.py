@@ -14,7 +14,8 @@ from lightning_ssl_geometry.cli_lightning import GeometryCLI
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
 LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
-`ssl-geometry report RUN [--output PAGE]` writes the page of a run."""
+`ssl-geometry report RUN [--output PAGE]` writes the page of a run. A wrong setting ends with one line; the environment
+variable JSONARGPARSE_DEBUG=true shows the traceback."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -66,6 +66,8 @@ class SSLModule(L.LightningModule):
     ) -> None:
         super().__init__()
         for name, network in (("backbone", backbone), ("projector", projector)):
+            if type(network) is nn.Module:
+                raise ValueError(f"Expected `{name}` to be a module with a `forward`, but got {network!r}.")
             if not isinstance(network, nn.Module):
                 raise ValueError(
                     f"Expected `{name}` to be a torch.nn.Module, but got a {type(network).__name__}. Give the module "
@@ -83,7 +85,7 @@ class SSLModule(L.LightningModule):
         self.exclude_norm_and_bias = exclude_norm_and_bias
 
     @classmethod
-    def load_from_checkpoint(  # type: ignore[override]  # Lightning's is a descriptor of its own
+    def load_from_checkpoint(
         cls,
         checkpoint_path: str | Path | IO[bytes],
         map_location: Any = None,
@@ -125,8 +127,25 @@ class SSLModule(L.LightningModule):
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
-        z = self.projector(h)
+        z = self.project(h)
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
+
+    def project(self, h: Tensor) -> Tensor:
+        """Map h (N, D) to z (N, P).
+
+        Raises:
+            ValueError: If the projector takes another D than the backbone returns.
+        """
+        try:
+            return self.projector(h)
+        except RuntimeError as error:
+            first = next((module for module in self.projector.modules() if isinstance(module, nn.Linear)), None)
+            if first is None or h.ndim != 2 or first.in_features == h.shape[1]:
+                raise
+            raise ValueError(
+                f"Expected `projector` to take D = {h.shape[1]}, which {type(self.backbone).__name__} as `backbone` "
+                f"returns, but got {type(self.projector).__name__}, which takes {first.in_features}."
+            ) from error
 
     def observe(self, batch: Batch) -> Observation:
         """Take a step, with everything that diagnostics may look at beside its loss, detached.
