@@ -70,7 +70,8 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
             try:
                 _try_late(node.made, node.arguments)
             except BAD_VALUES as error:
-                return _key(node, error), error
+                if name := _decisive(node):  # otherwise it may be that the parameter is not to its taste
+                    return f"{node.path}.init_args.{name}", error
     return None
 
 
@@ -199,7 +200,7 @@ def _lacks(made: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
 
 
 def _try_late(made: Any, arguments: Mapping[str, Any]) -> None:
-    parameters = [nn.Parameter(torch.zeros(1))]
+    parameters = [nn.Parameter(torch.zeros(1, 1))]
     if issubclass(made, torch.optim.Optimizer):
         made(parameters, **arguments)
     else:
@@ -254,7 +255,7 @@ def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
             if len(line) - len(line.lstrip()) <= indent and line.strip():
                 break
             body.append(line)
-        lines = ([head[match.end() :]] if head[match.end() :] else []) + body
+        lines = ([head[match.end() :]] if head[match.end() :] else []) + body or lines[1:]
     said = [line.strip().removeprefix("- ").removesuffix(".") for line in lines]
     said = [_CLASS if "has no attribute 'keys'" in each else each for each in said if each and not _is_noise(each)]
     return chain, one_line(". ".join(said) + ".") if said else ""

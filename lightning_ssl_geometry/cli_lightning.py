@@ -55,7 +55,10 @@ class GeometryCLI(LightningCLI):
             if debugging():
                 raise
             with cli_errors.within_memory():
-                found = culprit(self._settings) or self._of_trainer(error)
+                found = culprit(self._settings)
+            if found is None and not hasattr(self, "config_init"):
+                raise  # each class can be built by itself: not the settings' fault
+            found = found or self._of_trainer(error)
         if found is not None:
             key, cause = found
             if debugging():

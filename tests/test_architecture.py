@@ -24,7 +24,9 @@ ROOMS = {
     "plots": {"types"},
     "report": {"types", "plots"},
     "diagnose": {"callbacks", "diagnostics", "functional", "data", "methods", "nn", "views", "types", "report"},
-    "cli": {"report", "diagnose"},
+    "cli": {"cli_lightning", "report", "diagnose"},
+    "cli_lightning": {"cli_errors"},
+    "cli_errors": set(),
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -11,10 +11,10 @@ import yaml
 from torch import nn
 
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.cli_errors import of_parser, within_memory
+from lightning_ssl_geometry.cli_errors import of_parser, optimizer_error, within_memory
 
 SMOKE = Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml"
-QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false"]
 
 
 def said(capsys, tmp_path, *arguments, command="fit"):
@@ -22,7 +22,7 @@ def said(capsys, tmp_path, *arguments, command="fit"):
     capsys.readouterr()
     where = ["--trainer.logger.init_args.save_dir", str(tmp_path)]
     with pytest.raises(SystemExit, match="2"):
-        main([command, "--config", str(SMOKE), *arguments, *QUIET, *where])
+        main([command, "--config", str(SMOKE), "--trainer.accelerator", "cpu", *arguments, *QUIET, *where])
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ssl-geometry: error: ")]
     return line.removeprefix("ssl-geometry: error: ")
 
@@ -95,6 +95,31 @@ def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
     assert "nowhere.yaml" in said(capsys, tmp_path, "--config", "nowhere.yaml")
 
 
+class Picky(torch.optim.SGD):
+    """An optimizer that takes no single parameter."""
+
+    def __init__(self, params, lr=0.1):
+        params = list(params)
+        if len(params) < 2:
+            raise ValueError("too few")
+        super().__init__(params, lr)
+
+
+def test_an_optimizer_with_a_taste_of_its_own_is_left_to_training():
+    def found(class_path, **arguments):
+        return optimizer_error({"model": {"optimizer": {"class_path": class_path, "init_args": arguments}}})
+
+    sys.modules["test_cli_errors"] = sys.modules[__name__]
+    assert found("test_cli_errors.Picky", lr=0.1) is None
+    assert found("torch.optim.SGD", lr=0.1) is None
+    key, error = found("torch.optim.SGD", lr=-0.1, momentum=0.9)
+    assert key == "model.optimizer.init_args.lr"
+    assert str(error) == "Invalid learning rate: -0.1"
+    key, error = found("torch.optim.lr_scheduler.CosineAnnealingWarmRestarts", T_0=3, T_mult=0)
+    assert key == "model.optimizer.init_args.T_mult"
+    assert isinstance(error, ValueError)
+
+
 class Broken(nn.Module):
     """A network with a bug."""
 
@@ -139,6 +164,8 @@ def test_a_message_of_the_parser_is_the_end_of_its_tree():
     line = "trainer.callbacks.1.init_args.size: Expected a <class 'int'>. Got value: x."
     assert of_parser(message, given) == line
     assert of_parser(message, []) == "trainer.callbacks.Monitor.size: Expected a <class 'int'>. Got value: x."
+    message = 'Parser key "trainer":\nUnable to load config "x"\n  - Parser key "trainer": Unable to load config "x"'
+    assert of_parser(message, given).startswith('trainer: Unable to load config "x".')
     assert of_parser("neither a\n  tree", given) == "neither a tree"
 
 

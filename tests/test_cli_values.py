@@ -15,12 +15,12 @@ from lightning_ssl_geometry.cli import lightning_cli
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RECIPES = sorted(EXAMPLES.glob("*/*.yaml"), key=lambda path: (path.stem != "smoke", path))
 BAD = {  # by the type of what the recipe says
-    bool: ["many", []],
-    int: [-1, 10**18, 10**30, math.nan, "many", {}],
-    float: [-1.0, math.nan, math.inf, "many", {}],
-    str: ["nonsense", -1, []],
-    list: [[], "nonsense", [math.nan]],
-    dict: [{}, "nonsense", -1],
+    bool: ["many"],
+    int: [-1, 10**18, "many"],
+    float: [-1.0, math.nan, "many"],
+    str: ["nonsense", -1],
+    list: [[], "nonsense"],
+    dict: [{}, "nonsense"],
     type(None): [-1, "nonsense"],
 }
 DEMOS = "lightning.pytorch.demos.boring_classes"
