@@ -167,7 +167,7 @@ def test_a_projector_that_does_not_fit_its_backbone_names_both(tmp_path):
         observed(MLPProjector(63, 16, 8, norm="layer"))
     with pytest.raises(ValueError, match=message.format("Linear")):
         observed(nn.Linear(63, 8))
-    with pytest.raises(RuntimeError, match="shape"):  # of which nothing is known
+    with pytest.raises(RuntimeError, match="unflatten"):  # of which nothing is known
         observed(nn.Unflatten(1, (63, 1)))
     with pytest.raises(RuntimeError, match="mat1 and mat2"):  # an error within
         observed(nn.Sequential(nn.Linear(64, 8), nn.Linear(9, 8)))
