@@ -4,6 +4,8 @@ from pathlib import Path
 
 import nox
 
+# Not among the sessions of `nox` alone: `lowest` (a second torch: some 3 GB to download, 6 GB on disk, 4 minutes on 2
+# cores), to be run before a release and when a requirement changes; `audit`, which asks a service in the network.
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "tests", "processors", "escnn", "hosts", "docs", "package"]
 nox.needs_version = ">=2025.2"
@@ -76,6 +78,34 @@ def hosts(session):
     """A host that adds callbacks to every Trainer once it is installed: stable-pretraining, in its own environment."""
     session.install("-e", ".", *groups("test"), "stable-pretraining>=0.1.8")
     session.run("pytest", "tests/attach/test_stable_pretraining.py", env={"OMP_WAIT_POLICY": "passive"})
+
+
+@nox.session(python="3.11")
+def lowest(session):
+    """Every direct dependency at the floor that pyproject.toml claims, on the oldest Python."""
+    session.install("--resolution", "lowest-direct", "-e", ".", *groups("test"))
+    session.run("python", "tests/installed_floors.py")
+    folders = [
+        f"tests/{name}" for name in ("functional", "losses", "nn", "views", "methods", "diagnostics", "diagnose")
+    ]
+    files = [f"tests/test_{name}.py" for name in ("cli", "hostile_checkpoints", "losses", "contract")]
+    # Old releases warn about the new ones of what they need in turn.
+    ignored = [f"-Wignore::{name}Warning" for name in ("Deprecation", "PendingDeprecation", "Future")]
+    session.run("pytest", *ignored, *(session.posargs or [*folders, *files]), env={"OMP_WAIT_POLICY": "passive"})
+
+
+@nox.session
+def audit(session):
+    """Known vulnerabilities of the newest requirements and of the floors, from PyPI's advisories: needs its network.
+
+    `--strict`: a package that could not be looked up (no network, or an index without advisories) is a failure.
+    """
+    session.install("pip-audit>=2.9")
+    for resolution in ("highest", "lowest-direct"):
+        found = Path(session.create_tmp()).resolve() / f"{resolution}.txt"
+        compiled = ["uv", "pip", "compile", "-q", "--python-version", "3.11", "--resolution", resolution]
+        session.run(*compiled, "-o", str(found), "pyproject.toml", external=True)
+        session.run("pip-audit", "--strict", "--disable-pip", "--no-deps", "-r", str(found))
 
 
 @nox.session

@@ -8,14 +8,15 @@ import warnings
 from collections.abc import Sequence
 
 from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.cli import LightningCLI
 
 from lightning_ssl_geometry import __version__
+from lightning_ssl_geometry.cli_lightning import GeometryCLI
 from lightning_ssl_geometry.start import SaveConfig, prepare
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
 LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
-`ssl-geometry report RUN [--output PAGE]` writes the page of a run."""
+`ssl-geometry report RUN [--output PAGE]` writes the page of a run. A wrong setting ends with one line; the environment
+variable JSONARGPARSE_DEBUG=true shows the traceback."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -40,7 +41,7 @@ def main(args: Sequence[str] | None = None) -> None:
         lightning_cli(args)
 
 
-def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
+def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Build Lightning's CLI with any LightningModule and LightningDataModule by `class_path`.
 
     Args:
@@ -64,8 +65,8 @@ def lightning_cli(args: Sequence[str] | None, run: bool = True) -> LightningCLI:
     )
 
 
-class _CLI(LightningCLI):
-    """Lightning's, which prepares the run's folder and its checkpoint before each subcommand."""
+class _CLI(GeometryCLI):
+    """Ours, which prepares the run's folder and its checkpoint before each subcommand."""
 
     def before_fit(self) -> None:
         prepare(self)

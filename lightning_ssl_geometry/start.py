@@ -71,7 +71,7 @@ def prepare(cli: LightningCLI) -> None:
         if cli.subcommand == "fit" and not settings.get("ckpt_path") and not SLURMEnvironment.detect():
             _refuse_another_runs_folder(trainer)
     except ValueError as error:
-        sys.stderr.write(f"ssl-geometry {cli.subcommand}: error: {error}\n")
+        sys.stderr.write(f"ssl-geometry: error: {error}\n")
         raise SystemExit(2) from error
 
 

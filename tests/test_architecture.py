@@ -27,7 +27,9 @@ ROOMS = {
     "report": {"types", "plots", "files"},
     "diagnose": {"callbacks", "diagnostics", "functional", "data", "methods", "nn", "views", "types", "report"},
     "start": {"callbacks", "loggers"},
-    "cli": {"report", "diagnose", "start"},
+    "cli": {"cli_lightning", "report", "diagnose", "start"},
+    "cli_lightning": {"cli_errors"},
+    "cli_errors": set(),
     "__main__": {"cli"},
     "__init__": set(),
 }

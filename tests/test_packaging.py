@@ -4,6 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+from installed_floors import floors, numbers
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -26,3 +29,20 @@ def test_the_way_around_fortran_names_the_extras_own_requirements():
 def test_the_readme_names_the_python_that_is_required():
     required = PYPROJECT["project"]["requires-python"].removeprefix(">=")
     assert f"Python {required} (or newer)" in (ROOT / "README.md").read_text()
+
+
+def test_the_docs_name_the_floors():
+    text = " ".join((ROOT / "docs" / "install.md").read_text().split("## The oldest versions")[1].split())
+    assert f"on Python 3.11: {', '.join(f'{name} {floor}' for name, floor in floors().items())}." in text
+    assert len(floors()) == len(PYPROJECT["project"]["dependencies"])
+
+
+def test_the_floor_of_lightning_is_past_its_advisories():
+    assert tuple(int(number) for number in floors()["lightning"].split(".")) >= (2, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("version", "release"), [("2.6.0", "2.6"), ("2.6.0+cu126", "2.6"), ("6", "6"), ("1.0.12", "1.0.12")]
+)
+def test_a_release_without_zeros_at_its_end(version, release):
+    assert numbers(version) == release

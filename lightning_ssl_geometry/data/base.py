@@ -104,6 +104,8 @@ class ImageDataModule(ResumableDataModule):
             raise ValueError(f"Expected `channels` to be one of None, 1, 3, but got {channels}.")
         if image_size is not None and image_size < 1:
             raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
+        if views is not None and (not isinstance(views, nn.Module) or type(views) is nn.Module):
+            raise ValueError(f"Expected `views` to be a module with a `forward`, or None, but got {views!r}.")
         self.views = SimCLRViews() if views is None else views
         self.val_fraction = val_fraction
         self.subset = subset

@@ -47,7 +47,8 @@ def neural_kernel(
             parts, and it takes about c / 2 times as many passes.
         by_layer: Take known layers one by one; if not, all parameters by columns of their Jacobian.
         vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if not, one by one through plain
-            autograd, which is slow, for networks that `vmap` refuses: that look at values, or have checkpoints.
+            autograd, which is slow, for networks that `vmap` refuses: that look at values, have checkpoints, or (with
+            torch 2.13 and older) write into a part of a tensor.
 
     Returns:
         (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and

@@ -3,7 +3,8 @@
 __all__ = ["SSLModule", "two_views"]
 
 from abc import abstractmethod
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal, Self
 
 import lightning as L
 import torch
@@ -50,7 +51,8 @@ class SSLModule(L.LightningModule):
             with timm's LARS, without its trust ratio, as SimCLR does.
 
     Raises:
-        ValueError: If `warmup_epochs` is negative, or set beside `lr_scheduler`.
+        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or set beside
+            `lr_scheduler`.
     """
 
     def __init__(
@@ -63,7 +65,15 @@ class SSLModule(L.LightningModule):
         exclude_norm_and_bias: bool = True,
     ) -> None:
         super().__init__()
-        if warmup_epochs < 0:
+        for name, network in (("backbone", backbone), ("projector", projector)):
+            if type(network) is nn.Module:
+                raise ValueError(f"Expected `{name}` to be a module with a `forward`, but got {network!r}.")
+            if not isinstance(network, nn.Module):
+                raise ValueError(
+                    f"Expected `{name}` to be a torch.nn.Module, but got a {type(network).__name__}. Give the module "
+                    "itself (`load_from_checkpoint` builds none that a checkpoint names, unless weights_only=False)."
+                )
+        if not 0 <= warmup_epochs < float("inf"):
             raise ValueError(f"Expected `warmup_epochs` >= 0, but got {warmup_epochs}.")
         if warmup_epochs and lr_scheduler is not None:
             raise ValueError(f"Expected `warmup_epochs` = 0 beside `lr_scheduler`, but got {warmup_epochs}.")
@@ -73,6 +83,36 @@ class SSLModule(L.LightningModule):
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
         self.exclude_norm_and_bias = exclude_norm_and_bias
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build the module from the arguments given here, and load the weights of a checkpoint.
+
+        No name that the checkpoint holds is imported, and nothing in it is unpickled but tensors and plain containers:
+        hyper-parameters that `save_hyperparameters` left there count where they are plain values.
+
+        Args:
+            checkpoint_path: A file, an opened one, or a URL.
+            map_location: As `torch.load` takes it.
+            hparams_file: As Lightning takes it.
+            strict: Whether the keys must be those of the module; True by default.
+            weights_only: False: do all that the checkpoint asks for, as Lightning does; only for a file that you
+                trust as much as a program.
+            **kwargs: The arguments of the constructor: at least the networks.
+        """
+        if weights_only is not False:
+            weights_only = True  # Lightning's default for a URL is False
+            kwargs["_instantiator"] = None  # Lightning's own imports the classes that the hyper-parameters name
+        load = super().load_from_checkpoint
+        return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
@@ -87,8 +127,25 @@ class SSLModule(L.LightningModule):
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
-        z = self.projector(h)
+        z = self.project(h)
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
+
+    def project(self, h: Tensor) -> Tensor:
+        """Map h (N, D) to z (N, P).
+
+        Raises:
+            ValueError: If the projector takes another D than the backbone returns.
+        """
+        try:
+            return self.projector(h)
+        except RuntimeError as error:
+            first = next((module for module in self.projector.modules() if isinstance(module, nn.Linear)), None)
+            if first is None or h.ndim != 2 or first.in_features == h.shape[1]:
+                raise
+            raise ValueError(
+                f"Expected `projector` to take D = {h.shape[1]}, which {type(self.backbone).__name__} as `backbone` "
+                f"returns, but got {type(self.projector).__name__}, which takes {first.in_features}."
+            ) from error
 
     def observe(self, batch: Batch) -> Observation:
         """Take a step, with everything that diagnostics may look at beside its loss, detached.

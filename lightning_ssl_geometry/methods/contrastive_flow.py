@@ -109,11 +109,11 @@ class ContrastiveFlowModule(SSLModule):
             got = f"{int(index.min())} to {int(index.max())}"
             raise ValueError(f"Expected `index` from 0 to {len(self.cloud) - 1}, as `num_points` says, but got {got}.")
         h = self.place(torch.cat(views), index.repeat(2)).unflatten(0, (2, -1))
-        z = self.projector(h)
+        z = self.project(h)
         observation: Observation = {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
         if "image" in batch and not self.training:
             observation["h_image"] = self.place(batch["image"], index)
-            observation["z_image"] = self.projector(observation["h_image"])
+            observation["z_image"] = self.project(observation["h_image"])
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:

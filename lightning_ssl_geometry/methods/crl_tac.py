@@ -143,7 +143,7 @@ class CRLTACModule(SSLModule):
 
         def both(views: Tensor) -> Tensor:
             h = self.backbone(views)
-            z = normalize(_widened(self.projector(h)), dim=1)
+            z = normalize(_widened(self.project(h)), dim=1)
             widths[:] = h.shape[1], z.shape[1]
             return torch.cat([h, z], dim=1)
 

@@ -126,7 +126,7 @@ class HSSLModule(SSLModule):
             raise ValueError(f"Expected 2 `views` in a batch for `mode` = {self.mode!r}, but got {len(views)}.")
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
-        z = self.projector(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
+        z = self.project(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
         loss = self.loss(z[0], z[1])
         if self.mode == "hybrid":
             loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])

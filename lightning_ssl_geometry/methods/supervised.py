@@ -59,7 +59,7 @@ class SupervisedModule(SSLModule):
         views = batch["views"]
         with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
             features = self.backbone(torch.cat(views))
-        logits = self.projector(features)
+        logits = self.project(features)
         loss, accuracy = classification(logits, batch["label"])
         observation: Observation = {
             "loss": loss,
@@ -71,5 +71,5 @@ class SupervisedModule(SSLModule):
         if "image" in batch and not self.training:
             features = self.backbone(batch["image"])
             observation["h_image"] = self.pool(features)
-            observation["scores"] = {"accuracy": classification(self.projector(features), batch["label"])[1]}
+            observation["scores"] = {"accuracy": classification(self.project(features), batch["label"])[1]}
         return observation

@@ -20,12 +20,13 @@ class SmallCNN(nn.Sequential):
         out_dim: D = 8 * width.
 
     Raises:
-        ValueError: If `width` is not positive, or not a multiple of 8 with `norm="group"`.
+        ValueError: If `in_channels` or `width` is not positive, or `width` no multiple of 8 with `norm="group"`.
     """
 
     def __init__(self, in_channels: int = 3, width: int = 32, norm: Norm2d = "batch") -> None:
-        if width < 1:
-            raise ValueError(f"Expected `width` >= 1, but got {width}.")
+        for name, value in {"in_channels": in_channels, "width": width}.items():
+            if value < 1:
+                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
         super().__init__()
         channels = [in_channels, width, 2 * width, 4 * width, 8 * width]
         for i, stride in enumerate((1, 2, 2, 1)):

@@ -17,14 +17,14 @@ class MLPProjector(nn.Sequential):
         in_dim: D.
         hidden_dim: Width of every hidden layer.
         out_dim: P.
-        depth: Number of linear layers, >= 1; 1 is a linear projector without bias.
+        depth: Number of linear layers, 1 to 1,000; 1 is a linear projector without bias.
         norm: "batch", "layer" or "none", after each hidden layer.
         last_norm: Put one after the last layer as well: with three layers, the head of Keller et al., Homomorphic
             Self-Supervised Learning, Appendix B.
         first_norm: Put one before the first layer, as there where the backbone's output is not normalised.
 
     Raises:
-        ValueError: If a width or `depth` is not positive, or `norm` none of the choices.
+        ValueError: If a width is not positive, `depth` not in its range, or `norm` none of the choices.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class MLPProjector(nn.Sequential):
         for name, value in {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "depth": depth}.items():
             if value < 1:
                 raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        if depth > 1000:
+            raise ValueError(f"Expected `depth` <= 1000, but got {depth}.")
         super().__init__()
         if first_norm:
             self.append(norm_1d(norm, in_dim))

@@ -368,6 +368,12 @@ def test_size_and_channels_together():
     assert test["image"].shape[1:] == test["views"][0].shape[1:] == data.image_shape == (3, 9, 9)
 
 
+@pytest.mark.parametrize("views", [{}, [], nn.Module(), "SimCLRViews"], ids=["mapping", "list", "module", "name"])
+def test_views_that_are_none_are_refused(views):
+    with pytest.raises(ValueError, match=r"Expected `views` to be a module with a `forward`, or None, but got"):
+        DigitsDataModule(views=views)
+
+
 def test_a_size_below_one_is_refused():
     for data in (lambda: Sized(8, 8, image_size=0), lambda: DigitsDataModule(image_size=0)):
         with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):

@@ -48,7 +48,7 @@ def test_it_is_sklearns_on_the_same_halves_adjusted():
     h, z = data()
     fit = halves()
     model = LinearRegression().fit(h[fit], z[fit])
-    r2 = torch.from_numpy(r2_score(z[~fit], model.predict(h[~fit]), multioutput="raw_values"))
+    r2 = torch.from_numpy(r2_score(z[~fit].numpy(), model.predict(h[~fit]), multioutput="raw_values"))
     n = int((~fit).sum())
     torch.testing.assert_close(latent_r2(h, z, fit), 1 - (1 - r2) * (n - 1) / (n - D - 1))
 

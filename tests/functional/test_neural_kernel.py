@@ -75,6 +75,8 @@ def using(function):
     return lambda: Function(function, a=nn.Linear(5, 4), b=nn.Linear(5, 5))
 
 
+# `vmap` refuses checkpoints and, in torch 2.13 and older, the gradient of a part of a tensor that is written anew
+ALONE = {"checkpointed", *(["overwritten"] if torch.__version__ < "2.15" else [])}
 NETWORKS = {  # name -> network, shape of x, how many of its parameters need their Jacobian
     "linear": (lambda: nn.Linear(5, 3), VECTORS, 0),
     "mlp": (lambda: MLPBackbone(5, [7, 6], 3), VECTORS, 0),
@@ -133,7 +135,7 @@ def slow_kernel(network, x):
 @pytest.mark.parametrize("by_layer", [True, False])
 def test_it_is_the_product_of_the_gradients(name, by_layer):
     network, x, _ = build(name)
-    way = {"by_layer": by_layer, "vectorize": name != "checkpointed"}
+    way = {"by_layer": by_layer, "vectorize": name not in ALONE}
     expected = slow_kernel(network, x)
     torch.testing.assert_close(neural_kernel(network, x, **way), expected, rtol=1e-12, atol=1e-12)
     trace = expected.diagonal(dim1=2, dim2=3).mean(2)

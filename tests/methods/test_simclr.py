@@ -158,7 +158,30 @@ def test_bf16(tmp_path):
     assert torch.isfinite(trainer.callback_metrics["train/loss"])
 
 
+def test_a_projector_that_does_not_fit_its_backbone_names_both(tmp_path):
+    def observed(projector):
+        return SimCLRModule(SmallCNN(1, 8, "group"), projector).observe(batch())
+
+    message = "`projector` to take D = 64, which SmallCNN as `backbone` returns, but got {}, which takes 63"
+    with pytest.raises(ValueError, match=message.format("MLPProjector")):
+        observed(MLPProjector(63, 16, 8, norm="layer"))
+    with pytest.raises(ValueError, match=message.format("Linear")):
+        observed(nn.Linear(63, 8))
+    with pytest.raises(RuntimeError, match="unflatten"):  # of which nothing is known
+        observed(nn.Unflatten(1, (63, 1)))
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):  # an error within
+        observed(nn.Sequential(nn.Linear(64, 8), nn.Linear(9, 8)))
+
+
 def test_bad_input(tmp_path):
+    for name in ("backbone", "projector"):
+        networks = {"backbone": nn.Identity(), "projector": nn.Identity()}
+        with pytest.raises(ValueError, match=rf"Expected `{name}` to be a module with a `forward`, but got Module\(\)"):
+            SimCLRModule(**networks | {name: nn.Module()})
+        with pytest.raises(ValueError, match=rf"Expected `{name}` to be a torch.nn.Module, but got a str"):
+            SimCLRModule(**networks | {name: "SmallCNN"})
+    with pytest.raises(ValueError, match="`warmup_epochs` >= 0, but got inf"):
+        module(warmup_epochs=math.inf)
     with pytest.raises(ValueError, match="`warmup_epochs` >= 0, but got -1"):
         module(warmup_epochs=-1)
     with pytest.raises(ValueError, match="`warmup_epochs` = 0 beside `lr_scheduler`, but got 2"):

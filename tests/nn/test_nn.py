@@ -90,5 +90,9 @@ def test_bad_input():
         ResNet(18, stem="x")
     with pytest.raises(ValueError, match="`depth` >= 1, but got 0"):
         MLPProjector(4, depth=0)
+    with pytest.raises(ValueError, match="`depth` <= 1000, but got 1001"):
+        MLPProjector(4, depth=1001)
+    with pytest.raises(ValueError, match="`in_channels` >= 1, but got 0"):
+        SmallCNN(in_channels=0)
     with pytest.raises(ValueError, match="`norm` to be one of 'batch', 'layer', 'none', but got 'x'"):
         MLPProjector(4, norm="x")

@@ -1,0 +1,289 @@
+"""What was wrong in a configuration, in one line that begins with the key's path."""
+
+__all__ = ["at_key", "culprit", "debugging", "explained", "one_line", "optimizer_error", "within_memory"]
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from jsonargparse import Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.overrides import TorchFunctionMode
+
+BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
+_LATE = (torch.optim.Optimizer, LRScheduler)
+_NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
+_CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
+_NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
+
+
+def debugging() -> bool:
+    """Whether the user asked for tracebacks, as jsonargparse's own errors are asked for."""
+    return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """Collapse white space, and cut what is longer than anybody reads."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[:limit]} ..."
+
+
+class _Node(NamedTuple):
+    """A class in the configuration: its path there, what `class_path` names, and its arguments."""
+
+    path: str
+    made: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+class _Failed(Exception):
+    def __init__(self, node: _Node, cause: Exception) -> None:
+        self.node, self.cause = node, cause
+
+
+def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
+    """Build the classes of a configuration inside out, and return the key and the error of the first that fails."""
+    try:
+        for key, value in _items(config):
+            _build(value, str(key))
+    except _Failed as failed:
+        return _key(failed.node, failed.cause), failed.cause
+    return None
+
+
+def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
+    """Build the optimizers and schedules for a parameter of their own: the first key and error of one that fails.
+
+    They are otherwise built only once training begins.
+    """
+    for node in _nodes(config, ""):
+        if isinstance(node.made, type) and issubclass(node.made, _LATE):
+            try:
+                _try_late(node.made, node.arguments)
+            except BAD_VALUES as error:
+                if name := _decisive(node):  # otherwise it may be that the parameter is not to its taste
+                    return f"{node.path}.init_args.{name}", error
+    return None
+
+
+def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
+    """Say what an error means for a key: our own sentence as it is, another's beside the value that is there."""
+    said = one_line(str(error))
+    if said.startswith("Expected "):
+        return said
+    value: Any = config
+    owner, name = key.partition(".")[0], key.rpartition(".")[2]
+    for part in key.split("."):
+        held = dict(_items(value))
+        owner = str(held.get("class_path", owner))
+        value = held.get(int(part) if isinstance(value, list | tuple) else part)
+    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if _is_class(value) or _items(value):
+        return f"Expected arguments that {dict(_items(value)).get('class_path', owner)} accepts, but got {reason}"
+    return f"Expected `{name}` that {owner} accepts, but got {value!r} ({reason})"
+
+
+def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | None:
+    """Find the key of an argument that an error of a built object names: of the innermost object in its traceback."""
+    nodes = list(_nodes(config, ""))
+    frames: list[FrameType] = [frame for frame, _ in walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        kind = type(frame.f_locals.get("self"))
+        for node in nodes:
+            if node.made is kind and (name := _named(node, str(error))):
+                return f"{node.path}.init_args.{name}"
+    return None
+
+
+def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
+    """Put a message of jsonargparse's, a tree of what it tried, as the key's path and the sentence at the tree's end.
+
+    Args:
+        message: Of several lines.
+        given: The YAML files of the command line, where the position in a list or mapping is looked up.
+    """
+    chain, rest = _descend(message.splitlines())
+    if not chain or not rest:
+        return one_line(message)
+    for config in reversed(given):
+        if found := next(_locate(config, chain, ""), None):
+            return f"{found}: {rest}"
+    return f"{'.'.join(part.rpartition('.')[2] if kind == 'cls' else part for kind, part in chain)}: {rest}"
+
+
+def within_memory() -> AbstractContextManager[Any]:
+    """Refuse any tensor that is larger than the machine's memory, before it is filled."""
+    return _WithinMemory()
+
+
+class _WithinMemory(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
+        known = all(name in getattr(os, "sysconf_names", {}) for name in names)
+        self.limit = os.sysconf(names[0]) * os.sysconf(names[1]) if known else float("inf")
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.device.type == "cpu" and result.nbytes > self.limit:
+            raise ValueError(
+                f"Expected tensors that fit into {self.limit / 2**30:.0f} GiB of memory, but got one of shape "
+                f"{tuple(result.shape)}."
+            )
+        return result
+
+
+def _items(config: Any) -> list[tuple[Any, Any]]:
+    if isinstance(config, Namespace):
+        return list(vars(config).items())
+    if isinstance(config, Mapping):
+        return list(config.items())
+    return list(enumerate(config)) if isinstance(config, list | tuple) else []
+
+
+def _imported(class_path: str) -> Callable[..., Any]:
+    from jsonargparse._util import import_object
+
+    return import_object(class_path)
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, Namespace | Mapping) and isinstance(dict(_items(value)).get("class_path"), str)
+
+
+def _nodes(value: Any, path: str) -> Iterator[_Node]:
+    """The classes of a configuration, outermost first."""
+    if _is_class(value):
+        held = dict(_items(value))
+        yield _Node(path, _imported(held["class_path"]), dict(_items(held.get("init_args"))))
+    for key, inner in _items(value):
+        yield from _nodes(inner, f"{path}.{key}" if path else str(key))
+
+
+def _build(value: Any, path: str) -> Any:
+    """As jsonargparse builds it, children first; a class that still lacks arguments is made by a call later."""
+    if not _is_class(value):
+        inner = [(key, _build(each, f"{path}.{key}")) for key, each in _items(value)]
+        if isinstance(value, list | tuple):
+            return [each for _, each in inner]
+        return dict(inner) if isinstance(value, Namespace | Mapping) else value
+    held = dict(_items(value))
+    arguments = {key: _build(each, f"{path}.init_args.{key}") for key, each in _items(held.get("init_args"))}
+    node = _Node(path, _imported(held["class_path"]), arguments | dict(_items(held.get("dict_kwargs"))))
+    if _lacks(node.made, node.arguments):
+        return partial(node.made, **node.arguments)
+    try:
+        return node.made(**node.arguments)
+    except BAD_VALUES as error:
+        raise _Failed(node, error) from error
+
+
+def _lacks(made: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
+    if isinstance(made, type) and issubclass(made, _LATE):
+        return True
+    try:
+        inspect.signature(made).bind(**arguments)
+    except TypeError:
+        return True
+    except ValueError:  # it has no signature: it is written in C
+        return False
+    return False
+
+
+def _try_late(made: Any, arguments: Mapping[str, Any]) -> None:
+    parameters = [nn.Parameter(torch.zeros(1, 1))]
+    if issubclass(made, torch.optim.Optimizer):
+        made(parameters, **arguments)
+    else:
+        made(torch.optim.SGD(parameters, lr=0.1), **arguments)
+
+
+def _key(node: _Node, error: Exception) -> str:
+    name = _named(node, str(error)) or _decisive(node)
+    return f"{node.path}.init_args.{name}" if name else node.path
+
+
+def _named(node: _Node, said: str) -> str | None:
+    """The first argument that a message names between backticks."""
+    for name in re.findall(r"`(\w+)`", said):
+        if name in node.arguments:
+            return name
+    return None
+
+
+def _decisive(node: _Node) -> str | None:
+    """The argument without which, at its default, the class can be built."""
+    for name in node.arguments:
+        less = {key: value for key, value in node.arguments.items() if key != name}
+        try:
+            if isinstance(node.made, type) and issubclass(node.made, _LATE):
+                _try_late(node.made, less)
+            else:
+                node.made(**less)
+        except Exception:  # whatever it is, this argument alone is not the reason
+            continue
+        return name
+    return None
+
+
+def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
+    """Follow the first branch of a tree of messages that leads to a class: its keys and classes, and its end."""
+    chain: list[tuple[str, str]] = []
+    while lines:
+        lines = [line for line in lines if not line.strip().startswith(_NOISE)]
+        head = lines[0].strip() if lines else ""
+        if not (match := _NESTING.match(head)):
+            branch = next((k for k, line in enumerate(lines) if _NESTING.match(line.strip())), None)
+            if branch is None or not head.startswith("- "):
+                break
+            lines = lines[branch:]
+            continue
+        kind = "key" if match["key"] else "cls"
+        chain.append((kind, match[kind]))
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        body = []
+        for line in lines[1:]:
+            if len(line) - len(line.lstrip()) <= indent and line.strip():
+                break
+            body.append(line)
+        lines = ([head[match.end() :]] if head[match.end() :] else []) + body or lines[1:]
+    said = [line.strip().removeprefix("- ").removesuffix(".") for line in lines]
+    said = [_CLASS if "has no attribute 'keys'" in each else each for each in said if each and not _is_noise(each)]
+    return chain, one_line(". ".join(said) + ".") if said else ""
+
+
+def _is_noise(said: str) -> bool:
+    long = said.startswith("Given value: ") and len(said) > 100
+    return long or said.startswith(("Given value type", "Expected a path but", *_NOISE))
+
+
+def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator[str]:
+    """The paths in a configuration that a chain of keys and classes may mean."""
+    if not chain:
+        yield path
+        return
+    kind, name = chain[0]
+    if kind == "key":
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return
+            value, path = value[part], f"{path}.{part}" if path else part
+        yield from _locate(value, chain[1:], path)
+        return
+    if isinstance(value, Mapping) and str(value.get("class_path", "")).rpartition(".")[2] == name.rpartition(".")[2]:
+        if len(chain) == 1:
+            yield path
+        else:
+            yield from _locate(value.get("init_args"), chain[1:], f"{path}.init_args")
+        return
+    for key, inner in _items(value):
+        yield from _locate(inner, chain, f"{path}.{key}")

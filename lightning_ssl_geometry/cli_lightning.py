@@ -1,0 +1,151 @@
+"""Lightning's command line, with the checks of what it is given."""
+
+__all__ = ["GeometryCLI"]
+
+import pickle
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import yaml
+from jsonargparse import Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from lightning_ssl_geometry import cli_errors
+from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, debugging, explained, one_line
+
+_SEEDS = 2**32 - 1
+_DEVICES = 10_000
+
+
+class _Parser(LightningArgumentParser):
+    """LightningCLI's parser, whose errors are one line."""
+
+    given: ClassVar[list[str]] = []
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error or debugging():
+            super().error(message, ex)
+        _end(cli_errors.of_parser(message, _read(_Parser.given)))
+
+
+class GeometryCLI(LightningCLI):
+    """LightningCLI that ends in one line for what it cannot use, and takes nothing but weights from a checkpoint.
+
+    Lightning's own merges the hyper-parameters of `--ckpt_path` into the command line's, and imports the classes that
+    they name. Here the model is what the configuration says.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("args")
+        _Parser.given = [str(each) for each in (sys.argv[1:] if given is None else given)]
+        super().__init__(*args, **{"parser_class": _Parser} | kwargs)
+
+    def instantiate_classes(self) -> None:
+        """Build everything; what cannot be built ends the command with its key."""
+        try:
+            with cli_errors.within_memory():
+                super().instantiate_classes()
+            found = cli_errors.optimizer_error(self._settings)
+        except BAD_VALUES as error:
+            if debugging():
+                raise
+            with cli_errors.within_memory():
+                found = culprit(self._settings)
+            if found is None and not hasattr(self, "config_init"):
+                raise  # each class can be built by itself: not the settings' fault
+            found = found or self._of_trainer(error)
+        if found is not None:
+            key, cause = found
+            if debugging():
+                raise cause
+            _end(f"{key}: {explained(self._settings, key, cause)}")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Build the Trainer; Lightning makes a list of all devices, however many are asked for."""
+        devices = self._settings.get("trainer.devices")
+        if isinstance(devices, int) and devices > _DEVICES:
+            raise ValueError(f"Expected `devices` <= {_DEVICES}, but got {devices}.")
+        return super().instantiate_trainer(**kwargs)
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run it; a wrong setting that only shows once data and model meet is one line, and anything else is not."""
+        try:
+            super()._run_subcommand(subcommand)
+        except pickle.UnpicklingError as error:
+            if debugging():
+                raise
+            named = re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error))
+            held = f"holds {named[1]}" if named else "is broken, or no checkpoint"
+            _end(
+                f"ckpt_path: Expected a checkpoint that loads with weights_only=True, but it {held}. If you trust it "
+                "as much as a program, say --weights_only false."
+            )
+        except (ValueError, FileNotFoundError, MisconfigurationException) as error:
+            begun = subcommand == "fit" and self.trainer.global_step > 0
+            ours = re.search(r"(^|: )Expected ", str(error)) or not isinstance(error, ValueError)
+            if debugging() or begun or not ours:
+                raise
+            checkpoint = self._settings.get("ckpt_path")
+            key = "ckpt_path" if checkpoint and str(checkpoint) in str(error) else at_key(self._settings, error)
+            _end(f"{key}: {one_line(str(error))}" if key else one_line(str(error)))
+
+    @property
+    def _settings(self) -> Namespace:
+        return self.config[self.subcommand] if self.subcommand else self.config
+
+    def _of_trainer(self, error: Exception) -> tuple[str, Exception]:
+        """The Trainer's setting that an error names, or that alone makes it fail again."""
+        settings = self._settings.get("trainer")
+        if not isinstance(settings, Namespace | dict):
+            return "trainer", error
+        plain = {key: value for key, value in dict(settings).items() if key not in ("callbacks", "logger", "plugins")}
+        said = {key: re.search(rf"\b{key}\b", str(error)) for key in plain}
+        named = {key: match.start() for key, match in said.items() if match}
+        if named:
+            return f"trainer.{min(named, key=lambda key: named[key])}", error
+        for key, value in plain.items():
+            try:
+                self.trainer_class(**{key: value}, logger=False)
+            except Exception as again:
+                if type(again) is type(error):
+                    return f"trainer.{key}", error
+        return "trainer", error
+
+    def _set_seed(self) -> None:
+        seed = self._get(self.config, "seed_everything")
+        if not isinstance(seed, bool) and seed is not None and not 0 <= seed <= _SEEDS:
+            _end(f"seed_everything: Expected 0 <= `seed_everything` <= {_SEEDS}, but got {seed}.")
+        super()._set_seed()
+
+    def _parse_ckpt_path(self) -> None:
+        pass
+
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        """Read a checkpoint with `weights_only=True`, that behind a URL too, unless `--weights_only` says otherwise."""
+        arguments = super()._prepare_subcommand_kwargs(subcommand)
+        if arguments.get("ckpt_path") is not None and arguments.get("weights_only") is None:
+            arguments["weights_only"] = True
+        return arguments
+
+
+def _end(message: str) -> NoReturn:
+    sys.stderr.write(f"ssl-geometry: error: {message}\n")
+    sys.exit(2)
+
+
+def _read(arguments: list[str]) -> list[dict[str, Any]]:
+    """The YAML files that a command line names."""
+    names = [value for flag, value in pairwise(arguments) if flag in ("-c", "--config")]
+    names += [each.partition("=")[2] for each in arguments if str(each).startswith("--config=")]
+    held = []
+    for name in names:
+        try:
+            held.append(yaml.safe_load(Path(name).read_text()))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+    return [each for each in held if isinstance(each, dict)]

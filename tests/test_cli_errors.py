@@ -1,0 +1,177 @@
+"""What the command line says about settings that only fail once something is built, or once training begins."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from lightning_ssl_geometry.cli import lightning_cli, main
+from lightning_ssl_geometry.cli_errors import of_parser, optimizer_error, within_memory
+
+SMOKE = Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml"
+QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false"]
+
+
+def said(capsys, tmp_path, *arguments, command="fit"):
+    """The one line with which a command ends."""
+    capsys.readouterr()
+    where = ["--trainer.logger.init_args.save_dir", str(tmp_path)]
+    with pytest.raises(SystemExit, match="2"):
+        main([command, "--config", str(SMOKE), "--trainer.accelerator", "cpu", *arguments, *QUIET, *where])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ssl-geometry: error: ")]
+    return line.removeprefix("ssl-geometry: error: ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    {
+        "model.init_args.loss.init_args.temperature=-1": "Expected `temperature` > 0 and finite, but got -1.0.",
+        "model.init_args.loss.init_args.temperature=null": "Expected `temperature` that .*InfoNCELoss accepts, but got",
+        "model.init_args.optimizer.init_args.lr=-1": r"Expected `lr` that torch.optim.AdamW accepts, but got -1.0 ",
+        f"model.init_args.backbone.init_args.width={10**18}": "Expected `width` that .*SmallCNN accepts, but got 10",
+        "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` >= 1, but got 0.",
+        f"model.init_args.projector.init_args.depth={10**18}": "Expected `depth` <= 1000, but got 1000000",
+        f"seed_everything={10**30}": "Expected 0 <= `seed_everything` <= 4294967295, but got 1000000",
+        f"trainer.devices={10**9}": "Expected `devices` <= 10000, but got 1000000000.",
+        "trainer.devices=0": r"Expected `devices` that trainer accepts, but got 0 \(MisconfigurationException",
+        "trainer.max_epochs=-5": r"Expected `max_epochs` that trainer accepts, but got -5 \(MisconfigurationException",
+        "trainer.accelerator=abacus": r"Expected `accelerator` that trainer accepts, but got 'abacus' \(ValueError",
+        "data.init_args.batch_size=-1": "Expected `batch_size` >= 1, but got -1.",
+        "data.init_args.batch_size=many": "Expected a <class 'int'>",
+    }.items(),
+)
+def test_a_setting_that_cannot_be_built(tmp_path, capsys, setting, line):
+    key, _, value = setting.partition("=")
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(put(yaml.safe_load(SMOKE.read_text()), key, yaml.safe_load(value))))
+    found = said(capsys, tmp_path, "--config", str(tmp_path / "x.yaml"))
+    assert found.startswith(f"{key}: ")
+    with pytest.raises(AssertionError, match=line):
+        raise AssertionError(found)
+
+
+def put(config, key, value):
+    around = config
+    *outer, last = key.split(".")
+    for part in outer:
+        around = around[part]
+    around[last] = value
+    return config
+
+
+@pytest.mark.parametrize("views", [{}, []])
+def test_views_that_are_none(tmp_path, capsys, views):
+    config = put(yaml.safe_load(SMOKE.read_text()), "data.init_args.views", views)
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml"), *QUIET], run=False)
+    assert "error: data.init_args.views: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test"])
+def test_a_projector_that_does_not_fit_its_backbone(tmp_path, capsys, command):
+    line = said(capsys, tmp_path, "--model.init_args.projector.init_args.in_dim", "63", command=command)
+    assert line == (
+        "model.init_args.projector: Expected `projector` to take D = 64, which SmallCNN as `backbone` returns, but got "
+        "MLPProjector, which takes 63."
+    )
+
+
+def test_data_that_do_not_fit_are_named_before_the_first_step(tmp_path, capsys):
+    line = said(capsys, tmp_path, "--data.init_args.subset", "100000000")
+    assert line.startswith("data.init_args.subset: Expected `subset` of at most 1438, the size of the training set")
+    line = said(capsys, tmp_path, "--ckpt_path", "nowhere.ckpt")
+    assert line == "ckpt_path: Checkpoint file not found: nowhere.ckpt"
+
+
+def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
+    (tmp_path / "x.yaml").write_text("trainer: {max_epoch: 3}")
+    assert "max_epoch" in said(capsys, tmp_path, "--config", str(tmp_path / "x.yaml"))
+    assert "nowhere.yaml" in said(capsys, tmp_path, "--config", "nowhere.yaml")
+
+
+class Picky(torch.optim.SGD):
+    """An optimizer that takes no single parameter."""
+
+    def __init__(self, params, lr=0.1):
+        params = list(params)
+        if len(params) < 2:
+            raise ValueError("too few")
+        super().__init__(params, lr)
+
+
+def test_an_optimizer_with_a_taste_of_its_own_is_left_to_training():
+    def found(class_path, **arguments):
+        return optimizer_error({"model": {"optimizer": {"class_path": class_path, "init_args": arguments}}})
+
+    sys.modules["test_cli_errors"] = sys.modules[__name__]
+    assert found("test_cli_errors.Picky", lr=0.1) is None
+    assert found("torch.optim.SGD", lr=0.1) is None
+    key, error = found("torch.optim.SGD", lr=-0.1, momentum=0.9)
+    assert key == "model.optimizer.init_args.lr"
+    assert str(error) == "Invalid learning rate: -0.1"
+    key, error = found("torch.optim.lr_scheduler.CosineAnnealingWarmRestarts", T_0=3, T_mult=0)
+    assert key == "model.optimizer.init_args.T_mult"
+    assert isinstance(error, ValueError)
+
+
+class Broken(nn.Module):
+    """A network with a bug."""
+
+    def forward(self, x):
+        raise ValueError("not what the settings say")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bug_keeps_its_traceback(tmp_path):
+    where = ["--trainer.logger.init_args.save_dir", str(tmp_path)]
+    network = ["--model.init_args.backbone", "test_cli_errors.Broken"]
+    sys.modules["test_cli_errors"] = sys.modules[__name__]
+    with pytest.raises(ValueError, match="not what the settings say"):
+        main(["fit", "--config", str(SMOKE), *QUIET, *where, *network])
+
+
+def test_a_traceback_can_be_asked_for(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "lightning_ssl_geometry", "fit", "--config", str(SMOKE)]
+    bad = ["--model.init_args.loss.init_args.temperature", "-1"]
+    for debug, ending in {"false": 2, "true": 1}.items():
+        environment = os.environ | {"JSONARGPARSE_DEBUG": debug}
+        ended = subprocess.run([*command, *bad], env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert ended.returncode == ending, ended.stderr
+        assert ("Traceback" in ended.stderr) == (debug == "true")
+        assert "Expected `temperature` > 0 and finite, but got -1.0." in ended.stderr
+    assert "JSONARGPARSE_DEBUG" in subprocess.run([*command[:-3], "--help"], capture_output=True, text=True).stdout
+
+
+def test_a_message_of_the_parser_is_the_end_of_its_tree():
+    message = """Parser key "trainer.callbacks":
+  Does not validate against any of the Union subtypes
+  Subtypes: [list[Callback], Callback, NoneType]
+  Errors:
+    - Expected a <class 'NoneType'>
+    - Problem with given class_path 'package.Monitor':
+        Parser key "size":
+          Expected a <class 'int'>. Got value: x
+  Given value type: <class 'list'>"""
+    first = {"class_path": "package.Other", "init_args": {"size": "x"}}
+    second = {"class_path": "package.Monitor", "init_args": {"size": "x"}}
+    given = [{"trainer": {"callbacks": [first, second]}}]
+    line = "trainer.callbacks.1.init_args.size: Expected a <class 'int'>. Got value: x."
+    assert of_parser(message, given) == line
+    assert of_parser(message, []) == "trainer.callbacks.Monitor.size: Expected a <class 'int'>. Got value: x."
+    message = 'Parser key "trainer":\nUnable to load config "x"\n  - Parser key "trainer": Unable to load config "x"'
+    assert of_parser(message, given).startswith('trainer: Unable to load config "x".')
+    assert of_parser("neither a\n  tree", given) == "neither a tree"
+
+
+def test_tensors_larger_than_the_memory_are_refused():
+    with within_memory() as limit:
+        assert torch.ones(3).sum() == 3
+        limit.limit = 2**20
+        with pytest.raises(ValueError, match=r"fit into 0 GiB of memory, but got one of shape \(1000, 1000\)"):
+            nn.Linear(1000, 1000)
