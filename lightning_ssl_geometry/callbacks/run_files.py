@@ -156,6 +156,8 @@ class RunFiles:
             self.run = state["run"]
             self.names |= set(state["files"]) | set(record["files"] if record else [])
             self.resumed = list(record["resumed"]) if record else []
+            if record is None:
+                self.save()
 
     def rewind(self, step: int) -> None:
         """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
@@ -272,7 +274,7 @@ def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
 def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
     """Move an array that was read out after a step."""
     try:
-        with np.load(path) as file:
+        with path.open("rb") as raw, np.load(raw) as file:
             own = int(file["step"])
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error
