@@ -142,8 +142,9 @@ class RunReport(RunCallback):
         if self.table:
             console.print(summary_table(read_run(folder)))
         if self.page:
-            page = write_report(folder)
-            console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
+            with self._files.or_warn("report.html"):
+                page = write_report(folder)
+                console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
         if self.figures:
             log_run(trainer.loggers, folder, max(trainer.global_step - 1, 0))
 
