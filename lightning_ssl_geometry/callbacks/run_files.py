@@ -83,17 +83,14 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file to be written as a whole, as :func:`lightning_ssl_geometry.files.replacing`.
-
-        Where nothing is to be written, the body writes to a file in memory that is dropped.
-        """
-        if not self._may_write(name):
-            yield io.BytesIO()
-            return
-        with self.or_warn(name):
-            self.claim(name)
-            with replacing(self.path(name)) as file:
-                yield file
+        """Open a file in memory, and write it as a whole at the end; where nothing is to be written, it is dropped."""
+        memory = io.BytesIO()
+        yield memory
+        if self._may_write(name):
+            with self.or_warn(name):
+                self.claim(name)
+                with replacing(self.path(name)) as file:
+                    file.write(memory.getbuffer())
 
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
         """Append a row to a CSV file; header and first row are written together.

@@ -207,6 +207,22 @@ def test_rows_that_a_full_disk_refused_are_written_when_it_has_room(tmp_path, mo
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_new_file_is_not_written_where_it_cannot_be_listed(tmp_path, monkeypatch):
+    files = RunFiles(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with (
+        pytest.warns(UserWarning, match=r"x\.npz cannot be written now: .*No space left"),
+        files.replacing("x.npz") as file,
+    ):
+        file.write(b"x")
+    assert not list(tmp_path.iterdir())
+    assert not files.names
+
+
 def test_a_trial_of_snapshots_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     callbacks = [EmbeddingSnapshots([0], taps=TAPS, batch_keys={"views": [0, 1]}), monitor()]

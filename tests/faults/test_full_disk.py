@@ -61,7 +61,7 @@ def fit(folder, *callbacks):
     everything = [
         monitor,
         LayerGeometry(),
-        EmbeddingSnapshots([0, 2]),
+        EmbeddingSnapshots([0, 6]),
         LinearEvaluation([None], features=["pixels"]),
         ChannelEvaluation(["uniform"], pixels=False),
         RunReport(table=False),
@@ -109,7 +109,8 @@ def runs_on_a_full_disk(folder, name):
     now = full.path.read_bytes() if full.path.exists() else None
     assert now == full.before, "the old contents have changed"
     found = [str(each.message) for each in said if "No space left" in str(each.message)]
-    assert len([each for each in found if str(full.path) in each]) == 1, found
+    said_of = [each for each in found if str(full.path) in each]
+    assert len(said_of) == 1 or (name == "history.json" and said_of), found  # its failure is one of each new file
     assert not list(folder.rglob(".*.part"))
 
 
