@@ -65,6 +65,14 @@ def processors(session):
 
 
 @nox.session
+def faults(session):
+    """Kills at random points and full disks: what is lost, and what is torn. Counts and times: tests/README.md."""
+    session.install("-e", ".", *groups("test"))
+    threads = {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
+    session.run("pytest", "tests/faults", *session.posargs, env=threads)
+
+
+@nox.session
 def escnn(session):
     """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
     session.install("-e", ".[escnn]", *groups("test"))

@@ -4,6 +4,8 @@ __all__ = ["SaveConfig", "prepare"]
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +66,23 @@ def prepare(cli: LightningCLI) -> None:
         trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]
         return
     settings = cli.config_init[str(cli.subcommand)]
-    try:
+    with _one_line("trainer.logger"):
         _refuse_to_delete(trainer)
-        if settings.get("ckpt_path") == "last":
+    if settings.get("ckpt_path") == "last":
+        with _one_line("ckpt_path"):
             settings["ckpt_path"] = _last(trainer)
-        if cli.subcommand == "fit" and not settings.get("ckpt_path") and not SLURMEnvironment.detect():
+    if cli.subcommand == "fit" and not settings.get("ckpt_path") and not SLURMEnvironment.detect():
+        with _one_line("trainer.logger"):
             _refuse_another_runs_folder(trainer)
+
+
+@contextmanager
+def _one_line(key: str) -> Iterator[None]:
+    """End the command in one line that names the setting at fault."""
+    try:
+        yield
     except ValueError as error:
-        sys.stderr.write(f"ssl-geometry: error: {error}\n")
+        sys.stderr.write(f"ssl-geometry: error: {key}: {error}\n")
         raise SystemExit(2) from error
 
 

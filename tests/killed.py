@@ -29,17 +29,17 @@ EPOCHS = 4
 
 def fit(folder, version=None, resume=False, callbacks=(), epochs=EPOCHS, logger=None, saving=None, **arguments):
     """Fit a small SimCLR under `folder/run`; with `resume`, from the last checkpoint there, if there is one."""
-    checkpoint = _last(folder, resume)
+    checkpoint = _last(folder, version, resume)
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     model = SimCLRModule(
         SmallCNN(1, 8, "group"), nn.Linear(64, 8), optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1)
     )
-    saving = saving or {"save_last": True, "save_top_k": 1}
+    saving = saving or ModelCheckpoint(save_last=True)
     monitor = GeometryMonitor(stages=["train", "val", "probe"], every_n_steps=1, probe_size=10)
     trainer = L.Trainer(
         logger=logger or ResumableCSVLogger(folder, "run", version),
-        callbacks=[ModelCheckpoint(**saving), monitor, RunReport(page=False, table=False), *callbacks],
+        callbacks=[saving, monitor, RunReport(page=False, table=False), *callbacks],
         accelerator="cpu",
         max_epochs=epochs,
         log_every_n_steps=1,
@@ -53,11 +53,12 @@ def fit(folder, version=None, resume=False, callbacks=(), epochs=EPOCHS, logger=
     return trainer
 
 
-def _last(folder, resume):
+def _last(folder, version, resume):
     try:
         return last_checkpoint(folder / "run") if resume else None
     except ValueError:  # killed before the first one: begin anew, in the folder of a fixed version after emptying it
-        shutil.rmtree(folder / "run" / "one", ignore_errors=True)
+        if version is not None:
+            shutil.rmtree(folder / "run" / f"version_{version}", ignore_errors=True)
         return None
 
 

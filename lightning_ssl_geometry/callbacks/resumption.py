@@ -19,11 +19,14 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.report.files import attempt, read_table
 
 
-def unlogged(trainer: L.Trainer) -> dict[str, Any]:
+def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return how many batches were logged, and the scalars that Lightning logs only after it saved the checkpoint.
 
     ModelCheckpoint saves at the end of an epoch or a batch, before Lightning hands that epoch's or that batch's scalars
     to the loggers. A resumed run does not compute them again, so without this a kill in between would lose them.
+
+    Where a signal saves the checkpoint within a batch, which the resumed run takes again, Lightning 2.6 counts that
+    batch twice, and would log all that follows one step too late. The count in the checkpoint makes up for it.
 
     Returns:
         `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether batches of the
@@ -36,7 +39,10 @@ def unlogged(trainer: L.Trainer) -> dict[str, Any]:
     count, batch = loop._batches_that_stepped, loop.batch_progress.total
     connector = trainer._logger_connector
     next_count = count + (not loop._should_accumulate())
-    within = {"within_epoch": epoch.processed < epoch.ready and not loop._num_ready_batches_reached()}
+    current = loop.batch_progress.current
+    within = {"within_epoch": current.processed > 0 and epoch.processed < epoch.ready and not _all_done(loop)}
+    if batch.processed < batch.ready and not loop._should_accumulate():
+        checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"] = count - 1
     if batch.completed < batch.processed:  # at the end of a batch
         logs = connector.should_update_logs and not loop._should_accumulate()
         scalars = _plain(trainer, connector.metrics["log"] if logs else {})
@@ -45,6 +51,12 @@ def unlogged(trainer: L.Trainer) -> dict[str, Any]:
         return within | {"logged": next_count}
     scalars = _plain(trainer, connector.metrics["log"] if epoch.completed < epoch.processed else {})  # of an epoch
     return within | {"logged": count, "scalars": scalars, "scalars_step": count - 1}
+
+
+def _all_done(loop: Any) -> bool:
+    """Whether all batches of the epoch have been trained on."""
+    current = loop.batch_progress.current
+    return loop._num_ready_batches_reached() and current.processed == current.ready
 
 
 def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:

@@ -70,7 +70,7 @@ class RunCallback(L.Callback):
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
-            checkpoint[_KEY] = own | unlogged(trainer)
+            checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Take over the files of the run that wrote the checkpoint, where it wrote them to this folder."""

@@ -83,17 +83,14 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file to be written as a whole, as :func:`lightning_ssl_geometry.files.replacing`.
-
-        Where nothing is to be written, the body writes to a file in memory that is dropped.
-        """
-        if not self._may_write(name):
-            yield io.BytesIO()
-            return
-        with self.or_warn(name):
-            self.claim(name)
-            with replacing(self.path(name)) as file:
-                yield file
+        """Open a file in memory, and write it as a whole at the end; where nothing is to be written, it is dropped."""
+        memory = io.BytesIO()
+        yield memory
+        if self._may_write(name):
+            with self.or_warn(name):
+                self.claim(name)
+                with replacing(self.path(name)) as file:
+                    file.write(memory.getbuffer())
 
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
         """Append a row to a CSV file; header and first row are written together.
@@ -156,6 +153,8 @@ class RunFiles:
             self.run = state["run"]
             self.names |= set(state["files"]) | set(record["files"] if record else [])
             self.resumed = list(record["resumed"]) if record else []
+            if record is None:
+                self.save()
 
     def rewind(self, step: int) -> None:
         """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
@@ -272,7 +271,7 @@ def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
 def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
     """Move an array that was read out after a step."""
     try:
-        with np.load(path) as file:
+        with path.open("rb") as raw, np.load(raw) as file:
             own = int(file["step"])
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error

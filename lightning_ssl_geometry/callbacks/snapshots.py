@@ -111,7 +111,8 @@ class EmbeddingSnapshots(RunCallback):
         before = nullcontext() if step else calibrated(trainer, pl_module)
         with before, undisturbed(pl_module):
             self.kept[step] = self._look(trainer, pl_module)
-        _write(run_files(trainer), self.kept)
+        if (files := run_files(trainer)).writes:  # without a folder, they are in `kept`
+            _write(files, self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
         """Pass this rank's part of the set through the module, and gather all parts, in the order of the index."""

@@ -45,7 +45,7 @@ def test_a_layer_inside_of_what_is_compiled(tmp_path):
     found = {}
     for name, host in (("plain", None), ("compiled", part)):
         torch.compiler.reset()
-        scene = attach(tmp_path, "compiled", host=host, before=inner)
+        scene = attach(tmp_path / name, "compiled", host=host, before=inner)
         found[name] = {key: value.item() for key, value in scene["trainer"].callback_metrics.items() if "rank" in key}
     assert found["plain"].keys() == {"train/rank", "val/rank"}
     assert found["compiled"] == pytest.approx(found["plain"], rel=1e-4)
@@ -68,7 +68,7 @@ def test_diagnostics_that_read_or_differentiate_the_projector_see_it_without_the
     found = []
     for host in (None, both):
         torch.compiler.reset()
-        metrics = attach(tmp_path, "compiled", host=host, before=deep)["trainer"].callback_metrics
+        metrics = attach(tmp_path / str(len(found)), "compiled", host=host, before=deep)["trainer"].callback_metrics
         found.append({name: value.item() for name, value in metrics.items() if "probe/" in name})
     assert len(found[0]) >= 3
     assert found[1] == pytest.approx(found[0], rel=1e-3)

@@ -73,7 +73,7 @@ def test_all_are_logged_and_training_is_the_same(tmp_path):
 
 def test_another_host_under_the_same_monitor_begins_anew(tmp_path):
     watch, drifts = monitor(), []
-    for _ in range(2):
-        _, trainer = fitted(tmp_path, watch)
+    for fit in ("first", "second"):
+        _, trainer = fitted(tmp_path / fit, watch)
         drifts.append(trainer.callback_metrics["probe/kernel_h_drift"].item())
     assert drifts[0] == pytest.approx(drifts[1])

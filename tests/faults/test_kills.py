@@ -22,7 +22,7 @@ def whole(tmp_path_factory):
 def test_a_run_that_was_killed_twice_has_the_history_of_one_that_was_not(whole, tmp_path, place):
     """In one folder, and in a new version folder for each resume; killed at a call or at a time."""
     chance = random.Random(place)
-    version = [None, "one"][place % 2]
+    version = [None, 0][place % 2]
     log = tmp_path / "log.txt"
     ends = []
     for attempt in range(2):

@@ -1,0 +1,330 @@
+"""One history, whatever interrupts a run and wherever it goes on: in a folder of its own, or in the same one."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import killed
+import lightning as L
+import pandas as pd
+import pytest
+from documents import blocks
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+
+from lightning_ssl_geometry.callbacks import last_checkpoint
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.report import read_run, write_report
+
+ROOT = Path(__file__).parents[1]
+SMOKE = str(ROOT / "examples" / "simclr" / "smoke.yaml")
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The dirpath has changed",  # of a checkpoint's best weights, in a new version folder
+    "ignore:Checkpoint directory .* exists and is not empty",  # in the same one
+    "ignore:Be aware that when using `ckpt_path`",  # of the checkpoint callback that interrupts
+    "ignore:You're resuming from a checkpoint that ended before the epoch ended",
+)
+
+
+class Interrupt(L.Callback):
+    """Raise before a step, when its batch has been handed out; `before` is called first."""
+
+    def __init__(self, step, before=lambda trainer: None):
+        self.step, self.before = step, before
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == self.step:
+            self.before(trainer)
+            raise RuntimeError("interrupted")
+
+
+def interrupted(folder, step, before=lambda trainer: None, **arguments):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(folder, callbacks=[Interrupt(step, before)], **arguments)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The history of a fit that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    killed.fit(folder)
+    return killed.history(folder / "run")
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_a_run_that_is_resumed_twice_has_one_history_and_its_page_says_so(tmp_path, whole, version):
+    interrupted(tmp_path, 6, version=version)
+    interrupted(tmp_path, 13, version=version, resume=True)
+    killed.fit(tmp_path, version, resume=True)
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+    killed.assert_whole(tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    last = run.resumed[-1]
+    assert (last.step, last.epoch, last.folder) == (12, 2, "../version_1" if version is None else ".")
+    assert not last.within_epoch
+    assert len(run.resumed) == (1 if version is None else 2)
+    page = write_report(tmp_path / "run", tmp_path / "x.html").read_text()
+    place = "from ../version_1" if version is None else "in this folder"
+    assert f"at step 12, epoch 2, {place}, 20" in page
+
+
+def test_what_a_resumed_run_writes_anew_is_set_aside(tmp_path):
+    interrupted(tmp_path, 6, version=0)
+    table = pd.read_csv(tmp_path / "run" / "version_0" / "metrics.csv")
+    interrupted(tmp_path, 13, version=0, resume=True)
+    assert not list(tmp_path.rglob("superseded-*"))  # the first was interrupted before it logged more
+    with (tmp_path / "run" / "version_0" / "metrics.csv").open("a") as file:
+        file.write(",".join("99" if name == "step" else "" for name in table) + "\r\n")
+    killed.fit(tmp_path, 0, resume=True)
+    (superseded,) = tmp_path.rglob("superseded-*/metrics.csv")
+    assert pd.read_csv(superseded)["step"].tolist() == [99]
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_a_finished_run_that_is_resumed_keeps_every_row(tmp_path, whole, version):
+    killed.fit(tmp_path, version)
+    (path,) = tmp_path.rglob("metrics.csv")
+    before = path.read_bytes()
+    killed.fit(tmp_path, version, resume=True)
+    assert path.read_bytes() == before
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+
+
+class DiesBeforeTheEpochIsLogged(ModelCheckpoint):
+    """Lightning hands the scalars of an epoch to the loggers after the checkpoint of its end."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        super().on_train_epoch_end(trainer, pl_module)
+        if trainer.current_epoch == 1:
+            raise RuntimeError("interrupted")
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_scalars_between_the_checkpoint_and_the_loggers_are_not_lost(tmp_path, whole, version):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(tmp_path, version, saving=DiesBeforeTheEpochIsLogged(save_last=True))
+    killed.fit(tmp_path, version, resume=True)
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+    killed.assert_whole(tmp_path / "run")
+
+
+def test_a_run_that_is_resumed_within_an_epoch_says_what_its_means_are_of(tmp_path, whole):
+    interrupted(tmp_path, 7, saving=ModelCheckpoint(save_last=True, every_n_train_steps=3))
+    killed.fit(tmp_path, resume=True, saving=ModelCheckpoint(save_last=True, every_n_train_steps=3))
+    found = killed.history(tmp_path / "run")
+    evaluated = {name: parts for name, parts in whole.items() if not name.startswith("train/")}
+    killed.assert_same_history({name: found[name] for name in evaluated}, evaluated)
+    assert {name: parts[0].tolist() for name, parts in found.items()} == {
+        name: parts[0].tolist() for name, parts in whole.items()
+    }
+    assert read_run(tmp_path / "run").resumed[0].within_epoch
+    page = write_report(tmp_path / "run", tmp_path / "x.html").read_text()
+    assert "at step 6, epoch 1, from ../version_0" in page
+    assert "what this epoch&#x27;s training batches show is of those after this step" in page
+
+
+def test_slurms_requeue_continues_one_history(tmp_path, whole, monkeypatch):
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "fit", "SLURM_NTASKS": "1", "SLURM_NTASKS_PER_NODE": "1"}
+    for name, value in (slurm | dict.fromkeys(["SLURM_NODEID", "SLURM_LOCALID", "SLURM_PROCID"], "0")).items():
+        monkeypatch.setenv(name, value)
+    asked = []
+    monkeypatch.setattr("lightning.pytorch.trainer.connectors.signal_connector.call", lambda words: asked.append(words))
+
+    def requeue(trainer):
+        trainer._signal_connector._slurm_sigusr_handler_fn(signal.SIGUSR1, None)
+
+    for step in (8, 12):
+        interrupted(tmp_path, step, requeue)
+    killed.fit(tmp_path)
+    assert asked == [["scontrol", "requeue", "7"]] * 2
+    assert [path.name for path in sorted(tmp_path.glob("*.ckpt"))] == ["hpc_ckpt_1.ckpt", "hpc_ckpt_2.ckpt"]
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """A run in two parts: version_0 up to step 4, then version_1."""
+    folder = tmp_path_factory.mktemp("chain")
+    interrupted(folder, 6)
+    killed.fit(folder, resume=True, epochs=2)
+    return folder / "run"
+
+
+def copied(chain, tmp_path):
+    return Path(subprocess.run(["cp", "-r", chain, tmp_path / "run"], check=True).args[-1])
+
+
+def test_parts_that_are_moved_together_stay_joined(chain, tmp_path):
+    killed.assert_same_history(killed.history(copied(chain, tmp_path) / "version_1"), killed.history(chain))
+    assert not any("Resumed" in note for note in read_run(tmp_path / "run" / "version_1").notes)
+
+
+def test_what_is_missing_of_a_history_is_a_note(chain, tmp_path):
+    run = copied(chain, tmp_path)
+    later = len(pd.read_csv(run / "version_1" / "metrics.csv"))
+    history = run / "version_0" / "history.json"
+    record = json.loads(history.read_text())
+
+    def note():
+        found = read_run(run / "version_1")
+        assert len(found.scalars["val/loss"].step) < later
+        (text,) = [note for note in found.notes if "the history before is not shown" in note]
+        return text
+
+    history.write_text(json.dumps(record | {"run": "other"}))
+    assert (
+        f"Resumed at step 4: the history before is not shown, because {run / 'version_0'} holds another run" in note()
+    )
+    entry = {"from": "../version_1", "run": None, "step": 2, "logged": 2, "epoch": 0}
+    history.write_text(json.dumps(record | {"resumed": [entry]}))
+    found = read_run(run / "version_1").notes
+    assert any(f"because {run / 'version_1'} would go on from itself" in each for each in found)
+    (run / "version_0").rename(run / "elsewhere")
+    assert f"because {run / 'version_0'} does not exist" in note()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 1}', '{"run": "x", "resumed": [3]}', "[" * 100_000])
+def test_an_unreadable_history_is_a_note(chain, tmp_path, content):
+    run = copied(chain, tmp_path)
+    (run / "version_1" / "history.json").write_text(content)
+    assert any("history.json could not be read" in note for note in read_run(run / "version_1").notes)
+
+
+def test_lightnings_csv_logger_deletes_and_this_is_said(tmp_path):
+    interrupted(tmp_path, 6, logger=CSVLogger(tmp_path, "run", "one"))
+    again = CSVLogger(tmp_path, "run", "one")
+    deleted = pytest.warns(
+        UserWarning, match="Lightning's CSVLogger has deleted the scalars before step 4 in .*metrics"
+    )
+    with pytest.warns(UserWarning, match="will be deleted"), deleted:
+        killed.fit(tmp_path, resume=True, logger=again)
+
+
+QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+
+
+def smoke(*words):
+    return ["fit", "--config", SMOKE, *words]
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a trial
+@pytest.mark.parametrize("recipe", ["simclr/smoke", "trainable_augmentation_channel/smoke"])
+def test_a_trial_of_a_recipe_leaves_nothing(empty, recipe):
+    path = str(ROOT / "examples" / f"{recipe}.yaml")
+    main(["fit", "--config", path, "--trainer.fast_dev_run", "true", "--trainer.accelerator", "cpu"])
+    assert not list(empty.iterdir())
+
+
+def test_without_a_logger_the_configuration_of_the_current_folder_stays(empty):
+    (empty / "config.yaml").write_text("mine")
+    main(
+        smoke(
+            *QUIET, "--trainer.logger", "false", "--trainer.max_epochs", "1", "--trainer.enable_checkpointing", "false"
+        )
+    )
+    assert (empty / "config.yaml").read_text() == "mine"
+    assert [path.name for path in empty.iterdir()] == ["config.yaml"]
+
+
+def refusal(capsys, *words):
+    with pytest.raises(SystemExit, match="2"):
+        main(smoke(*QUIET, *words))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    return line
+
+
+def test_last_is_refused_where_there_is_none(empty, capsys):
+    line = refusal(capsys, "--ckpt_path", "last")
+    assert line.startswith(
+        "ssl-geometry: error: ckpt_path: Expected a last checkpoint in runs/simclr_smoke/version_*/checkpoin"
+    )
+    assert "leave `ckpt_path` out to train from the start" in line
+    words = ["--ckpt_path", "last", "--trainer.callbacks+", "ModelCheckpoint", "--trainer.callbacks.dirpath", "here"]
+    assert f"Expected a last checkpoint in {empty}/here, but there is none" in refusal(capsys, *words)
+
+
+def test_a_folder_of_another_run_is_refused_before_anything_is_deleted(empty, capsys):
+    folder = empty / "runs" / "simclr_smoke" / "version_0"
+    folder.mkdir(parents=True)
+    (folder / "metrics.csv").write_text("step,loss\n1,2\n")
+    version = ["--trainer.logger.init_args.version", "0"]
+    assert "Resume with `--ckpt_path last`, or name another `version`" in refusal(capsys, *version)
+    lightnings = ["--trainer.logger", "lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "runs"]
+    words = [*lightnings, "--trainer.logger.name", "simclr_smoke", "--trainer.logger.version", "0"]
+    assert "metrics.csv for Lightning's CSVLogger, which would delete runs/simclr_smoke/vers" in refusal(capsys, *words)
+    assert [path.name for path in folder.iterdir()] == ["metrics.csv"]
+    assert (folder / "metrics.csv").read_text() == "step,loss\n1,2\n"
+
+
+def saved(version, name="last.ckpt", whole=True):
+    path = version / "checkpoints" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", "x")
+    if not whole:
+        path.write_bytes(path.read_bytes()[:20])
+    return path
+
+
+def test_the_last_checkpoint_is_of_the_newest_version(tmp_path):
+    saved(tmp_path / "version_2")
+    expected = saved(tmp_path / "version_10")
+    saved(tmp_path / "own")
+    saved(tmp_path / "version_10", "last-v1.ckpt", whole=False)
+    assert last_checkpoint(tmp_path) == expected
+    (tmp_path / "version_11").mkdir()  # never began
+    assert last_checkpoint(tmp_path) == expected
+    (tmp_path / "version_11" / "metrics.csv").touch()
+    with pytest.raises(ValueError, match=rf"in .*version_11/checkpoints, the newest .* older version: {expected}"):
+        last_checkpoint(tmp_path)
+    entry = {"checkpoint": "../version_2/checkpoints/last.ckpt"}
+    (tmp_path / "version_11" / "history.json").write_text(json.dumps({"resumed": [entry]}))
+    assert last_checkpoint(tmp_path) == tmp_path / "version_2" / "checkpoints" / "last.ckpt"
+
+
+def test_no_last_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match=r"Expected a last checkpoint in .*version_\*/checkpoints, but there is none"):
+        last_checkpoint(tmp_path)
+
+
+def killed_at_its_first_checkpoint(command, folder):
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and process.poll() is None and not list(folder.rglob("last.ckpt")):
+        time.sleep(0.02)
+    process.kill()
+    return process.wait()
+
+
+def test_the_three_commands_of_the_documentation(tmp_path):
+    """A fit that is killed, the same fit resumed, and the page of both."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = "\n".join(blocks((ROOT / "docs" / "resume.md").read_text(), "sh")).splitlines()
+    fit, resume, report = (shlex.split(line) for line in lines[:3])
+    assert fit[0] == resume[0] == report[0] == "ssl-geometry"
+    start = [sys.executable, "-m", "lightning_ssl_geometry"]
+    assert killed_at_its_first_checkpoint([*start, *fit[1:]], tmp_path) == -signal.SIGKILL
+    for words in (resume, report):
+        done = subprocess.run(
+            [*start, *words[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
+        )
+        assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "simclr_smoke"
+    run = read_run(folder)
+    assert run.folder == folder / "version_1"
+    assert run.scalars["val/loss"].epoch.tolist() == [0, 1]
+    assert run.arrays["val/log_spectrum_h"].epoch.tolist() == [0, 1]
+    assert "from ../version_0" in (folder / "version_1" / "report.html").read_text()
