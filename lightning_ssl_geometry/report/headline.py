@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from lightning_ssl_geometry.report.array_panels import known_arrays
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.files import plain
-from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, split
+from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import number, percent, points
 from lightning_ssl_geometry.report.panel import layer_name, natural_order
 from lightning_ssl_geometry.report.run import Run, read_run
 from lightning_ssl_geometry.report.scalar_panels import matching
+from lightning_ssl_geometry.report.seen import BOUNDED, at_most
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -88,7 +89,8 @@ def summary_table(run: Run | str | Path) -> "Table":
         table.add_column(column, justify="right")
     for entry in ENTRIES.values():
         for series in matching(read, entry):
-            table.add_row(Text(series.name), *_summary(series, entry)[-len(columns) :])
+            *rest, last = _summary(series, entry)[-len(columns) :]
+            table.add_row(Text(series.name), *rest, last + _bound(read, series))
     for heading, rows in evaluation_groups(read).items():
         table.add_section()
         table.add_row(Text(f"linear evaluation, {heading}", style="dim"))
@@ -129,6 +131,13 @@ def _summary(series: Series, entry: Entry) -> tuple[str, str, str]:
     return show(float(value[0])), best, show(float(series.value[-1]))
 
 
+def _bound(run: Run, series: Series) -> str:
+    """What the rows of the last readout leave a rank at most, where they bound it."""
+    entry = lookup(series.name)
+    most = (at_most(run, split(series.name)[0], key) for key in BOUNDED if ENTRIES[key] is entry)
+    return next((f" (at most {each:,} here)" for each in most if each is not None), "")
+
+
 def _gains(run: Run) -> list[Tile]:
     """What training added under one linear classifier, in points, for each number of labels."""
     tiles = []
@@ -165,7 +174,8 @@ def _tile(run: Run, key: str) -> Tile | None:
     remark += [_beside(run, key, stage, show)] if key in _BASELINES else []
     layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
     title = f"{entry.title}, {layer_name(layer)}" if layer else entry.title
-    return Tile(title, show(float(series.value[-1])), _of(run, key, layer), ", ".join(filter(None, remark)))
+    of = _bound(run, series).strip(" ()") or _of(run, key, layer)
+    return Tile(title, show(float(series.value[-1])), of, ", ".join(filter(None, remark)))
 
 
 def _beside(run: Run, key: str, stage: str, show: Callable[[float], str]) -> str:

@@ -33,6 +33,7 @@ from lightning_ssl_geometry.report.scalar_panels import (
     unknown_panel,
     unknown_scalars,
 )
+from lightning_ssl_geometry.report.seen import BOUNDED, in_words
 from lightning_ssl_geometry.report.sheets import SECTIONS, SHEETS
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def panels(run: Run, drawings: Drawings) -> dict[str, list[Panel]]:
         drawn["layers"] += of("layers", lambda: layer_quantities(run))
         drawn["dynamics"] += of("neural kernel", lambda: kernel_panels(run))
         drawn["other"] = _unknown(run, drawings)
-    return drawn
+    return {name: [_with_rows(run, panel) for panel in section] for name, section in drawn.items()}
 
 
 def _sheets(run: Run, section: str, drawings: Drawings) -> list[Panel]:
@@ -112,6 +113,14 @@ def _with_sizes(run: Run, panel: Panel) -> Panel:
     arrays = {"D": known_arrays(run, "spectrum_h"), "P": known_arrays(run, "spectrum_z")}
     known = [f"{letter} = {found[0].values.shape[1]}" for letter, found in arrays.items() if found]
     return replace(panel, remark=f"Here {' and '.join(known)}. {panel.remark}".strip()) if known else panel
+
+
+def _with_rows(run: Run, panel: Panel) -> Panel:
+    """Say where the rows of a readout bound a rank or a spectrum."""
+    keys = [key for key in BOUNDED if ENTRIES[key] in panel.entries]
+    said = dict.fromkeys(in_words(run, stage, key) for stage in panel.stages for key in keys)
+    words = " ".join(filter(None, said))
+    return replace(panel, remark=f"{panel.remark} {words}".strip()) if words else panel
 
 
 def _losses(run: Run, drawings: Drawings) -> list[Panel]:

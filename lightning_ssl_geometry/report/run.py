@@ -3,7 +3,7 @@
 __all__ = ["Run", "read_run"]
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lightning_ssl_geometry.report.logs import (
     read_snapshots,
 )
 from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info, told_of
+from lightning_ssl_geometry.report.seen import few_rows, without_seen
 
 _OF_A_RUN = ("metrics.csv", "geometry", "run.json")
 _NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it)."
@@ -47,6 +48,7 @@ class Run:
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
         snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
         layers: layers.csv.
+        seen: geometry/<stage>/seen.csv by stage: samples, views, and the widths of h and z of each readout.
         resumed: Where the run went on from a checkpoint, the earliest first. The scalars and arrays of earlier parts
             in other folders are among those above.
     """
@@ -62,6 +64,7 @@ class Run:
     steps_per_epoch: float | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     layers: Layers | None = None
+    seen: Mapping[str, Readouts] = field(default_factory=dict)
     resumed: tuple[Resumption, ...] = ()
 
     @property
@@ -116,6 +119,7 @@ def read_run(run: str | Path) -> Run:
         reads.of("geometry", read_snapshots, {}),
     )
     (scalars, arrays, snapshots), history, more = with_earlier(folder, own)
+    arrays, seen = without_seen(arrays)
     if not scalars and not is_there(folder / "metrics.csv"):
         notes.append(_NO_SCALARS)
     if not arrays:
@@ -131,7 +135,7 @@ def read_run(run: str | Path) -> Run:
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
     pace = _steps_per_epoch(scalars, arrays)
-    return Run(
+    made = Run(
         folder,
         _name(folder),
         scalars,
@@ -143,8 +147,10 @@ def read_run(run: str | Path) -> Run:
         pace,
         snapshots,
         layers,
+        seen,
         history.resumed,
     )
+    return replace(made, notes=(*made.notes, *few_rows(made)))
 
 
 @dataclass(frozen=True)
