@@ -456,7 +456,7 @@ def test_figures_have_names_of_their_own(tmp_path):
 def test_an_interrupted_write_leaves_the_old_page(run, tmp_path, monkeypatch):
     path = write_report(run, tmp_path / "page.html")
     old = path.read_bytes()
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
         write_report(run, path)
     assert path.read_bytes() == old
