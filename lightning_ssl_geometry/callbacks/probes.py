@@ -2,205 +2,24 @@
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
-import itertools
-from abc import abstractmethod
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, class_numbers
+from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.failures import OnError
-from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, validation_loader
-from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
-from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
+from lightning_ssl_geometry.callbacks.probe import Probe
+from lightning_ssl_geometry.callbacks.stage import Stage
 from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
 
 
-class _Probe(StageCallback):
-    """Base: observes h and the label, and scores predictions on the validation set.
-
-    The validation set of a host that has no `validation_step` is passed through it at the end of each epoch, as
-    :class:`GeometryMonitor` does for its stage "probe".
-
-    Args:
-        name: Logged as `val/{name}_accuracy`.
-        num_classes: None: the DataModule's `num_classes`.
-        taps, views, batch_keys: As in :class:`GeometryMonitor`; taps must have "h", batch_keys "label". Where nothing
-            but images is validated, "image" stands for "views".
-        on_error: As in :class:`GeometryMonitor`.
-    """
-
-    default_name: str
-
-    def __init__(
-        self,
-        name: str,
-        num_classes: int | None,
-        taps: dict[str, str] | None,
-        views: ViewLayout,
-        batch_keys: BatchKeys | None,
-        on_error: OnError,
-    ) -> None:
-        super().__init__(Observer(taps, views, batch_keys, finite=False, one_view=True), on_error)
-        if num_classes is not None and num_classes < 2:
-            raise ValueError(f"Expected `num_classes` >= 2, but got {num_classes}.")
-        check_name("name", name)
-        self.name = name
-        self.num_classes = num_classes
-        self._classes = num_classes or 0
-        self._accuracy: MulticlassAccuracy | None = None
-        self._finite = torch.tensor(True)
-        self._left_out = torch.tensor(0)
-
-    @property
-    def title(self) -> str:
-        """What messages call this probe."""
-        return f"{type(self).__name__} {self.name!r}"
-
-    @property
-    def state_key(self) -> str:
-        """Its key in checkpoints: probes of one class are told apart by their names."""
-        return type(self).__qualname__ if self.name == self.default_name else self.title
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, find the number of classes, and go before the callbacks that read the accuracy."""
-        super().setup(trainer, pl_module, stage)
-        found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
-        if found is None:
-            raise ValueError(
-                f"Expected `num_classes` for {type(self).__name__}: no DataModule says it. Give it to the probe."
-            )
-        self._classes = int(found)
-        self._accuracy = MulticlassAccuracy(self._classes, average="micro")
-
-    def watches(self, stage: str) -> bool:
-        """Probes learn in training and are scored in validation."""
-        return stage in ("train", "val")
-
-    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and labels are there and fit."""
-        self._labelled(observation, check=True)
-        return {f"val/{self.name}_accuracy"} if stage == "val" else set()
-
-    def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch or a validation."""
-        if stage == "val":
-            assert self._accuracy is not None
-            self._accuracy.to(pl_module.device).reset()
-            self._finite = torch.tensor(True, device=pl_module.device)
-        else:
-            self._left_out = torch.tensor(0, device=pl_module.device)
-
-    def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Learn from a training step; score a validation step."""
-        h: Tensor | None = None
-        with self.failures.caught(trainer, self.title, stage):
-            if stage == "train":
-                h, label = self._labelled(observation, check=batch_idx == 0)
-            elif self._ready():
-                self._score(observation)
-        if stage == "train" and h is None:
-            self.miss(stage, trainer)
-        elif h is not None:
-            self._left_out = self._left_out + (~self._is_class(label)).sum()
-            self._learn(h, label, trainer.lightning_module)
-        self.failures.prove(stage)
-
-    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy: NaN where a representation was not finite or a step failed on any rank."""
-        if stage != "val":
-            self._tell_left_out(trainer)
-            return
-        assert self._accuracy is not None
-        failed = self.failures.failed("val") or not bool(self._finite)
-        status = torch.tensor([int(self._accuracy.update_called), int(failed)], device=pl_module.device)
-        saw, broken = distributed.all_reduce_sum(status).tolist()
-        if saw or broken:
-            self._accuracy._update_count += 1  # a rank without a batch takes part in the sum
-            accuracy = self._accuracy.compute()
-            pl_module.log(f"val/{self.name}_accuracy", accuracy * (torch.nan if broken else 1.0), prog_bar=True)
-        self._accuracy.reset()
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Pass the validation set of a host that has no `validation_step` through it."""
-        super().on_train_epoch_end(trainer, pl_module)
-        if has_validation(pl_module):
-            return
-        with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
-            loader = validation_loader(trainer)
-            if loader is None:
-                rank_zero_warn(f"{type(self).__name__} is not scored: the Trainer was given no validation set.")
-                return
-            self.on_validation_epoch_start(trainer, pl_module)
-            last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
-            for place, batch in enumerate(itertools.islice(loader, last)):
-                with self.failures.caught(trainer, self.title, "val"):
-                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
-                    if (seen := without_repeats(observation, loader, place)) is not None:
-                        self._score(seen)
-        self.on_validation_epoch_end(trainer, pl_module)
-
-    def _score(self, observation: dict[str, Any]) -> None:
-        """Score the predictions from the images without augmentation where the step has them, else from view 1."""
-        h, label = self._labelled(observation, check=True)
-        h = observation.get("h_image", h[0]).float()
-        assert self._accuracy is not None
-        with torch.inference_mode():
-            self._finite = self._finite & torch.isfinite(h).all()
-            self._accuracy.update(self._predict(h), label)
-
-    def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
-        missing = [name for name in ("h", "label") if name not in observation]
-        if missing:
-            raise ValueError(
-                f"Expected `{missing[0]}` for {type(self).__name__}, but the step has only "
-                f"{', '.join(sorted(observation)) or 'nothing'}. Return it, or name it in `taps` or `batch_keys`."
-            )
-        label = class_numbers("label", observation["label"])
-        if check and len(label):
-            low, high = (int(bound) for bound in label.aminmax())
-            if low < 0 or high >= self._classes:
-                wrong = low if low < 0 else high
-                raise ValueError(f"Expected labels from 0 to {self._classes - 1}, but got {wrong}.")
-        return observation["h"], label
-
-    def _is_class(self, label: Tensor) -> Tensor:
-        """Which labels (N,) are numbers of classes; an accelerator is not waited for."""
-        return (label >= 0) & (label < self._classes)
-
-    def _tell_left_out(self, trainer: L.Trainer) -> None:
-        if count := int(self._left_out):
-            with self.failures.caught(trainer, self.title, "train"):
-                raise ValueError(
-                    f"Expected labels from 0 to {self._classes - 1}, but {count} of the epoch are others; "
-                    "they were left out."
-                )
-
-    @abstractmethod
-    def _ready(self) -> bool:
-        """Whether anything was learned yet."""
-
-    @abstractmethod
-    def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
-        """Take in the representations h (V, N, D) of a training step, and their labels (N,)."""
-
-    @abstractmethod
-    def _predict(self, h: Tensor) -> Tensor:
-        """Predict the classes of h (N, D)."""
-
-
-class LinearProbe(_Probe):
+class LinearProbe(Probe):
     """A linear classifier on the detached representation, trained along: `val/linear_probe_accuracy`.
 
     Its weights and its optimizer's live here, not in the module: the host's training and checkpoint keys are the
@@ -309,7 +128,7 @@ class LinearProbe(_Probe):
             self._restored = {}
 
 
-class KNNProbe(_Probe):
+class KNNProbe(Probe):
     """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
 
     The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks; no
