@@ -36,7 +36,7 @@ def run(tmp_path):
 
 def test_each_readout_records_its_rows(run):
     for stage, samples in (("train", 8), ("val", 80)):
-        frame = pd.read_csv(run / "geometry" / stage / "seen.csv")
+        frame = pd.read_csv(run / "geometry" / stage / "rows_seen.csv")
         assert list(frame) == ["epoch", "step", "samples", "views", "width_h", "width_z"]
         assert frame.to_numpy().tolist() == [[0, 5, samples, 2, 40, 4], [1, 10, samples, 2, 40, 4]]
 
@@ -59,7 +59,7 @@ def test_a_bounded_rank_is_called_so(run):
 
 
 def test_a_table_that_holds_nonsense_bounds_nothing(run):
-    path = run / "geometry" / "train" / "seen.csv"
+    path = run / "geometry" / "train" / "rows_seen.csv"
     for row in ("0,5,nan,2,40,4", "0,5,-3,2,40,4", "0,5,1e30,2,40,4", "0,5,x,2,,"):
         path.write_text(f"epoch,step,samples,views,width_h,width_z\n{row}\n")
         assert not any("fewer rows" in note for note in read_run(run).notes)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.loggers import log_array
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 
-SEEN = "seen"  # the file of what readouts rest on, in the folder of a stage or of a named monitor
+SEEN = "rows_seen"  # the file of what readouts rest on, in the folder of a stage or of a named monitor
 
 
 class ArrayFiles:
@@ -59,7 +59,7 @@ class ArrayFiles:
         """Write what a readout rests on: a row of `geometry/{name}.csv`.
 
         Args:
-            name: With its stage: `val/seen`.
+            name: With its stage: `val/rows_seen`.
             epoch: Counted from 0.
             step: Optimizer steps done.
             counts: Samples of all ranks, views, and the widths of h and z, empty where there is none.

@@ -39,8 +39,8 @@ class GeometryMonitor(StageCallback, RunCallback):
     Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
     run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. How many samples and
-    views each readout rests on is in `geometry/{stage}/seen.csv`. Training is the same, bit for bit on one machine,
-    with and without the monitor.
+    views each readout rests on is in `geometry/{stage}/rows_seen.csv`. Training is the same, bit for bit on one
+    machine, with and without the monitor.
 
     Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
     do not fit are an error then, not after the first epoch.

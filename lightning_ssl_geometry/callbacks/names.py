@@ -3,7 +3,7 @@
 __all__ = ["check_name"]
 
 _FORBIDDEN = ("/", "\\")
-_TAKEN = "seen"
+_TAKEN = "rows_seen"
 
 
 def check_name(argument: str, name: str) -> None:
@@ -14,7 +14,7 @@ def check_name(argument: str, name: str) -> None:
         name: Of a diagnostic, or of a callback.
 
     Raises:
-        ValueError: If it is empty, "." or ".." or "seen", or has a separator or a character that does not print.
+        ValueError: If it is empty, "." or ".." or "rows_seen", or has a separator or a character that does not print.
 
     >>> check_name("name", "teacher")
     """

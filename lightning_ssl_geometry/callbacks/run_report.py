@@ -134,6 +134,10 @@ class RunReport(RunCallback):
             return False
         alone = trainer.world_size == 1
         self._files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
+        try:
+            self._files.check("run.json", "report.html")
+        except ValueError:  # of another run, which may be why this one failed
+            return False
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         return True
 

@@ -48,7 +48,7 @@ class Run:
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
         snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
         layers: layers.csv.
-        seen: geometry/<stage>/seen.csv by stage: samples, views, and the widths of h and z of each readout.
+        seen: geometry/<stage>/rows_seen.csv by stage: samples, views, and the widths of h and z of each readout.
         resumed: Where the run went on from a checkpoint, the earliest first. The scalars and arrays of earlier parts
             in other folders are among those above.
     """

@@ -12,7 +12,7 @@ from lightning_ssl_geometry.report.logs import Readouts
 if TYPE_CHECKING:
     from lightning_ssl_geometry.report.run import Run
 
-_FILE, _COLUMNS = "seen", 4
+_FILE, _COLUMNS = "rows_seen", 4
 
 
 class _Bounded(NamedTuple):
@@ -42,7 +42,7 @@ class _Seen(NamedTuple):
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
-    """Part the arrays from the tables `{stage}/seen`: samples, views, width of h and width of z of each readout."""
+    """Part the arrays from the tables `{stage}/rows_seen`: samples, views, width of h and of z of each readout."""
     tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}

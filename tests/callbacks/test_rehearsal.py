@@ -79,11 +79,11 @@ def test_loaders_with_workers_and_random_transforms_give_the_same(tmp_path, work
             return [torch.randn(6), torch.randn(6), place % 2]
 
     found = []
-    for callbacks in ([], [GeometryMonitor(taps=TAPS)]):
+    for place, callbacks in enumerate(([], [GeometryMonitor(taps=TAPS)])):
         torch.manual_seed(0)
         host = PlainHost()
         loaders = [DataLoader(Noisy(), 8, num_workers=workers, persistent_workers=workers > 0) for _ in range(2)]
-        fit(tmp_path, host, *callbacks, train=loaders[0], val=loaders[1])
+        fit(tmp_path / str(place), host, *callbacks, train=loaders[0], val=loaders[1])
         found.append(host.state_dict())
     for name, value in found[0].items():
         assert torch.equal(value, found[1][name]), name
@@ -214,8 +214,9 @@ def test_a_host_that_steps_by_hand_or_cannot_be_copied_is_checked_in_its_first_s
         def __deepcopy__(self, memo):
             raise TypeError("holds a socket")
 
-    for host in (ByHand(), Uncopied()):
+    for place, host in enumerate((ByHand(), Uncopied())):
         monitor = GeometryMonitor(RANK, taps=TAPS, views="halves", stages=["train"])
         with pytest.raises(ValueError, match=r"GeometryMonitor, stage 'train', step 1 .*\(`views`='halves'\)"):
-            fit(tmp_path, host, monitor)
-        assert fit(tmp_path, host, GeometryMonitor(taps=TAPS)).callback_metrics["train/effective_rank_h"] > 1
+            fit(tmp_path / f"{place}a", host, monitor)
+        found = fit(tmp_path / f"{place}b", host, GeometryMonitor(taps=TAPS)).callback_metrics
+        assert found["train/effective_rank_h"] > 1

@@ -84,7 +84,8 @@ def test_runs_of_one_save_dir_have_folders_of_their_own(tmp_path):
     for version in ("a", "b"):
         fit(tmp_path, logger=Tracker(tmp_path, version))
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv"))
-    assert found == [f"project/{version}/geometry/train/spectrum.csv" for version in ("a", "b")]
+    names = ("rows_seen", "spectrum")
+    assert found == [f"project/{version}/geometry/train/{name}.csv" for version in ("a", "b") for name in names]
 
 
 @pytest.mark.parametrize("name", ["geometry/train/spectrum.csv", "geometry/train/spectrum_x.npz", "metrics.csv"])
