@@ -86,7 +86,8 @@ class GeometryCLI(LightningCLI):
                 "as much as a program, say --weights_only false."
             )
         except (ValueError, FileNotFoundError, MisconfigurationException) as error:
-            begun = subcommand == "fit" and self.trainer.global_step > 0
+            refused = isinstance(error, MisconfigurationException)  # by Lightning, such as an epoch that is done
+            begun = subcommand == "fit" and self.trainer.global_step > 0 and not refused
             ours = re.search(r"(^|: )Expected ", str(error)) or not isinstance(error, ValueError)
             if debugging() or begun or not ours:
                 raise

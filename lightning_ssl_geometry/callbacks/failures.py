@@ -17,6 +17,10 @@ class NotFiniteError(ValueError):
     """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
 
 
+class _ToldError(ValueError):
+    """An error that says where it happened."""
+
+
 class Failures:
     """Keeps which diagnostics of a callback failed since the last readout.
 
@@ -70,6 +74,8 @@ class Failures:
         """
         try:
             yield
+        except _ToldError:
+            raise
         except Exception as error:
             self._failed.setdefault(stage, set()).add(diagnostic)
             self._tell(error, trainer, who, stage, diagnostic)
@@ -96,7 +102,7 @@ class Failures:
         fitting = trainer.state.fn == TrainerFn.FITTING
         unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and self.on_error == "warn")
         if unproven or (self.on_error == "raise" and not fitting):
-            raise ValueError(message) from error
+            raise _ToldError(message) from error
         if self.on_error == "warn":
             follows = "The readout is NaN, and the run goes on (`on_error='warn'`)."
         else:

@@ -37,8 +37,8 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
         elif parameter.default is inspect.Parameter.empty:
             raise ValueError(
                 f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
-                f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, or name it in "
-                "`taps`, `batch_keys` or `rename`."
+                f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, name it in `taps`, "
+                "`batch_keys` or `rename`, or leave the diagnostic out of `diagnostics`."
             )
     metric.update(**wanted)
 

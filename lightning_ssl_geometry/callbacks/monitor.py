@@ -231,7 +231,7 @@ class GeometryMonitor(StageCallback, RunCallback):
         """Feed the diagnostics."""
         space = observation.get("h", observation.get("z"))
         if isinstance(space, Tensor) and space.ndim > 1:
-            before = self._seen[stage]
+            before = self._seen.get(stage, Seen(0, 0))
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
             if stage == "train":
                 self.filling.saw(space)
@@ -264,7 +264,7 @@ class GeometryMonitor(StageCallback, RunCallback):
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
         """Compute and reset what was observed: scalars are returned, arrays written."""
-        found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen[stage], trainer)
+        found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen.get(stage, Seen(0, 0)), trainer)
         results = {self._logged(stage, name): value for name, value in found.items()}
         assert self._files is not None
         moment = (trainer.current_epoch, trainer.global_step)

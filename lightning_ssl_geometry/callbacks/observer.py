@@ -131,7 +131,12 @@ class Observer:
             other = 'or "image"' if self.one_view else 'or "image" beside `augment`'
             raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
         if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
-            raise ValueError(f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.")
+            hint = (
+                " Of views stacked in one tensor, let the data set return a list." if isinstance(found, Tensor) else ""
+            )
+            raise ValueError(
+                f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.{hint}"
+            )
         return found
 
     def _augmented(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:

@@ -38,6 +38,7 @@ class Probe(StageCallback):
     """
 
     default_name: str
+    looks_itself = True
 
     def __init__(
         self,
@@ -169,7 +170,8 @@ class Probe(StageCallback):
             low, high = (int(bound) for bound in label.aminmax())
             if low < 0 or high >= self._classes:
                 wrong = low if low < 0 else high
-                raise ValueError(f"Expected labels from 0 to {self._classes - 1}, but got {wrong}.")
+                fix = "" if wrong < 0 else f" Say `num_classes={wrong + 1}` or more."
+                raise ValueError(f"Expected labels from 0 to {self._classes - 1}, but got {wrong}.{fix}")
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:

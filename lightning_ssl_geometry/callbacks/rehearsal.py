@@ -15,6 +15,7 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import NotFiniteError
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
 from lightning_ssl_geometry.callbacks.loaders import first_batches, has_validation, on_device, validation_loader
+from lightning_ssl_geometry.callbacks.observer import undisturbed
 
 if TYPE_CHECKING:
     from lightning_ssl_geometry.callbacks.stage import StageCallback
@@ -48,17 +49,25 @@ class Rehearsal:
             _rehearse(trainer, host, batch, batch_idx, "train", callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
-        """Rehearse the validation step with the set's first batch, unless Lightning's sanity check did."""
-        if not has_validation(host) or trainer.limit_val_batches == 0:
+        """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
+
+        Through the validation step of a copy; of a host that has none, as the callbacks pass the set through it.
+        """
+        if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
             return
-        if not (callbacks := _due(trainer, self.callback, "val")):
-            return
+        stepped = has_validation(host)
+        callbacks = [each for each in callbacks if stepped or each.looks_itself]
         with isolate_rng(include_cuda=host.device.type == "cuda"), _validating(trainer):
             loader = validation_loader(trainer)
             batches = list(first_batches(loader, 1)) if loader is not None else []
             ready = torch.tensor(len(batches), device=host.device)
-            if int(distributed.all_reduce_sum(ready)) == distributed.world_size():  # a step may wait for all ranks
-                _rehearse(trainer, host, on_device(batches[0], trainer), 0, "val", callbacks)
+            if int(distributed.all_reduce_sum(ready)) < distributed.world_size():  # a step may wait for all ranks
+                return
+            batch = on_device(batches[0], trainer)
+            if stepped:
+                _rehearse(trainer, host, batch, 0, "val", callbacks)
+            else:
+                _look(trainer, host, batch, callbacks)
 
     def sanity_check(self, trainer: L.Trainer, outputs: Any, batch: Any) -> None:
         """Rehearse with what a step of Lightning's sanity check gave."""
@@ -98,6 +107,13 @@ def _rehearse(
     _check(trainer, stage, outputs, batch, callbacks, logged)
 
 
+def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, callbacks: list["StageCallback"]) -> None:
+    for callback in callbacks:
+        with _named(callback, "val"), undisturbed(host):
+            callback.rehearse(callback.observer.look(host, batch, trainer, "val"), "val")
+        callback.observer.restart("val")
+
+
 def _step(
     trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int, stage: str
 ) -> tuple[Any, set[str]] | None:
@@ -131,18 +147,24 @@ def _check(
 
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, outputs: Any, batch: Any) -> set[str]:
     """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
-    try:
+    names: set[str] = set()
+    with _named(callback, stage):
         names = callback.rehearse(callback.observed(outputs, batch, trainer, stage), stage)
+        callback.failures.prove(stage)
+    callback.observer.restart(stage)
+    return names
+
+
+@contextmanager
+def _named(callback: "StageCallback", stage: str) -> Iterator[None]:
+    """Name callback and stage in an error; a value that is not finite is one where `on_error` is "raise"."""
+    try:
+        yield
     except NotFiniteError as error:
         if callback.failures.on_error == "raise":
             raise ValueError(_message(callback, stage, error)) from error
-        return set()
     except Exception as error:
         raise ValueError(_message(callback, stage, error)) from error
-    finally:
-        callback.observer.restart(stage)
-    callback.failures.prove(stage)
-    return names
 
 
 def _message(callback: "StageCallback", stage: str, error: Exception) -> str:

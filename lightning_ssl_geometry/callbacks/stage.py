@@ -32,6 +32,9 @@ class StageCallback(L.Callback, ABC):
         self.observer = observer
         self.failures = Failures(on_error)
         self.rehearsal = Rehearsal(self)
+        self._epoch_begun = False
+
+    looks_itself = False  # at the validation set of a host that has no `validation_step`
 
     @property
     @abstractmethod
@@ -78,6 +81,7 @@ class StageCallback(L.Callback, ABC):
         self.observer.attach(pl_module)
         self.failures.restart()
         self.rehearsal.restart()
+        self._epoch_begun = False
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]  # type: ignore[attr-defined]
         if starts_anew(trainer, stage):
             self.start_clean()
@@ -94,12 +98,14 @@ class StageCallback(L.Callback, ABC):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin an epoch; an error that was postponed until the last one's checkpoints were saved is raised here."""
         self.failures.raise_pending()
-        self._begin("train", trainer, pl_module)
+        self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Begin to observe a step, after a rehearsal of the first."""
+        """Begin to observe a step, after a rehearsal of the first; Lightning resumes an epoch without its start."""
+        if not self._epoch_begun:
+            self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx)
         if self.wants("train", batch_idx):
             self.observer.open()
@@ -113,6 +119,9 @@ class StageCallback(L.Callback, ABC):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End an epoch."""
+        if not self._epoch_begun:  # resumed behind its last batch
+            self._begin_epoch(trainer, pl_module)
+        self._epoch_begun = False
         self._end("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -180,6 +189,10 @@ class StageCallback(L.Callback, ABC):
             return self.observer.close(outputs, batch, trainer, stage)
         with undisturbed(trainer.lightning_module):
             return self.observer.look(trainer.lightning_module, batch, trainer, stage)
+
+    def _begin_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._epoch_begun = True
+        self._begin("train", trainer, pl_module)
 
     def _begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.observer.restart(stage)

@@ -69,9 +69,11 @@ def _title(paper: Paper) -> Html | str:
 
 def _row(series: Series, last: bool) -> Html:
     """Write its numbers, or its last one alone."""
-    value = series.value[series.finite]
-    shown = (value[0], value.min(), value.max(), value[-1]) if len(value) else (float("nan"),) * 4
-    cells = [element("td", number(float(cell))) for cell in (shown[-1:] if last else (*shown, len(series.value)))]
+    value, count = series.value[series.finite], len(series.value)
+    shown = (value[0], value.min(), value.max(), series.value[-1]) if len(value) else (float("nan"),) * 4
+    cells = [element("td", number(float(cell))) for cell in (shown[-1:] if last else shown)]
+    readouts = f"{count:,}" if len(value) == count else f"{len(value):,} of {count:,}"
+    cells += [] if last else [element("td", readouts)]
     return element("tr", element("th", series.name, scope="row"), *cells)
 
 

@@ -27,7 +27,7 @@ from lightning_ssl_geometry.report.records import Evaluation, read_config, read_
 from lightning_ssl_geometry.report.seen import few_rows, without_seen
 
 _OF_A_RUN = ("metrics.csv", "geometry", "run.json")
-_NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger writes it)."
+_NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger or ours writes it)."
 _NO_RECORD = "run.json is missing: model, data, seed, versions and status are not known from it."
 _NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are not known."
 
@@ -123,7 +123,9 @@ def read_run(run: str | Path) -> Run:
     if not scalars and not is_there(folder / "metrics.csv"):
         notes.append(_NO_SCALARS)
     if not arrays:
-        notes.append("geometry/ holds no arrays: no spectra (the callback GeometryMonitor writes them).")
+        notes.append(
+            "geometry/ holds no arrays: no spectra (diagnostics of GeometryMonitor that compute arrays write them)."
+        )
     notes += more
     evaluations: tuple[Evaluation, ...] = reads.of("linear_evaluation.csv", read_evaluations, ())
     notes += record.notes

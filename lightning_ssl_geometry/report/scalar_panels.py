@@ -36,6 +36,7 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.sheets import Sheet, Wanted
 
 _MOST_POINTS = 150
+_PROBE_LOSS = "linear_probe_loss"  # of a classifier beside the model
 _ZERO = ("", np.zeros(1), np.zeros(1))  # beside which lines are the same
 
 
@@ -97,7 +98,8 @@ def fit_ranges(runs: Sequence[Run], stages: Collection[str]) -> str:
 def own_losses(run: Run) -> dict[str, list[Series]]:
     """Group the scalars that a model calls some loss, such as `train_loss`, where it logs none that is known."""
     known = bool(matching(run, ENTRIES["loss"]))
-    return {} if known else {name: members for name, members in _unknown(run).items() if "loss" in name.lower()}
+    own = {name: members for name, members in _unknown(run).items() if name != _PROBE_LOSS}
+    return {} if known else {name: members for name, members in own.items() if "loss" in name.lower()}
 
 
 def unknown_scalars(run: Run) -> dict[str, list[Series]]:

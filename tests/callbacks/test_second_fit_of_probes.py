@@ -9,6 +9,8 @@ from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnostics import CKADrift
 from lightning_ssl_geometry.methods import SimCLRModule
 
+TAPS = {"h": "trunk", "z": "head", "projector": "head"}
+LABELS = {"taps": {"h": "trunk"}, "batch_keys": {"label": 2}}
 SEEN = {"taps": {"h": "trunk"}, "batch_keys": {"label": 2}}
 
 
@@ -61,3 +63,23 @@ def test_a_validation_after_the_fit_goes_on_with_its_probe(tmp_path):
     trainer.fit(host, loader(40), loader(40, seed=1))
     after = trainer.validate(host, loader(40, seed=1), verbose=False)[0]
     assert after["val/linear_probe_accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("steps", [3, 5, 8])
+def test_a_fit_that_is_resumed_within_an_epoch_is_observed_on(tmp_path, steps):
+    def callbacks():
+        return [
+            GeometryMonitor(taps=TAPS, every_n_steps=1),
+            LinearProbe(2, **LABELS),
+            KNNProbe(num_classes=2, **LABELS),
+        ]
+
+    torch.manual_seed(0)
+    first = quiet(tmp_path / "a", callbacks=callbacks(), max_steps=steps, max_epochs=-1)
+    host = PlainHost()
+    first.fit(host, loader(), loader(seed=1))
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    resumed = quiet(tmp_path / "b", callbacks=callbacks(), max_epochs=3)
+    resumed.fit(PlainHost(), loader(), loader(seed=1), ckpt_path=tmp_path / "half.ckpt")
+    assert resumed.current_epoch == 3
+    assert resumed.callback_metrics["train/effective_rank_h"] > 1
