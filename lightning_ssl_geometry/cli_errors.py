@@ -1,13 +1,24 @@
 """What was wrong in a configuration, in one line that begins with the key's path."""
 
-__all__ = ["at_key", "culprit", "debugging", "explained", "one_line", "optimizer_error", "within_memory"]
+__all__ = [
+    "at_key",
+    "culprit",
+    "debugging",
+    "explained",
+    "in_users_code",
+    "one_line",
+    "optimizer_error",
+    "within_memory",
+]
 
 import inspect
 import os
 import re
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
@@ -287,3 +298,10 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
         return
     for key, inner in _items(value):
         yield from _locate(inner, chain, f"{path}.{key}")
+
+
+def in_users_code(error: BaseException) -> bool:
+    """Whether an error passed through a file of the user's, outside what is installed: a bug, to be shown whole."""
+    known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
+    files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
+    return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

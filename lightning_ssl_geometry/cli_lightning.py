@@ -89,7 +89,7 @@ class GeometryCLI(LightningCLI):
             refused = isinstance(error, MisconfigurationException)  # by Lightning, such as an epoch that is done
             begun = subcommand == "fit" and self.trainer.global_step > 0 and not refused
             ours = re.search(r"(^|: )Expected ", str(error)) or not isinstance(error, ValueError)
-            if debugging() or begun or not ours:
+            if debugging() or begun or not ours or cli_errors.in_users_code(error):
                 raise
             checkpoint = self._settings.get("ckpt_path")
             key = "ckpt_path" if checkpoint and str(checkpoint) in str(error) else at_key(self._settings, error)

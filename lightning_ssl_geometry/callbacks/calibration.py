@@ -14,13 +14,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
-from lightning_ssl_geometry.callbacks.loaders import first_batches, on_device
+from lightning_ssl_geometry.callbacks.loaders import first_batches, is_repeatable, on_device
+from lightning_ssl_geometry.callbacks.random_state import random_state_kept
 
 _ROWS, _BATCHES = 1024, 16
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -70,7 +70,7 @@ def _statistics(
     """Estimate the buffers of the layers by name; none where the host cannot be copied or stepped."""
     try:
         twin = HostCopy(trainer, host, in_place=True)
-        with twin.apart(), isolate_rng(include_cuda=host.device.type == "cuda"):
+        with twin.apart(), random_state_kept(host):
             found = _passed(trainer, twin, fresh)
     except Exception as error:
         rank_zero_warn(
@@ -102,6 +102,8 @@ def _averaged(buffers: dict[str, Tensor]) -> dict[str, Tensor]:
 def _pass_batches(trainer: L.Trainer, twin: HostCopy) -> None:
     if trainer.train_dataloader is None:
         trainer.fit_loop.setup_data()
+    if not is_repeatable(trainer.train_dataloader):
+        raise ValueError("Expected a training loader that can be read twice: of torch's, with a map-style data set.")
     batches, rows = first_batches(trainer.train_dataloader, _BATCHES), 0
     for place in itertools.count():
         batch = next(batches, None)

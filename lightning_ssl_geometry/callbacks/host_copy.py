@@ -10,17 +10,20 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import nn
+
+from lightning_ssl_geometry.callbacks.random_state import random_state_kept
 
 
 class HostCopy:
     """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
 
     Weights, buffers and Python attributes are copies; the Trainer is shared. What the copy logs by `self.log` goes
-    nowhere, and its names are kept. Forward hooks of the host's submodules are called for the copy's, too, so that
-    taps catch what passes.
+    nowhere, and its names are kept; nor does anything reach the loggers. Forward hooks of the host's submodules are
+    called for the copy's, too, so that taps catch what passes. What lies outside the module, such as a counter of its
+    file or what a function holds, is not copied: it sees one step more.
 
     Compiled code goes on to use the weights that it was compiled with. With `in_place`, a compiled host stands for its
     own copy, and gets its weights and buffers back at the end of :meth:`apart`.
@@ -45,7 +48,8 @@ class HostCopy:
             raise ValueError(f"Expected a {type(host).__name__} that is not compiled.")
         self.trainer = trainer
         self.host = host
-        self.module = host if compiled else copy.deepcopy(host, {id(trainer): trainer})
+        self.module = host if compiled else copy.deepcopy(host)
+        self.module.trainer = trainer  # a copy has none
         self.logged: set[str] = set()
 
     @contextmanager
@@ -58,6 +62,8 @@ class HostCopy:
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+        loggers = self.trainer.loggers
+        self.trainer.loggers = [DummyLogger() for _ in loggers]  # what a step logs there itself
         self.module.__dict__["log"] = self._log
         try:
             with warnings.catch_warnings():
@@ -65,6 +71,7 @@ class HostCopy:
                 yield
         finally:
             del self.module.__dict__["log"]
+            self.trainer.loggers = loggers
             with torch.no_grad():
                 for tensor, version, value in kept:
                     if in_place or tensor._version != version:  # compiled code counts no versions
@@ -79,8 +86,7 @@ class HostCopy:
         method = getattr(self.module, name)
         context = self._context(stage)
         arguments = [batch_idx] if is_param_in_hook_signature(method, "batch_idx", min_args=2) else []
-        cuda = self.module.device.type == "cuda"
-        with isolate_rng(include_cuda=cuda), context, torch.set_grad_enabled(stage == "train"):
+        with random_state_kept(self.module), context, torch.set_grad_enabled(stage == "train"):
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:

@@ -1,8 +1,8 @@
 """Batches from a host's loaders, taken without changing what the host's own passes over them give."""
 
-__all__ = ["first_batches", "has_validation", "on_device", "validation_loader"]
+__all__ = ["first_batches", "has_validation", "is_repeatable", "on_device", "one_pass", "validation_loader"]
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -11,7 +11,7 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 
 def on_device(batch: Any, trainer: L.Trainer) -> Any:
@@ -41,6 +41,30 @@ def validation_loader(trainer: L.Trainer) -> Any:
     return trainer._data_connector._prepare_dataloader(loader, shuffle=False, mode=RunningStage.VALIDATING)
 
 
+def is_repeatable(loader: Any) -> bool:
+    """Whether another pass over a loader leaves the host's own passes as they are.
+
+    It does over torch's DataLoader of a map-style data set, over the loaders of this package, and over sequences; a
+    generator, a stream or somebody's own loader may be used up or go on from where it was.
+    """
+    if isinstance(loader, DataLoader):
+        return not isinstance(loader.dataset, IterableDataset)
+    if isinstance(loader, CombinedLoader):
+        return all(map(is_repeatable, loader.flattened))
+    if isinstance(loader, Mapping):
+        return all(map(is_repeatable, loader.values()))
+    if isinstance(loader, Sequence):
+        return all(is_repeatable(each) for each in loader if isinstance(each, DataLoader | Iterator))
+    return bool(getattr(loader, "repeatable", False))
+
+
+def one_pass(loader: Any) -> Iterable[Any]:
+    """Iterate over a whole set; workers that live on from pass to pass are left to the host's own passes."""
+    if isinstance(loader, DataLoader) and loader.persistent_workers:
+        return _again(loader, loader.num_workers)
+    return loader
+
+
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
     """Yield the first batches of a pass, on the CPU, and leave the loader's own random generators as they were.
 
@@ -62,14 +86,18 @@ def first_batches(loader: Any, count: int) -> Iterator[Any]:
 
 def _alone(loader: DataLoader[Any]) -> Iterator[Any]:
     """Iterate over the same batches as a DataLoader, without workers."""
-    if loader.num_workers == 0:
-        return iter(loader)
+    return iter(loader) if loader.num_workers == 0 else iter(_again(loader, 0))
+
+
+def _again(loader: DataLoader[Any], workers: int) -> DataLoader[Any]:
+    """Make a DataLoader of the same batches, with workers of its own."""
     sampling: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
     if loader.batch_sampler is None:  # an iterable data set, or samples that are batches already
         sampling = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
         if loader.batch_size is None:
             sampling = {"batch_size": None, "sampler": loader.sampler}
-    return iter(DataLoader(loader.dataset, collate_fn=loader.collate_fn, generator=loader.generator, **sampling))
+    own = {"collate_fn": loader.collate_fn, "generator": loader.generator, "worker_init_fn": loader.worker_init_fn}
+    return DataLoader(loader.dataset, num_workers=workers, **own, **sampling)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.feed import check_rename, feed
 from lightning_ssl_geometry.callbacks.filling import Filling
-from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen, named
@@ -247,7 +247,7 @@ class GeometryMonitor(StageCallback, RunCallback):
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read out and log."""
         for name, value in self._results(stage, trainer):
-            pl_module.log(name, value.float())
+            pl_module.log(name, value.float(), batch_size=1)  # each is logged once, whatever the batches
 
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
         rename = self._rename.get(name, {})
@@ -282,7 +282,7 @@ class GeometryMonitor(StageCallback, RunCallback):
         chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = self._probe_set(trainer)
-            for place, batch in enumerate(loader):
+            for place, batch in enumerate(one_pass(loader)):
                 if place not in chosen:
                     continue
                 rows = 0

@@ -4,6 +4,7 @@ __all__ = ["check_name"]
 
 _FORBIDDEN = ("/", "\\")
 _TAKEN = "rows_seen"
+_LONGEST = 100
 
 
 def check_name(argument: str, name: str) -> None:
@@ -14,12 +15,15 @@ def check_name(argument: str, name: str) -> None:
         name: Of a diagnostic, or of a callback.
 
     Raises:
-        ValueError: If it is empty, "." or ".." or "rows_seen", or has a separator or a character that does not print.
+        ValueError: If it is empty, ".", "..", "rows_seen" or too long, or has a separator or a character that does not
+            print.
 
     >>> check_name("name", "teacher")
     """
     if name == _TAKEN:
         raise ValueError(f"Expected `{argument}` to be names other than {_TAKEN!r}, a file of every stage.")
+    if len(name) > _LONGEST:
+        raise ValueError(f"Expected `{argument}` to be names of at most {_LONGEST} characters, but got {len(name)}.")
     if not name or name in (".", "..") or not name.isprintable() or any(each in name for each in _FORBIDDEN):
         raise ValueError(
             f"Expected `{argument}` to be names without '/', '\\\\' or control characters, but got {name!r}."

@@ -8,11 +8,11 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
 from lightning_ssl_geometry.callbacks.failures import NotFiniteError
+from lightning_ssl_geometry.callbacks.random_state import random_state_kept
 from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
 
 
@@ -131,9 +131,7 @@ class Observer:
             other = 'or "image"' if self.one_view else 'or "image" beside `augment`'
             raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
         if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
-            hint = (
-                " Of views stacked in one tensor, let the data set return a list." if isinstance(found, Tensor) else ""
-            )
+            hint = " Let the data set return a list of views, not one tensor." if isinstance(found, Tensor) else ""
             raise ValueError(
                 f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.{hint}"
             )
@@ -184,10 +182,9 @@ class Observer:
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Run in eval mode without gradients, and leave modes and random state as they were."""
     modes = [(child, child.training) for child in module.modules()]
-    cuda = getattr(module, "device", torch.device("cpu")).type == "cuda"
     module.eval()
     try:
-        with isolate_rng(include_cuda=cuda), torch.no_grad():  # numpy's too: transforms of data sets draw from it
+        with random_state_kept(module), torch.no_grad():  # numpy's too: transforms of data sets draw from it
             yield
     finally:
         for child, training in modes:

@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.batches import BatchKeys, class_numbers
 from lightning_ssl_geometry.callbacks.failures import OnError
-from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
@@ -126,7 +126,9 @@ class Probe(StageCallback):
         if saw or broken:
             self._accuracy._update_count += 1  # a rank without a batch takes part in the sum
             accuracy = self._accuracy.compute()
-            pl_module.log(f"val/{self.name}_accuracy", accuracy * (torch.nan if broken else 1.0), prog_bar=True)
+            pl_module.log(
+                f"val/{self.name}_accuracy", accuracy * (torch.nan if broken else 1.0), prog_bar=True, batch_size=1
+            )
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -141,7 +143,7 @@ class Probe(StageCallback):
                 return
             self.on_validation_epoch_start(trainer, pl_module)
             last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
-            for place, batch in enumerate(itertools.islice(loader, last)):
+            for place, batch in enumerate(itertools.islice(one_pass(loader), last)):
                 with self.failures.caught(trainer, self.title, "val"):
                     observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
                     if (seen := without_repeats(observation, loader, place)) is not None:

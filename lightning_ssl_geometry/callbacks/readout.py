@@ -53,11 +53,12 @@ class Readout:
             device=trainer.lightning_module.device,
         )
         ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2)
-        results: dict[str, Tensor] = {}
+        found: dict[str, dict[str, Tensor]] = {}
         for place, (name, metric) in enumerate(metrics.items()):
             saw, failed = ranks[:, place].bool().unbind(1)
-            results |= self._result(name, metric, stage, saw.tolist(), bool(failed.any()), trainer)
+            found[name] = self._result(name, metric, stage, saw.tolist(), bool(failed.any()), trainer)
             metric.reset()
+        results = self._agreed(found, stage, trainer)
         return results, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
 
     def _result(
@@ -76,6 +77,17 @@ class Readout:
             return self._nan(name, stage)
         self._names[stage, name] = [key for key, value in result.items() if value.ndim == 0]
         return result
+
+    def _agreed(self, found: dict[str, dict[str, Tensor]], stage: str, trainer: L.Trainer) -> dict[str, Tensor]:
+        """Make NaN on all ranks what could not be computed on one."""
+        device = trainer.lightning_module.device
+        lost = torch.tensor([[self.failures.failed(stage, name) for name in found]], dtype=torch.int64, device=device)
+        for name, anywhere in zip(found, distributed.gather(lost).any(0).tolist(), strict=True):
+            if anywhere:
+                found[name] = self._nan(name, stage)
+                if not self.failures.failed(stage, name):
+                    self.failures.elsewhere(f"{self.title}, diagnostic {name!r}, stage {stage!r}: another rank failed.")
+        return {key: value for results in found.values() for key, value in results.items()}
 
     def _nan(self, name: str, stage: str) -> dict[str, Tensor]:
         return {key: torch.tensor(torch.nan) for key in self._names.get((stage, name), [name])}

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 import torch
 from lightning.pytorch.utilities import rank_zero_info
-from lightning.pytorch.utilities.seed import isolate_rng
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import NotFiniteError
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
-from lightning_ssl_geometry.callbacks.loaders import first_batches, has_validation, on_device, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import (
+    first_batches,
+    has_validation,
+    is_repeatable,
+    on_device,
+    validation_loader,
+)
 from lightning_ssl_geometry.callbacks.observer import undisturbed
+from lightning_ssl_geometry.callbacks.random_state import random_state_kept
 
 if TYPE_CHECKING:
     from lightning_ssl_geometry.callbacks.stage import StageCallback
@@ -29,7 +35,8 @@ class Rehearsal:
     The first training batch passes through `training_step` of the copy before the host's own first step, and a
     validation batch through its `validation_step` before training. Taps, labels, views and diagnostics are checked
     with what the copy returned, and no name may be logged twice. The host, its loaders and the random state are as
-    they were. Hosts that cannot be copied or have manual optimization are checked in their first step instead.
+    they were. Hosts that cannot be copied or have manual optimization are checked in their first step instead, and so
+    is the validation where its loader may not give the same batches twice.
 
     Args:
         callback: Whose rehearsal it is. One pass serves all callbacks of the Trainer.
@@ -57,9 +64,9 @@ class Rehearsal:
             return
         stepped = has_validation(host)
         callbacks = [each for each in callbacks if stepped or each.looks_itself]
-        with isolate_rng(include_cuda=host.device.type == "cuda"), _validating(trainer):
+        with random_state_kept(host), _validating(trainer):
             loader = validation_loader(trainer)
-            batches = list(first_batches(loader, 1)) if loader is not None else []
+            batches = list(first_batches(loader, 1)) if loader is not None and is_repeatable(loader) else []
             ready = torch.tensor(len(batches), device=host.device)
             if int(distributed.all_reduce_sum(ready)) < distributed.world_size():  # a step may wait for all ranks
                 return

@@ -254,8 +254,9 @@ def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
     if not header.startswith("epoch,step,"):
         raise ValueError("expected a header epoch,step,...")
     rows = [row for row in rows if row.count(",") == header.count(",")]
-    kept = [row for row in rows if step and int(row.split(",")[1]) <= step]
-    later = [row for row in rows if row not in kept]
+    early = [step > 0 and int(row.split(",")[1]) <= step for row in rows]
+    kept = [row for row, is_early in zip(rows, early, strict=True) if is_early]
+    later = [row for row, is_early in zip(rows, early, strict=True) if not is_early]
     if not later and not rest:
         return
     if later:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
-from lightning_ssl_geometry.callbacks.loaders import on_device, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.repeats import without_repeats
@@ -121,7 +121,7 @@ class EmbeddingSnapshots(RunCallback):
             raise ValueError("Expected a validation set for EmbeddingSnapshots, but the Trainer has none.")
         self.observer.restart("probe")
         parts: dict[str, list[Tensor]] = {}
-        for place, batch in enumerate(loader):
+        for place, batch in enumerate(one_pass(loader)):
             looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
             if "z" not in looked:
                 raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")

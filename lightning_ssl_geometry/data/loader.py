@@ -118,7 +118,10 @@ class BatchLoader:
 
     Attributes:
         sampler: As given; Lightning sets its epoch.
+        repeatable: Whether a pass beside Lightning's changes nothing: batches are a function of the epoch.
     """
+
+    repeatable = True
 
     def __init__(
         self, source: BatchSource, sampler: GlobalBatchSampler, trained: Callable[[], int] | None = None

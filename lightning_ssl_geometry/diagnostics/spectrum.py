@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.diagnostics.accumulate import Moments
+from lightning_ssl_geometry.diagnostics.accumulate import Moments, evaluating
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.spectrum import (
     RankMode,
@@ -87,7 +87,9 @@ class ProjectorRank(Metric):
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
         names = [f"_{name.replace('.', '_')}" for name in layers] if len(layers) > 1 else [""]
-        self.weights = {name: layer.weight.detach().clone() for name, layer in zip(names, layers.values(), strict=True)}
+        with evaluating(projector):  # in training mode, reading a weight with spectral norm changes its state
+            weights = [layer.weight.detach().clone() for layer in layers.values()]
+        self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `rank` and `singular_values` (min(D, P),), with the layer's name behind where there are several."""

@@ -2,11 +2,12 @@
 
 import copy
 
+import lightning as L
 import pytest
 import torch
 from hosts import HalvesHost, PlainHost, loader, pairs, quiet
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
 from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement
@@ -43,7 +44,7 @@ class Counting(PlainHost):
 def fit(folder, host, *callbacks, train=None, val=None, **arguments):
     torch.manual_seed(0)
     trainer = quiet(folder, callbacks=list(callbacks), **arguments)
-    trainer.fit(host, train or loader(), val or loader(seed=1))
+    trainer.fit(host, loader() if train is None else train, loader(seed=1) if val is None else val)
     return trainer
 
 
@@ -220,3 +221,131 @@ def test_a_host_that_steps_by_hand_or_cannot_be_copied_is_checked_in_its_first_s
             fit(tmp_path / f"{place}a", host, monitor)
         found = fit(tmp_path / f"{place}b", host, GeometryMonitor(taps=TAPS)).callback_metrics
         assert found["train/effective_rank_h"] > 1
+
+
+class ReadsItsHook(PlainHost):
+    """Its step needs what its own hook left, which comes after the rehearsal."""
+
+    def on_train_batch_start(self, batch, batch_idx):
+        self.current = batch[0].mean()
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) * (1 + self.current)
+
+
+class ReadsItsTrainer(PlainHost):
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.logger.log_metrics({"lr": self.trainer.optimizers[0].param_groups[0]["lr"]}, step=self.global_step)
+        return loss
+
+
+class Spectral(PlainHost):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.utils.parametrizations.spectral_norm(self.head)
+
+
+def bare_and_watched(folder, make, train, val, *callbacks):
+    found = []
+    for place, each in enumerate(([], callbacks)):
+        torch.manual_seed(0)
+        host = make()
+        trainer = fit(folder / str(place), host, *each, train=train(), val=val(), max_epochs=2)
+        found.append((host.state_dict(), trainer.callback_metrics.get("their_loss"), trainer.global_step))
+    (bare, loss, steps), (watched, other, count) = found
+    assert (loss, steps) == (other, count)
+    for name, value in bare.items():
+        assert torch.equal(value, watched[name]), name
+
+
+@pytest.mark.parametrize("make", [ReadsItsHook, ReadsItsTrainer, Spectral])
+def test_hosts_that_look_around_train_the_same(tmp_path, make):
+    monitor = GeometryMonitor(taps=TAPS, stages=["train", "val", "probe"], batch_keys={"views": [0, 1]})
+    bare_and_watched(tmp_path, make, loader, lambda: loader(seed=1), monitor)
+
+
+def test_a_host_that_reads_its_trainer_is_rehearsed(tmp_path):
+    class Logs(ReadsItsTrainer):
+        def training_step(self, batch, batch_idx):
+            self.log("train/rank", 1.0)
+            return super().training_step(batch, batch_idx)
+
+    match = "the module itself and GeometryMonitor both log 'train/rank'"
+    refused(tmp_path, Logs(), GeometryMonitor(RANK, taps=TAPS, stages=["train"]), match=match)
+
+
+class Normed(PlainHost):
+    def __init__(self):
+        super().__init__()
+        self.trunk.insert(1, nn.BatchNorm1d(10))
+
+
+class Resumes(IterableDataset):
+    """A stream that goes on from where it was."""
+
+    def __init__(self):
+        self.place = 0
+
+    def __iter__(self):
+        for _ in range(16):
+            self.place += 1
+            yield pairs(200)[self.place % 200]
+
+
+def persistent():
+    return DataLoader(pairs(), 8, shuffle=True, num_workers=1, persistent_workers=True)
+
+
+LOADERS = {
+    "generator": lambda: (batch for batch in loader(80)),
+    "stream": lambda: DataLoader(Resumes(), 8),
+    "persistent": persistent,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Readouts before training take batch norm as the identity", "ignore:Your `val_data")
+@pytest.mark.parametrize("which", LOADERS)
+def test_loaders_that_are_used_up_or_live_on_give_the_host_the_same(tmp_path, which):
+    monitor = GeometryMonitor(taps=TAPS, stages=["train", "probe"], batch_keys={"views": [0, 1]}, probe_size=16)
+    val = persistent if which == "persistent" else lambda: loader(seed=1)
+    bare_and_watched(tmp_path, Normed, LOADERS[which], val, monitor)
+
+
+def test_a_validation_that_is_used_up_is_the_hosts(tmp_path):
+    monitor = GeometryMonitor(taps=TAPS, stages=["val"])
+    bare_and_watched(tmp_path, PlainHost, loader, LOADERS["stream"], monitor)
+
+
+@pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step", "ignore:Found `dataloader_iter` argument")
+def test_a_host_that_takes_its_batches_itself(tmp_path):
+    class Takes(PlainHost):
+        def training_step(self, dataloader_iter):
+            batch, batch_idx, _ = next(dataloader_iter)
+            return PlainHost.training_step(self, batch, batch_idx)
+
+    monitor = GeometryMonitor(taps=TAPS, stages=["train"], every_n_steps=1)
+    trainer = quiet(tmp_path, callbacks=[monitor], max_epochs=2)
+    trainer.fit(Takes(), loader(), loader(seed=1))
+    assert trainer.callback_metrics["train/effective_rank_h"] > 1
+
+
+def test_a_host_without_a_validation_step_is_rehearsed_as_the_probes_look(tmp_path):
+    class Stacked(Dataset):
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, place):
+            x1, x2, label = pairs(16)[place]
+            return torch.stack([x1, x2]), label
+
+    class OnStacks(PlainHost):
+        def training_step(self, batch, batch_idx):
+            return super().training_step([*batch[0].unbind(1), batch[1]], batch_idx)
+
+    OnStacks.validation_step = L.LightningModule.validation_step
+    probe = LinearProbe(2, taps={"h": "trunk"}, batch_keys={"views": 0, "label": 1})
+    match = "stage 'val', before the first step: .*Let the data set return a list of views"
+    stacks = DataLoader(Stacked(), 8)
+    with pytest.warns(UserWarning, match="no `validation_step`"):
+        refused(tmp_path, OnStacks(), probe, train=stacks, val=stacks, match=match)
