@@ -66,10 +66,11 @@ def processors(session):
 
 @nox.session
 def faults(session):
-    """Kills at random points and full disks: what is lost, and what is torn. Counts and times: tests/README.md."""
+    """Kills at random points, full disks, ranks without batches: what is lost or hangs. Counts: tests/README.md."""
     session.install("-e", ".", *groups("test"))
     threads = {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
-    session.run("pytest", "tests/faults", *session.posargs, env=threads)
+    ranks = "tests/callbacks/test_ranks_without_batches.py"
+    session.run("pytest", "tests/faults", ranks, *session.posargs, env=threads)
 
 
 @nox.session

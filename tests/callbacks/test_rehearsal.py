@@ -317,7 +317,9 @@ def test_a_validation_that_is_used_up_is_the_hosts(tmp_path):
     bare_and_watched(tmp_path, PlainHost, loader, LOADERS["stream"], monitor)
 
 
-@pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step", "ignore:Found `dataloader_iter` argument")
+@pytest.mark.filterwarnings(
+    "ignore:You are using the `dataloader_iter` step", "ignore:Found `dataloader_iter` argument"
+)
 def test_a_host_that_takes_its_batches_itself(tmp_path):
     class Takes(PlainHost):
         def training_step(self, dataloader_iter):
