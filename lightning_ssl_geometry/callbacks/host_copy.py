@@ -62,16 +62,13 @@ class HostCopy:
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
-        loggers = self.trainer.loggers
-        self.trainer.loggers = [DummyLogger() for _ in loggers]  # what a step logs there itself
         self.module.__dict__["log"] = self._log
         try:
-            with warnings.catch_warnings():
+            with _trainer_kept(self.trainer), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
         finally:
             del self.module.__dict__["log"]
-            self.trainer.loggers = loggers
             with torch.no_grad():
                 for tensor, version, value in kept:
                     if in_place or tensor._version != version:  # compiled code counts no versions
@@ -123,3 +120,24 @@ class HostCopy:
 def _is_compiled(module: nn.Module) -> bool:
     named = hasattr(module, "_orig_mod") or getattr(module, "_compiler_ctx", None) is not None
     return named or getattr(module, "_compiled_call_impl", None) is not None
+
+
+@contextmanager
+def _trainer_kept(trainer: L.Trainer) -> Iterator[None]:
+    """Give the Trainer back what a step may change of it by itself: learning rates, schedules, whether it stops.
+
+    Loggers take nothing meanwhile.
+    """
+    groups = [[{**group, "params": None} for group in optimizer.param_groups] for optimizer in trainer.optimizers]
+    schedules = [(each.scheduler, copy.deepcopy(each.scheduler.state_dict())) for each in trainer.lr_scheduler_configs]
+    loggers, should_stop = trainer.loggers, trainer.should_stop
+    trainer.loggers = [DummyLogger() for _ in loggers]
+    try:
+        yield
+    finally:
+        trainer.loggers, trainer.should_stop = loggers, should_stop
+        for optimizer, kept in zip(trainer.optimizers, groups, strict=True):
+            for group, values in zip(optimizer.param_groups, kept, strict=True):
+                group.update({name: value for name, value in values.items() if name != "params"})
+        for schedule, state in schedules:
+            schedule.load_state_dict(state)

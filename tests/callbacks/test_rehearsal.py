@@ -240,6 +240,19 @@ class ReadsItsTrainer(PlainHost):
         return loss
 
 
+class Schedules(PlainHost):
+    """Lets its learning rate decay within its step, by hand and by a schedule."""
+
+    def training_step(self, batch, batch_idx):
+        self.trainer.optimizers[0].param_groups[0]["lr"] *= 0.9
+        self.lr_schedulers().step()
+        return super().training_step(batch, batch_idx)
+
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+
 class Spectral(PlainHost):
     def __init__(self):
         super().__init__()
@@ -259,7 +272,7 @@ def bare_and_watched(folder, make, train, val, *callbacks):
         assert torch.equal(value, watched[name]), name
 
 
-@pytest.mark.parametrize("make", [ReadsItsHook, ReadsItsTrainer, Spectral])
+@pytest.mark.parametrize("make", [ReadsItsHook, ReadsItsTrainer, Schedules, Spectral])
 def test_hosts_that_look_around_train_the_same(tmp_path, make):
     monitor = GeometryMonitor(taps=TAPS, stages=["train", "val", "probe"], batch_keys={"views": [0, 1]})
     bare_and_watched(tmp_path, make, loader, lambda: loader(seed=1), monitor)
