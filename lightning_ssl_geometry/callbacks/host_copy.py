@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -48,7 +49,7 @@ class HostCopy:
             raise ValueError(f"Expected a {type(host).__name__} that is not compiled.")
         self.trainer = trainer
         self.host = host
-        self.module = host if compiled else copy.deepcopy(host)
+        self.module = host if compiled else copy.deepcopy(host, _shared(trainer, host))
         self.module.trainer = trainer  # a copy has none
         self.logged: set[str] = set()
 
@@ -115,6 +116,12 @@ class HostCopy:
         self.logged.add(name)
         if settings.get("on_step") and settings.get("on_epoch"):
             self.logged |= {f"{name}_step", f"{name}_epoch"}
+
+
+def _shared(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
+    """What a deep copy takes as it is: the Trainer, and what makes optimizers, by which jsonargparse holds it, too."""
+    makers = [value for module in host.modules() for value in vars(module).values() if isinstance(value, partial)]
+    return {id(each): each for each in (trainer, *makers)}
 
 
 def _is_compiled(module: nn.Module) -> bool:

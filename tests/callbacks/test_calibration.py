@@ -1,6 +1,7 @@
 """Before the first step, batch norm has the statistics of training batches, for the readout alone."""
 
 import copy
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, LinearEvaluation
 from lightning_ssl_geometry.callbacks.calibration import calibrated
+from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnostics import EffectiveRank
 from lightning_ssl_geometry.methods import SimCLRModule
@@ -198,3 +200,10 @@ def test_snapshots_before_training_are_calibrated_too(tmp_path):
     identity = copy.deepcopy(host).eval()(pairs(400, seed=1).tensors[0])
     fit(tmp_path, host, callback)
     assert not torch.allclose(callback.kept[0]["z"], identity, rtol=0.1)
+
+
+def test_a_network_from_the_command_line_is_calibrated_and_rehearsed(tmp_path, caplog):
+    smoke = Path(__file__).parents[2] / "examples" / "simclr" / "smoke.yaml"
+    words = ["--trainer.max_epochs", "1", "--trainer.logger.init_args.save_dir", str(tmp_path)]
+    main(["fit", "--config", str(smoke), *words])  # a warning would be an error
+    assert "not rehearsed" not in caplog.text
