@@ -62,7 +62,7 @@ class TimedMonitor(GeometryMonitor):
     """The monitor, and the seconds spent in its hooks."""
 
     def __init__(self):
-        super().__init__(stages=["train"])
+        super().__init__(stages=["train"], every_n_steps=50)
         self.seconds = 0.0
 
     def _timed(self, hook, *arguments):

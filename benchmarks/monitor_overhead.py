@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.models import resnet18
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 TAPS = {"h": "backbone", "z": "projection_head", "projector": "projection_head"}
 
@@ -78,7 +79,7 @@ class TimedMonitor(GeometryMonitor):
     """The monitor, and the seconds of its observed steps and of its readout."""
 
     def __init__(self):
-        super().__init__(taps=TAPS)
+        super().__init__(taps=TAPS, every_n_steps=50)
         self.observed, self.readout = [], 0.0
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
@@ -100,7 +101,7 @@ def epoch(steps, batch, *callbacks):
     trainer = L.Trainer(
         max_epochs=1,
         accelerator="cpu",
-        logger=False,
+        logger=ResumableCSVLogger(tempfile.mkdtemp()),
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

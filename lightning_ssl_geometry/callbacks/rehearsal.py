@@ -156,7 +156,7 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, output
     """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
     names: set[str] = set()
     with _named(callback, stage):
-        names = callback.rehearse(callback.observed(outputs, batch, trainer, stage), stage)
+        names = callback.rehearse(callback.observation_of(outputs, batch, trainer, stage), stage)
         callback.failures.prove(stage)
     callback.observer.restart(stage)
     return names

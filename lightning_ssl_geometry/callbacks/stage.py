@@ -183,7 +183,7 @@ class StageCallback(L.Callback, ABC):
         """End a test."""
         self._end("test", trainer, pl_module)
 
-    def observed(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
+    def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """End to observe a step; where the observer makes views, look at the batch anew."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage)
@@ -218,7 +218,7 @@ class StageCallback(L.Callback, ABC):
             return
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
-            seen = self.observed(outputs, batch, trainer, stage)
+            seen = self.observation_of(outputs, batch, trainer, stage)
             seen = seen if loaders is None else without_repeats(seen, loaders, batch_idx, dataloader_idx)
             failed = False
         if failed:
