@@ -40,6 +40,7 @@ FILES = [
     "embeddings.npz",
     "linear_evaluation.csv",
     "augmentation_channel.csv",
+    "geometry/val/rows_seen.csv",
     "geometry/val/spectrum.csv",
     "geometry/val/policy_maps_image.npz",
     "geometry/val/policy_maps_probability.npz",
