@@ -22,7 +22,7 @@ COMPUTING = [
     f"{root}/{part}"
     for root in ("tests", "lightning_ssl_geometry")
     for part in ("functional", "losses", "nn", "views", "diagnostics", "methods")
-] + ["tests/test_losses.py"]
+] + ["tests/test_losses.py", "tests/test_random.py", "tests/test_distributions.py"]
 
 
 def groups(*names):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lightning_ssl_geometry.functional.rotation import rotation_rank
+from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
 from lightning_ssl_geometry.plots import Caption, Curve, Point, curves, points
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
-from lightning_ssl_geometry.callbacks.observer import undisturbed
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
+from lightning_ssl_geometry.observe.host import undisturbed
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
 

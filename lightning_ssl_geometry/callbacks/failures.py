@@ -1,6 +1,6 @@
 """What happens when a diagnostic or a probe fails: the training goes on, or it ends once its checkpoints are saved."""
 
-__all__ = ["Failures", "NotFiniteError", "OnError"]
+__all__ = ["Failures", "OnError"]
 
 import warnings
 from collections.abc import Iterator
@@ -10,11 +10,9 @@ from typing import Literal, get_args
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_ssl_geometry.observe.host import NotFiniteError
+
 OnError = Literal["warn", "raise"]
-
-
-class NotFiniteError(ValueError):
-    """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
 
 
 class _ToldError(ValueError):

@@ -15,8 +15,6 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
-from lightning_ssl_geometry.callbacks.feed import feed, named_results
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
@@ -25,7 +23,9 @@ from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.neighbors import LabelAgreement
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.functional.cka import cka_or_nan
-from lightning_ssl_geometry.functional.layer_outputs import OUTPUT, hidden_layers
+from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
+from lightning_ssl_geometry.observe.feed import feed, named_results
+from lightning_ssl_geometry.observe.padding import without_repeats
 
 Stage = Literal["val", "test"]
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
-from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
-from lightning_ssl_geometry.functional.submodule import submodule
+from lightning_ssl_geometry.introspection import layer_outputs, submodule
 
 Features = Literal["pixels", "frozen", "trained"]
 _PROJECTOR = "projector"

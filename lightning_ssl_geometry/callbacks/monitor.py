@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.arrays import SEEN, ArrayFiles
-from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
-from lightning_ssl_geometry.callbacks.feed import check_rename, feed
 from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen, named
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
-from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.feed import check_rename, feed
+from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.observe.taps import ViewLayout
 
 
 class GeometryMonitor(StageCallback, RunCallback):

@@ -13,14 +13,14 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, class_numbers
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
-from lightning_ssl_geometry.callbacks.taps import ViewLayout
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys, class_numbers
+from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.observe.taps import ViewLayout
 
 
 class Probe(StageCallback):

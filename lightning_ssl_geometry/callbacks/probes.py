@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.probe import Probe
 from lightning_ssl_geometry.callbacks.stage import Stage
-from lightning_ssl_geometry.callbacks.taps import ViewLayout
 from lightning_ssl_geometry.functional.knn import knn_predict
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.taps import ViewLayout
 
 
 class LinearProbe(Probe):

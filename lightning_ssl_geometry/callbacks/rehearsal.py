@@ -11,7 +11,6 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.failures import NotFiniteError
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
 from lightning_ssl_geometry.callbacks.loaders import (
     first_batches,
@@ -20,8 +19,8 @@ from lightning_ssl_geometry.callbacks.loaders import (
     on_device,
     validation_loader,
 )
-from lightning_ssl_geometry.callbacks.observer import undisturbed
-from lightning_ssl_geometry.callbacks.random_state import random_state_kept
+from lightning_ssl_geometry.observe.host import NotFiniteError, undisturbed
+from lightning_ssl_geometry.observe.random_state import random_state_kept
 
 if TYPE_CHECKING:
     from lightning_ssl_geometry.callbacks.stage import StageCallback

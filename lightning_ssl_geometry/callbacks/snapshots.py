@@ -12,15 +12,15 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
-from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.readout import gather_rows
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
-from lightning_ssl_geometry.callbacks.taps import ViewLayout
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.observe.taps import ViewLayout
 
 _FILE = "embeddings.npz"
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import lightning as L
 
 from lightning_ssl_geometry.callbacks.failures import Failures, OnError
-from lightning_ssl_geometry.callbacks.observer import Observer, undisturbed
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
+from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.padding import without_repeats
 
 Stage = Literal["train", "val", "test", "probe"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_ssl_geometry.data.base import Split
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.resumable import ResumableDataModule
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
+from lightning_ssl_geometry.random import counter_hash, counter_uniform
 from lightning_ssl_geometry.types import Batch
 
 Arrangement = Literal["collinear", "orthogonal"]

@@ -13,7 +13,7 @@ from lightning_ssl_geometry.data.latent_process import Conditional, LatentProces
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.mixing import InvertibleMLP
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
-from lightning_ssl_geometry.functional.counter import counter_hash
+from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.types import Batch
 
 

@@ -17,8 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
-from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
+from lightning_ssl_geometry.random import (
+    counter_hash,
+    counter_uniform,
+    generalized_normal,
+    uniform_sphere,
+    von_mises_fisher,
+)
 
 Space = Literal["box", "sphere", "unbounded"]
 Marginal = Literal["uniform", "normal", "laplace"]

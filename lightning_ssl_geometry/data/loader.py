@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
-from lightning_ssl_geometry.functional.counter import counter_hash
+from lightning_ssl_geometry.random import counter_hash
 
 
 class GlobalBatchSampler(DistributedSampler[Tensor]):

@@ -10,7 +10,7 @@ from torch import nn
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
-from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views import GroupViews
 
 Origin = Literal["mnist", "digits"]

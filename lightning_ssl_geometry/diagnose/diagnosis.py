@@ -17,13 +17,13 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
-from lightning_ssl_geometry.callbacks.batches import stage_keys
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
 from lightning_ssl_geometry.diagnose.subject import Subject
 from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.observe.batch_keys import stage_keys
 
 
 def diagnose(

@@ -11,13 +11,13 @@ import lightning as L
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checkpoint import load_weights
 from lightning_ssl_geometry.diagnose.subject import Subject
 from lightning_ssl_geometry.diagnose.trust import read_plain_yaml
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.nn import TimmBackbone
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
 
 @dataclass

@@ -9,9 +9,8 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
-from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
-from lightning_ssl_geometry.functional.submodule import submodule
+from lightning_ssl_geometry.introspection import layer_outputs, submodule
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
 from lightning_ssl_geometry.types import Observation
 
 _NAMES = ("views", "image", "label", "coarse_label", "index")

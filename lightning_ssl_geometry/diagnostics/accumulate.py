@@ -11,8 +11,8 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from lightning_ssl_geometry.diagnostics.undefined import undefined
-from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
+from lightning_ssl_geometry.random import counter_hash
 
 
 class Moments(Metric):

@@ -17,8 +17,8 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     covariances_gradient_spectrum,
     variance_ratios,
 )
-from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
-from lightning_ssl_geometry.functional.submodule import submodule
+from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
+from lightning_ssl_geometry.introspection import submodule
 
 
 class GradientSpectrum(Moments):

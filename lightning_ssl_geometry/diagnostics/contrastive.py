@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.undefined import directions
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.upper_bound import info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.upper_bound import info_nce_entropy, info_nce_upper_bound
 
 
 class UpperBound(SampledEmbeddings):

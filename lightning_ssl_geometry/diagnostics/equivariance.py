@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.undefined import undefined
-from lightning_ssl_geometry.functional.equivariance import (
+from lightning_ssl_geometry.functional.groups.equivariance import (
     Transformation,
     check_equivariance,
     equivariance_sums,

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.counter import counter_uniform
-from lightning_ssl_geometry.functional.equivariance import Transformation
-from lightning_ssl_geometry.functional.fibers import FiberGroup, feature_map, fiber_bundle
-from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.equivariance import Transformation
+from lightning_ssl_geometry.functional.groups.fibers import FiberGroup, feature_map, fiber_bundle
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.random import counter_uniform
 
 _STREAM = 0x10559A9  # apart from other draws by (seed, index)
 

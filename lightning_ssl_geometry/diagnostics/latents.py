@@ -12,9 +12,9 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.undefined import undefined
-from lightning_ssl_geometry.functional.counter import counter_hash
 from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
-from lightning_ssl_geometry.functional.layer_outputs import layer_outputs
+from lightning_ssl_geometry.introspection import layer_outputs
+from lightning_ssl_geometry.random import counter_hash
 
 _STREAM = 0x1A7E27  # apart from other draws by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"

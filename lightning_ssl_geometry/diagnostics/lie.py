@@ -12,11 +12,11 @@ from torchmetrics.functional import r2_score
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, projector_weight
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
-from lightning_ssl_geometry.functional.lie import LieOrder, lie_generator, lie_strength
-from lightning_ssl_geometry.functional.rotation import covariance_rank, rotate
+from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, null_space_fraction
+from lightning_ssl_geometry.random import counter_hash, counter_uniform
 
 _STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that keep the draws apart
 _CHUNK = 256  # images per forward pass
@@ -39,7 +39,7 @@ class LieGenerator(SampledRows):
 
     The last two are left out where there is no projector or it is not linear. `null_space` describes a
     transformation only where `r2` says that there is such a G. With `contrast_size` / 2 below D many generators fit:
-    the smallest is taken (see :func:`lightning_ssl_geometry.functional.lie.lie_generator`), or give `dimensions`.
+    the smallest is taken (see :func:`lightning_ssl_geometry.functional.lie_generator`), or give `dimensions`.
 
     Cost: `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with
     "exponential" thousands of times O(N D^2): give `dimensions` then. For the stages "val", "test" and "probe": the
@@ -47,7 +47,7 @@ class LieGenerator(SampledRows):
 
     Args:
         transform: `transform(image, strength)`, image (N, C, H, W), strength (N,), returns (N, C, H, W): a group, where
-            strength 0 does nothing. None: :func:`lightning_ssl_geometry.functional.rotation.rotate`, in degrees.
+            strength 0 does nothing. None: :func:`lightning_ssl_geometry.functional.rotate`, in degrees.
         max_strength: > 0, in the transformation's unit. G is per `max_strength`.
         contrast_size: As in :class:`SampledRows`, >= 4.
         order: "first" (I + epsilon G) or "exponential".
@@ -56,7 +56,7 @@ class LieGenerator(SampledRows):
         tau: Threshold of the null space, as in :func:`lightning_ssl_geometry.functional.null_space_fraction`.
         mode: "absolute", "relative" or "cumulative".
         seed: Another seed chooses other samples and strengths.
-        ridge: As in :func:`lightning_ssl_geometry.functional.lie.lie_generator`.
+        ridge: As in :func:`lightning_ssl_geometry.functional.lie_generator`.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or a
@@ -180,7 +180,7 @@ class RotationRank(SampledRows):
         ranges: The largest angles, in degrees, each > 0.
         count: Number of rotations of an image, >= 2.
         contrast_size: Number of images, as in :class:`SampledRows`.
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.rotation.covariance_rank`.
+        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.groups.rotation.covariance_rank`.
         mode: "absolute", "relative" or "cumulative".
         seed: Another seed chooses other images and angles.
 

@@ -8,8 +8,8 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
+from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
-from lightning_ssl_geometry.functional.upper_bound import hardest_negative
 
 
 class HardestNegativeDistance(SampledRows):

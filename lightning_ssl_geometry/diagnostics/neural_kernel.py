@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
-from lightning_ssl_geometry.functional.kernel_alignment import (
+from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     class_blocks,
     kernel_cosine,
     kernel_target_alignment,
     normalized_kernel,
 )
-from lightning_ssl_geometry.functional.neural_kernel import neural_kernel_trace
+from lightning_ssl_geometry.functional.neural_kernel.kernel import neural_kernel_trace
 
 Output = Literal["h", "z"]
 

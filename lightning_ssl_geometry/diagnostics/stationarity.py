@@ -10,8 +10,8 @@ from torch import Tensor
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
-from lightning_ssl_geometry.functional.variational import first_variation, tangential
-from lightning_ssl_geometry.functional.variational_form import Form, Negatives
+from lightning_ssl_geometry.functional.variational.form import Form, Negatives
+from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential
 
 
 class Stationarity(SampledEmbeddings):

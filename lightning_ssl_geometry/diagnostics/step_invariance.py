@@ -11,9 +11,9 @@ from torch.nn.functional import normalize as unit
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
-from lightning_ssl_geometry.functional.equivariance import invariance_error
-from lightning_ssl_geometry.functional.variational import first_variation
-from lightning_ssl_geometry.functional.variational_form import Form, Negatives
+from lightning_ssl_geometry.functional.groups.equivariance import invariance_error
+from lightning_ssl_geometry.functional.variational.form import Form, Negatives
+from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 
 _CHUNK = 256  # images per pass

@@ -16,9 +16,9 @@ from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, 
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.spectrum import rank_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
+from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, share_outside
-from lightning_ssl_geometry.functional.upper_bound import hardest_negative
 
 
 class AugmentationRank(Moments):

@@ -105,11 +105,9 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
 from lightning_ssl_geometry.functional.byol import byol, byol_momentum, prediction_error
 from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
 from lightning_ssl_geometry.functional.clusteredness import clusteredness, kmeans, silhouette, uniform_uniformity
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
-from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
-from lightning_ssl_geometry.functional.equivariance import equivariance_error, invariance_error
-from lightning_ssl_geometry.functional.fibers import (
+from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.equivariance import equivariance_error, invariance_error
+from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
     base_spaces,
     feature_map,
@@ -117,42 +115,53 @@ from lightning_ssl_geometry.functional.fibers import (
     nearby_bases,
     topographic_distance,
 )
-from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.rotation import rotate, rotation_rank
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.info_nce.log_bilinear import log_bilinear_info_nce
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.info_nce.upper_bound import (
+    hardest_negative,
+    info_nce_entropy,
+    info_nce_upper_bound,
+)
 from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension, two_nn_dimension
-from lightning_ssl_geometry.functional.kernel_alignment import (
+from lightning_ssl_geometry.functional.latent_r2 import latent_r2
+from lightning_ssl_geometry.functional.lidar import lidar
+from lightning_ssl_geometry.functional.matching import mean_correlation
+from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
+from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
+from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     class_blocks,
     kernel_cosine,
     kernel_target_alignment,
     normalized_kernel,
 )
-from lightning_ssl_geometry.functional.latent_r2 import latent_r2
-from lightning_ssl_geometry.functional.lidar import lidar
-from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
-from lightning_ssl_geometry.functional.log_bilinear import log_bilinear_info_nce
-from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
-from lightning_ssl_geometry.functional.matching import mean_correlation
-from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
-from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
-from lightning_ssl_geometry.functional.neural_kernel import kernel_flow, neural_kernel, neural_kernel_trace
-from lightning_ssl_geometry.functional.one_hidden_layer import (
+from lightning_ssl_geometry.functional.neural_kernel.closed_forms import (
     cluster_rates,
     clustered_flow,
     infinite_width_kernel,
     one_hidden_layer_kernel,
 )
+from lightning_ssl_geometry.functional.neural_kernel.kernel import kernel_flow, neural_kernel, neural_kernel_trace
 from lightning_ssl_geometry.functional.piecewise_affine import (
     activation_pattern,
     affine_map,
     linear_regions,
     local_unexplained_variance,
 )
-from lightning_ssl_geometry.functional.rotation import rotate, rotation_rank
-from lightning_ssl_geometry.functional.second_variation import second_variation
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
-from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound
-from lightning_ssl_geometry.functional.variational import first_variation, tangential, variational_loss
+from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential, variational_loss
+from lightning_ssl_geometry.functional.variational.second_variation import second_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 from lightning_ssl_geometry.functional.vicreg import vicreg, vicreg_terms
+from lightning_ssl_geometry.random import (
+    counter_hash,
+    counter_uniform,
+    generalized_normal,
+    uniform_sphere,
+    von_mises_fisher,
+)

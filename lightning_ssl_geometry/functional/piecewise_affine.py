@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lightning_ssl_geometry.functional.settled import check_settled
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.introspection import check_settled
 
 _AFFINE = {  # name -> which arguments may depend on h together
     **dict.fromkeys(("mm", "linear", "neg", "rsub", "div", "cat", "slice", "split", "split_with_sizes"), ("0",)),

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_ssl_geometry.functional.settled import check_settled
-from lightning_ssl_geometry.functional.substituted import substituted_call
+from lightning_ssl_geometry.introspection import check_settled, substituted_call
 
 Inputs = Tensor | tuple[Tensor, ...]
 Weights = dict[str, Tensor]

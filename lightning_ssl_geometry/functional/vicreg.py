@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_views
+from lightning_ssl_geometry.functional.info_nce.settings import check_views
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 

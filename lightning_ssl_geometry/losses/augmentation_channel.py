@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 
 
 class AugmentationChannelLoss(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.distributed import gather, world_size
-from lightning_ssl_geometry.functional.info_nce_settings import check_views
+from lightning_ssl_geometry.functional.info_nce.settings import check_views
 
 
 def gather_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.info_nce_settings import check_settings, check_switch
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.settings import check_settings, check_switch
 from lightning_ssl_geometry.losses.gather import gather_views
 
 

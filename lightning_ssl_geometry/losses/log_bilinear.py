@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
-from lightning_ssl_geometry.functional.log_bilinear import check_log_bilinear_settings, log_bilinear_info_nce
+from lightning_ssl_geometry.functional.info_nce.log_bilinear import check_log_bilinear_settings, log_bilinear_info_nce
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.losses.gather import gather_views
 
 

@@ -21,7 +21,7 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     pair_covariances,
     variance_ratios,
 )
-from lightning_ssl_geometry.functional.info_nce_settings import check_length, check_temperature
+from lightning_ssl_geometry.functional.info_nce.settings import check_length, check_temperature
 
 
 class _FixedTemperature(nn.Module):

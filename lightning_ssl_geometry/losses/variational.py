@@ -4,9 +4,9 @@ __all__ = ["VariationalLoss"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
-from lightning_ssl_geometry.functional.variational import variational_loss
-from lightning_ssl_geometry.functional.variational_form import Elementwise, Form, Negatives
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
+from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, Negatives
+from lightning_ssl_geometry.functional.variational.loss import variational_loss
 from lightning_ssl_geometry.losses.gather import gather_views
 
 

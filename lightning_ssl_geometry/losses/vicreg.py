@@ -4,7 +4,7 @@ __all__ = ["VICRegLoss"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.functional.vicreg import check_vicreg_settings, vicreg
 from lightning_ssl_geometry.losses.gather import gather_views
 

@@ -13,7 +13,7 @@ from typing import Literal
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.losses import AdaptiveTemperatureLoss
 from lightning_ssl_geometry.methods.base import SSLModule, two_views
 from lightning_ssl_geometry.types import Batch, Observation

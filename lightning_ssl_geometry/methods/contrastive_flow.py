@@ -18,10 +18,9 @@ from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.functional.counter import counter_hash
-from lightning_ssl_geometry.functional.distributions import uniform_sphere
 from lightning_ssl_geometry.losses import VariationalLoss
 from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.random import counter_hash, uniform_sphere
 from lightning_ssl_geometry.types import Batch, Observation
 
 _OF_CHANCE = (_BatchNorm, _DropoutNd)

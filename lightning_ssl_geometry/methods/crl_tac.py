@@ -32,10 +32,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
-from lightning_ssl_geometry.functional.counter import counter_uniform
 from lightning_ssl_geometry.losses import AugmentationChannelLoss
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.types import Batch, Observation
 from lightning_ssl_geometry.views import AugmentationFamily
 

@@ -26,8 +26,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.counter import counter_uniform
-from lightning_ssl_geometry.functional.fibers import (
+from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
     base_spaces,
@@ -41,6 +40,7 @@ from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.classification import classification
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.types import Batch, Observation
 
 Mode = Literal["h-ssl", "a-ssl", "hybrid"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_ssl_geometry.functional.group_action import quarter_turn
+from lightning_ssl_geometry.functional.groups.action import quarter_turn
 
 _CHUNK, _CHUNK_ACCELERATOR = 256, 8192
 _PAIRS = 2**14  # views that `integrate` looks at in one part

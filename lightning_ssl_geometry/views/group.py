@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.counter import counter_uniform
-from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views.sampling import sample_uniform
 from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range
 

@@ -1,7 +1,7 @@
 """From uniform numbers to the parameters of views: the distributions of torchvision's v2 transforms.
 
 Every function is elementwise over the samples and deterministic, so a view is as reproducible as its uniform
-numbers (see :func:`lightning_ssl_geometry.functional.counter.counter_uniform`).
+numbers (see :func:`lightning_ssl_geometry.random.counter_uniform`).
 """
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views.render import ViewParameters, render_exact, render_fast
 from lightning_ssl_geometry.views.sampling import (
     CROP_UNIFORMS,

@@ -11,8 +11,8 @@ from hosts import ATTACH, assert_logged, assert_undisturbed, attach, quiet, rank
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
-from lightning_ssl_geometry.callbacks.observer import undisturbed
 from lightning_ssl_geometry.diagnostics import EffectiveRank
+from lightning_ssl_geometry.observe.host import undisturbed
 from lightning_ssl_geometry.views import SimCLRViews
 
 STAGES = {"train", "val", "probe"}

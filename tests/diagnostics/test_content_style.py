@@ -12,7 +12,7 @@ from lightning_ssl_geometry.diagnostics.content_style import (
     OutputWeights,
 )
 from lightning_ssl_geometry.functional.adaptive_temperature import content_dimension, gradient_spectrum
-from lightning_ssl_geometry.functional.contrastive import info_nce
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 
 N, D, CONTENT = 80, 6, 2
 ENCODER = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 4))

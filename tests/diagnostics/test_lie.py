@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
-from lightning_ssl_geometry.functional.lie import lie_action
-from lightning_ssl_geometry.functional.rotation import covariance_rank, rotate
+from lightning_ssl_geometry.functional.groups.lie import lie_action
+from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate
 
 N, D, K = 120, 8, 3
 

@@ -13,9 +13,9 @@ from lightning_ssl_geometry.diagnostics.piecewise_affine import (
 from lightning_ssl_geometry.diagnostics.spectrum import ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import UnexplainedVariance
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
+from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, local_unexplained_variance
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
-from lightning_ssl_geometry.functional.upper_bound import hardest_negative
 from lightning_ssl_geometry.nn import MLPProjector
 
 N, D, H, P = 90, 6, 8, 4

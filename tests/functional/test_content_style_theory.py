@@ -14,11 +14,10 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.functional.adaptive_temperature import gradient_spectrum, pair_covariances
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
-from lightning_ssl_geometry.functional.distributions import generalized_normal
-from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
 from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
+from lightning_ssl_geometry.random import counter_hash, counter_uniform, generalized_normal
 
 DIM, CONTENT, N = 6, 2, 128
 

@@ -5,8 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.upper_bound import hardest_negative, info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.upper_bound import (
+    hardest_negative,
+    info_nce_entropy,
+    info_nce_upper_bound,
+)
 
 NT_XENT = {}
 COSENTINO = {"positive_in_denominator": False, "symmetric": False}

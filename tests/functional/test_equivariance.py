@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.functional import equivariance_error, invariance_error, rescale
-from lightning_ssl_geometry.functional.equivariance import equivariance_sums
+from lightning_ssl_geometry.functional.groups.equivariance import equivariance_sums
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
 
 SCALES = (1.0, 1.33, 1.66)

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional.fibers import (
+from lightning_ssl_geometry.functional.groups.action import quarter_turn
+from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
     base_spaces,
     check_group,
@@ -14,7 +15,6 @@ from lightning_ssl_geometry.functional.fibers import (
     nearby_bases,
     topographic_distance,
 )
-from lightning_ssl_geometry.functional.group_action import quarter_turn
 
 ROTATION = FiberGroup((4,), (True,))
 SCALE = FiberGroup((6,), (False,))

@@ -3,7 +3,7 @@ import torch
 from torch.autograd import gradcheck
 from torchmetrics.functional import r2_score
 
-from lightning_ssl_geometry.functional.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.lie import lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction
 

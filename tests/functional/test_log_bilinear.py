@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.log_bilinear import log_bilinear_info_nce
+from lightning_ssl_geometry.functional.info_nce.log_bilinear import log_bilinear_info_nce
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 
 SWITCHES = [
     {"positive_in_denominator": positive, "symmetric": symmetric, "negatives": negatives, "joint": joint}

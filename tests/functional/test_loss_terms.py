@@ -4,10 +4,15 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from lightning_ssl_geometry.functional.contrastive import info_nce
-from lightning_ssl_geometry.functional.counter import counter_hash, counter_uniform
-from lightning_ssl_geometry.functional.distributions import generalized_normal, uniform_sphere, von_mises_fisher
-from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
+from lightning_ssl_geometry.random import (
+    counter_hash,
+    counter_uniform,
+    generalized_normal,
+    uniform_sphere,
+    von_mises_fisher,
+)
 
 SETTINGS = {
     "cosine": {"temperature": 0.5},

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from lightning_ssl_geometry.functional import kernel_flow, neural_kernel, neural_kernel_trace
-from lightning_ssl_geometry.functional.kernel_layers import Factors
-from lightning_ssl_geometry.functional.kernel_products import add_products, mirror
-from lightning_ssl_geometry.functional.kernel_work import KernelWork
+from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
+from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
+from lightning_ssl_geometry.functional.neural_kernel.layers import Factors
 from lightning_ssl_geometry.nn import MLPBackbone, SmallCNN
 
 

@@ -3,7 +3,7 @@ import torch
 from torch.autograd import gradcheck
 from torchvision.transforms import functional as tv
 
-from lightning_ssl_geometry.functional.rotation import covariance_rank, rotate, rotation_rank
+from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate, rotation_rank
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.functional.variational import first_variation
+from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 
 N, D, P = 7, 6, 3

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.functional import info_nce, log_bilinear_info_nce
-from lightning_ssl_geometry.functional.loss_terms import alignment_uniformity_terms
-from lightning_ssl_geometry.functional.variational import variational_loss
+from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.variational.loss import variational_loss
 from lightning_ssl_geometry.losses import (
     AdaptiveTemperatureLoss,
     GradientSpectrumTemperature,

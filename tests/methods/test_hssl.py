@@ -11,7 +11,7 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnostics import JacobianRank
 from lightning_ssl_geometry.functional import info_nce, quarter_turn, translate
-from lightning_ssl_geometry.functional.fibers import base_spaces, feature_map, fiber_bundle
+from lightning_ssl_geometry.functional.groups.fibers import base_spaces, feature_map, fiber_bundle
 from lightning_ssl_geometry.losses import InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
 from lightning_ssl_geometry.methods import HSSLModule
 from lightning_ssl_geometry.nn import (

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chi2_contingency, chisquare, ks_2samp, kstest
 from torchvision.transforms import v2
 
-from lightning_ssl_geometry.functional.counter import counter_uniform
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views import (
     sample_bernoulli,
     sample_color_jitter,

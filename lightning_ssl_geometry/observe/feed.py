@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.callbacks.batches import class_numbers
+from lightning_ssl_geometry.observe.batch_keys import class_numbers
 
 _CLASSES = ("label", "coarse_label")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lightning_ssl_geometry.functional.info_nce_similarity import Similarity
+from lightning_ssl_geometry.functional.info_nce.similarity import Similarity
 
 _Views = tuple[Tensor, Tensor]
 
@@ -58,7 +58,7 @@ def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
     Returns:
         (contrast.anchors, N): row v holds the anchors of view v + 1. Differentiable once.
 
-    >>> from lightning_ssl_geometry.functional.info_nce_similarity import Dot
+    >>> from lightning_ssl_geometry.functional.info_nce.similarity import Dot
     >>> contrast = Contrast(Dot(1.0), anchors=2, same=True, other=True, own=False, bounded=True, block=256)
     >>> negative_logsumexp(torch.zeros(5, 3), torch.zeros(5, 3), contrast).exp()[0]  # 2 (N-1) negatives
     tensor([8., 8., 8., 8., 8.])

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch, check_temperature
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch, check_temperature
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
 Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors

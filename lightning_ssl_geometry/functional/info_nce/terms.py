@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import (
+from lightning_ssl_geometry.functional.info_nce.settings import (
     check_length,
     check_settings,
     check_views,
     without_negatives,
 )
-from lightning_ssl_geometry.functional.info_nce_similarity import Dot, Similarity, SquaredDistance
-from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, Similarity, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce.tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 

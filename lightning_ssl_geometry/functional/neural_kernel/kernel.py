@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.functional.kernel_work import KernelWork
+from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
 
 _MEMORY = 2**30
 

@@ -14,7 +14,7 @@ __all__ = ["add_gram", "add_products", "mirror"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.kernel_layers import Factors
+from lightning_ssl_geometry.functional.neural_kernel.layers import Factors
 
 _PANELS = 8  # that a symmetric product is cut into: (1 + 1/8) / 2 of the square is computed
 _CACHED = 2**18  # numbers that are written and read at once: 2.5 times as fast as from memory

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from lightning_ssl_geometry.functional.substituted import substituted_call
+from lightning_ssl_geometry.introspection import substituted_call
 
 _LEAF = torch._C._functions.AccumulateGrad  # the node of a parameter
 _CUSTOM = torch.autograd.function.BackwardCFunction  # what it uses may be hidden, as by a checkpoint

@@ -17,15 +17,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import (
+from lightning_ssl_geometry.functional.info_nce.settings import (
     check_length,
     check_settings,
     check_views,
     temperature_range,
     without_negatives,
 )
-from lightning_ssl_geometry.functional.info_nce_similarity import Dot, LpDistance, Similarity, SquaredDistance
-from lightning_ssl_geometry.functional.info_nce_tiles import Contrast, negative_logsumexp
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, LpDistance, Similarity, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce.tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 

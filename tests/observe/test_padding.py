@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
-from lightning_ssl_geometry.callbacks.repeats import without_repeats
 from lightning_ssl_geometry.diagnostics import EffectiveRank
+from lightning_ssl_geometry.observe.padding import without_repeats
 
 KEYS = {"views": [0, 1], "label": 2}
 TAPS = {"h": "trunk", "z": "head"}

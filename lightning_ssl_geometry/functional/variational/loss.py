@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_views
+from lightning_ssl_geometry.functional.info_nce.settings import check_views
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
-from lightning_ssl_geometry.functional.variational_form import (
+from lightning_ssl_geometry.functional.variational.form import (
     Elementwise,
     Form,
     Negatives,

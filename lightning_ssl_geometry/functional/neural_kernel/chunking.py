@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from lightning_ssl_geometry.functional.kernel_jacobian import add_jacobian_products
-from lightning_ssl_geometry.functional.kernel_layers import Factors, Pass, Place, forward_pass
-from lightning_ssl_geometry.functional.kernel_products import add_products, mirror
+from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
+from lightning_ssl_geometry.functional.neural_kernel.jacobian import add_jacobian_products
+from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, Pass, Place, forward_pass
 
 _COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
 

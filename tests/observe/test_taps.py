@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.callbacks.taps import Taps
+from lightning_ssl_geometry.observe.taps import Taps
 
 
 class Host(nn.Module):

@@ -5,10 +5,10 @@ __all__ = ["second_variation"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
-from lightning_ssl_geometry.functional.variational import first_variation
-from lightning_ssl_geometry.functional.variational_form import Elementwise, Form, applied, derivatives, half_squares
+from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
+from lightning_ssl_geometry.functional.variational.loss import first_variation
 
 _UNIT = 1e-4  # how far from 1 a length may be that counts as such
 

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce_settings import check_temperature, check_views
+from lightning_ssl_geometry.functional.info_nce.settings import check_temperature, check_views
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 

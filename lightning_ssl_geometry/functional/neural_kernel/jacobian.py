@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import vjp, vmap
 
-from lightning_ssl_geometry.functional.kernel_products import add_gram
-from lightning_ssl_geometry.functional.substituted import substituted_call
+from lightning_ssl_geometry.functional.neural_kernel.gram import add_gram
+from lightning_ssl_geometry.introspection import substituted_call
 
 Columns = list[tuple[str, int, int]]
 

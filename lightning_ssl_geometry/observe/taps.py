@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.submodule import submodule
+from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
 _MODULES = ("encoder", "projector")

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.functional.layer_outputs import hidden_layers, layer_outputs
-from lightning_ssl_geometry.functional.submodule import submodule
+from lightning_ssl_geometry.introspection import hidden_layers, layer_outputs, submodule
 
 
 def mlp():

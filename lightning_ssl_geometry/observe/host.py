@@ -1,6 +1,6 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["Observer", "undisturbed"]
+__all__ = ["NotFiniteError", "Observer", "undisturbed"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,10 +10,13 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.callbacks.batches import BatchKeys, augmented, check_keys, numbers, place, stage_keys
-from lightning_ssl_geometry.callbacks.failures import NotFiniteError
-from lightning_ssl_geometry.callbacks.random_state import random_state_kept
-from lightning_ssl_geometry.callbacks.taps import Taps, ViewLayout
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
+from lightning_ssl_geometry.observe.random_state import random_state_kept
+from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
+
+
+class NotFiniteError(ValueError):
+    """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
 
 
 class Observer:

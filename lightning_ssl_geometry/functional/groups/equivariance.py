@@ -36,8 +36,8 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.functional.group_action import quarter_turn, rescale, translate
-from lightning_ssl_geometry.functional.layer_outputs import OUTPUT, layer_outputs
+from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.introspection import OUTPUT, layer_outputs
 
 Transformation = Literal["rotation", "translation", "scale"]
 Element = int | float | tuple[int, int]

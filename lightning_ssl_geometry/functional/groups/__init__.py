@@ -1,0 +1,1 @@
+"""Groups that act on images: actions, equivariance errors, fibers, generators of rotations."""

@@ -1,0 +1,1 @@
+"""InfoNCE: the loss in its forms, tile by tile, its upper bound and its terms."""

@@ -1,0 +1,178 @@
+"""Look into a network that somebody else wrote: find its parts, catch their outputs, lend it other tensors."""
+
+__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call"]
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+_COMPILED = "_orig_mod."
+
+
+def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
+    """Find a submodule by its dotted name; the names of a network that torch.compile wrapped are those without it.
+
+    Args:
+        network: Has it.
+        path: Its name, such as "backbone.layer4".
+        argument: What the name was given as, for the error.
+        given: How it was given, likewise; the name itself by default.
+
+    Raises:
+        ValueError: If there is none of that name; the nearest names are offered.
+
+    >>> submodule(nn.Sequential(nn.Linear(3, 2)), "0", "layers")
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    modules = dict(network.named_modules(remove_duplicate=False))
+    modules |= {name.replace(_COMPILED, ""): module for name, module in modules.items() if _COMPILED in name}
+    if path and path in modules:
+        return modules[path]
+    known = [name for name in modules if name and "_orig_mod" not in name]
+    near = difflib.get_close_matches(path, known) or [name for name in known if "." not in name]
+    raise ValueError(
+        f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given or repr(path)}. "
+        f"Near: {', '.join(near) or 'it has none'}."
+    )
+
+
+OUTPUT = "output"
+
+
+@contextmanager
+def layer_outputs(
+    network: nn.Module, layers: Sequence[str] | None = None
+) -> Iterator[Callable[[Tensor], dict[str, Tensor]]]:
+    """Lend a pass through the network that returns the outputs of layers by name; the hooks go with the context.
+
+    Args:
+        network: Maps a tensor to a tensor.
+        layers: Dotted names of submodules, "" for the network itself, each called once in a pass. None: the network's
+            output, as "output".
+
+    Raises:
+        ValueError: If a name is of no submodule; in a pass, if one is not called once or does not return a tensor.
+
+    >>> import torch
+    >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
+    ...     print({name: z.shape for name, z in run(torch.ones(1, 3)).items()})
+    {'0': torch.Size([1, 2])}
+    """
+    if layers is None:
+        yield lambda x: {OUTPUT: _tensor(OUTPUT, network(x))}
+        return
+    modules = {name: submodule(network, name, "layers") if name else network for name in layers}
+    caught: dict[str, list[Tensor]] = {}
+
+    def catch(name: str) -> Callable[..., None]:
+        # a copy: the next layer may work in place
+        return lambda module, inputs, z: caught.setdefault(name, []).append(_tensor(name, z).clone())
+
+    def run(x: Tensor) -> dict[str, Tensor]:
+        caught.clear()
+        network(x)
+        for name in layers:
+            if (calls := len(caught.get(name, []))) != 1:
+                raise ValueError(f"Expected `{name}` to be called once in a pass, but it was called {calls} times.")
+        return {name: caught[name][0] for name in layers}
+
+    handles = [modules[name].register_forward_hook(catch(name)) for name in layers]
+    try:
+        yield run
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """What each linear layer of a network sees, in the order of the pass: the places where a projector can be cut.
+
+    Args:
+        network: Maps x to a tensor, such as a projector.
+        x: (N, D).
+
+    Returns:
+        The input of the first linear layer that does not see x itself, (N, D'), as "hidden_1", the next one's as
+        "hidden_2", and so on, and the network's "output".
+
+    >>> import torch
+    >>> mlp = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    >>> {name: tuple(value.shape) for name, value in hidden_layers(mlp, torch.ones(4, 3)).items()}
+    {'hidden_1': (4, 5), 'output': (4, 2)}
+    """
+    seen: list[Tensor] = []
+
+    def catch(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0] is not x:
+            seen.append(inputs[0].clone())  # a copy: a later layer may work in place
+
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    handles = [module.register_forward_pre_hook(catch) for module in linear]
+    try:
+        output = _tensor(OUTPUT, network(x))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {f"hidden_{place}": value for place, value in enumerate(seen, 1)} | {OUTPUT: output}
+
+
+def _tensor(name: str, z: object) -> Tensor:
+    if not isinstance(z, Tensor):
+        raise ValueError(f"Expected `{name}` to be a tensor, but got {type(z).__name__}.")
+    return z
+
+
+def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tensor) -> Tensor:
+    """Call a network with other parameters and buffers.
+
+    By default `torch.func.functional_call` finds tied tensors by itself, but leaves a module that has two names with
+    the tensors that it was lent. Here every module goes by one name, and each place of a tensor is named.
+
+    Args:
+        network: Maps (N, ...) to (N, d).
+        tensors: By name, as `named_parameters` and `named_buffers` have them; the rest stays its own.
+        x: (N, ...), one or several, as the network takes them.
+
+    Returns:
+        What the network returns.
+
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> substituted_call(layer, {"weight": Tensor([[2.0]])}, Tensor([[3.0]]))
+    tensor([[6.]])
+    """
+    names = {id(own): name for name, own in (*network.named_parameters(), *network.named_buffers()) if name in tensors}
+    places = {
+        f"{prefix}.{attribute}".lstrip("."): tensors[names[id(own)]]
+        for prefix, module in network.named_modules()
+        for attribute, own in (*module._parameters.items(), *module._buffers.items())
+        if id(own) in names
+    }
+    called: Tensor = functional_call(network, places, x, tie_weights=False)
+    return called
+
+
+def check_settled(network: nn.Module, argument: str, result: str) -> None:
+    """Refuse a network with batch statistics or dropout at work.
+
+    Args:
+        network: Any.
+        argument: What it was given as, for the error.
+        result: What of a sample would depend on chance or on others, likewise.
+
+    Raises:
+        ValueError: If batch norm or dropout is in training mode, or batch norm has no running statistics.
+
+    >>> check_settled(nn.Dropout().eval(), "network", "output")
+    """
+    for module in network.modules():
+        own = not module.training and getattr(module, "running_mean", ()) is not None
+        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
+            raise ValueError(
+                f"Expected `{argument}` in eval mode and with running statistics, so that a sample's {result} depends "
+                f"neither on chance nor on other samples, but got {module} without."
+            )
