@@ -14,6 +14,7 @@ ROOMS = {
     "types": set(),
     "quantity": set(),
     "papers": {"quantity"},
+    "manifest": {"quantity"},
     "checks": set(),
     "random": set(),
     "introspection": set(),
@@ -25,8 +26,8 @@ ROOMS = {
     "views": {"functional", "types", "random"},
     "nn": {"functional", "types"},
     "data": {"functional", "views", "types", "random"},
-    "methods": {"losses", "functional", "distributed", "nn", "views", "types", "random"},
-    "diagnostics": {"functional", "random", "introspection"},
+    "methods": {"losses", "functional", "distributed", "nn", "views", "types", "random", "quantity", "papers"},
+    "diagnostics": {"functional", "random", "introspection", "checks", "quantity", "papers"},
     "observe": {"types", "introspection", "views"},
     "callbacks": {
         "diagnostics",
@@ -39,9 +40,12 @@ ROOMS = {
         "report",
         "files",
         "loggers",
+        "quantity",
+        "papers",
+        "manifest",
     },
     "plots": {"types"},
-    "report": {"types", "plots", "files"},
+    "report": {"types", "plots", "files", "quantity", "manifest"},
     "diagnose": {
         "callbacks",
         "diagnostics",
@@ -62,7 +66,13 @@ ROOMS = {
     "__main__": {"cli"},
     "__init__": set(),
 }
-FOREIGN = {"diagnostics": {"lightning"}, "functional": {"lightning"}, "report": {"lightning", "torch"}}
+FOREIGN = {
+    "quantity": {"torch", "lightning", "numpy"},
+    "manifest": {"torch", "lightning", "numpy"},
+    "diagnostics": {"lightning"},
+    "functional": {"lightning"},
+    "report": {"lightning", "torch"},
+}
 
 
 def imports(path):

@@ -1,0 +1,149 @@
+"""What a run says of its results: geometry/quantities.json, from the name of a log to the quantity behind it.
+
+Attributes go by the names of netCDF's CF conventions where these have one (`long_name`, `units`, `valid_range`,
+`references`), so that any tool can read the file. A file may come from anybody: what is not as it should be is left out.
+"""
+
+__all__ = ["FILE", "Declared", "merged", "read_manifest", "written"]
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
+
+FILE = "quantities.json"
+_RENAMED = {
+    "title": "long_name",
+    "short": "short_name",
+    "unit": "units",
+    "bounds": "valid_range",
+    "paper": "references",
+}
+_MOST_ENTRIES, _LONGEST = 5_000, 4_000
+_PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What is known of a logged name.
+
+    Attributes:
+        quantity: What it means.
+        section: The part of the page.
+        diagnostic: Name of the class that computes it.
+        key: Under which that class declares it.
+        part: What follows the key in the result's name, such as "layers_3".
+        space: What it observed: "h", "z", "h_image", ...; empty where it observes none or several.
+        width: Dimensions of that space; None where they are not known.
+    """
+
+    quantity: Quantity
+    section: str = "other"
+    diagnostic: str = ""
+    key: str = ""
+    part: str = ""
+    space: str = ""
+    width: int | None = None
+
+
+def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
+    """Join what several monitors declare.
+
+    Raises:
+        ValueError: If two declare one name differently.
+    """
+    found: dict[str, Declared] = {}
+    for manifest in manifests:
+        for name, each in manifest.items():
+            if (before := found.setdefault(name, each)) != each:
+                raise ValueError(f"Expected one meaning of {name!r}, but got {_said(before)} and {_said(each)}.")
+    return found
+
+
+def written(manifest: Mapping[str, Declared]) -> str:
+    """Write a manifest as JSON, names in order."""
+    return json.dumps({name: _attributes(manifest[name]) for name in sorted(manifest)}, indent=1, ensure_ascii=False)
+
+
+def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
+    """Read a manifest, and notes on what was left out of it.
+
+    Raises:
+        ValueError: If it is no JSON, or no object.
+        RecursionError: If it is nested too deeply.
+    """
+    held = json.loads(text)
+    if not isinstance(held, dict):
+        raise ValueError(f"it holds a {type(held).__name__} instead of an object")
+    found: dict[str, Declared] = {}
+    for name, entry in list(held.items())[:_MOST_ENTRIES]:
+        try:
+            found[name] = _declared(entry)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+    lost = len(held) - len(found)
+    return found, [f"geometry/{FILE}: left out entries that are not as they should be, {lost} in all."] if lost else []
+
+
+def _said(each: Declared) -> str:
+    where = f" of {each.space}" if each.space else ""
+    return f"{each.quantity.title!r}{where} ({each.diagnostic}, {each.key or 'its only result'})"
+
+
+def _attributes(declared: Declared) -> dict[str, Any]:
+    quantity, default = declared.quantity, Quantity(title="-", text="-")
+    held = {field.name: getattr(quantity, field.name) for field in fields(Quantity)}
+    kept = {name: value for name, value in held.items() if value != getattr(default, name) or name == "title"}
+    plain = {name: _plain(value) for name, value in kept.items()}
+    about = {field.name: getattr(declared, field.name) for field in fields(Declared) if field.name != "quantity"}
+    return {_RENAMED.get(name, name): value for name, value in plain.items()} | {
+        name: value for name, value in about.items() if value not in ("", None)
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Paper | Chart | Picture):
+        return {field.name: _plain(held) for field in fields(value) if (held := getattr(value, field.name))}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _declared(entry: Mapping[str, Any]) -> Declared:
+    named = {_RENAMED.get(field.name, field.name): field for field in fields(Quantity)}
+    held = {field.name: entry[name] for name, field in named.items() if name in entry}
+    about = {field.name: entry[field.name] for field in fields(Declared) if field.name in entry}
+    checked = {name: _checked(name, value) for name, value in held.items()}
+    return Declared(quantity=Quantity(**checked), **{name: _checked(name, value) for name, value in about.items()})
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Take a value of the type that the attribute has."""
+    if name in _PARTS:
+        parts = {field.name for field in fields(_PARTS[name])}
+        return _PARTS[name](**{key: _checked(key, part) for key, part in value.items() if key in parts})
+    if name == "bounds":
+        low, high = (None if side is None else float(side) for side in value)
+        if any(side is not None and not math.isfinite(side) for side in (low, high)):
+            raise ValueError(name)
+        return low, high
+    if name == "width":
+        return value if value is None else _int(value)
+    if name in ("invariances", "comparable", "names"):
+        return tuple(_text(each) for each in value[:_LONGEST])
+    if name in ("percent", "baseline", "headline", "shown", "logarithm"):
+        return value is True
+    return None if name == "better" and value is None else _text(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST:
+        raise ValueError("no text")
+    return value
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise ValueError("no count")
+    return value
