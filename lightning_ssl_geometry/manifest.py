@@ -1,7 +1,8 @@
 """What a run says of its results: geometry/quantities.json, from the name of a log to the quantity behind it.
 
 Attributes go by the names of netCDF's CF conventions where these have one (`long_name`, `units`, `valid_range`,
-`references`), so that any tool can read the file. A file may come from anybody: what is not as it should be is left out.
+`references`), so that any tool can read the file. A file may come from anybody: what is not as it should be is left
+out.
 """
 
 __all__ = ["FILE", "Declared", "merged", "read_manifest", "written"]
