@@ -141,6 +141,7 @@ class Quantity:
         xlabel: Of the horizontal axis of a profile.
         remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as
             "Fitted to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
+        delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.
 
@@ -170,6 +171,7 @@ class Quantity:
     picture: Picture | None = None
     xlabel: str = "index"
     remark: str = ""
+    delayed: bool = False
     headline: bool = False
     shown: bool = True
 

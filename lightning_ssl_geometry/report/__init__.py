@@ -18,12 +18,9 @@ __all__ = [
     "write_report",
 ]
 
-from lightning_ssl_geometry.report.comparison import comparison_figures
-from lightning_ssl_geometry.report.comparison_page import write_comparison
 from lightning_ssl_geometry.report.headline import remarks, summary_table
 from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Readouts, Series
-from lightning_ssl_geometry.report.page import write_report
-from lightning_ssl_geometry.report.panels import figures
+from lightning_ssl_geometry.report.page import comparison_figures, figures, write_comparison, write_report
 from lightning_ssl_geometry.report.records import Evaluation
 from lightning_ssl_geometry.report.run import Run, read_run

@@ -1,6 +1,6 @@
 """Numbers of a page as CSV files that the page itself holds: a link to save them, without a script or a server."""
 
-__all__ = ["MOST", "Numbers", "array_numbers", "download", "layer_numbers", "series_numbers"]
+__all__ = ["MOST", "Numbers", "Saved", "layer_numbers", "saved", "series_numbers"]
 
 import csv
 import io
@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from lightning_ssl_geometry.report.html import Html, element
 from lightning_ssl_geometry.report.layers import Layers
-from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
+from lightning_ssl_geometry.report.logs import Series
 
 MOST = 600_000  # letters of a link; browsers refuse to save one of more than 2,000,000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -30,8 +29,23 @@ class Numbers:
     rows: Sequence[Sequence[str | float]]
 
 
-def download(name: str, numbers: Numbers, text: str = "CSV", most: int = MOST) -> Html:
-    """Link to a table as a CSV file in UTF-8; of one that is larger than `most` letters every second row, or third.
+@dataclass(frozen=True)
+class Saved:
+    """A table as a link of a page.
+
+    Attributes:
+        file: Its name.
+        address: The table itself.
+        thinned: Of how many rows it has one.
+    """
+
+    file: str
+    address: str
+    thinned: int = 1
+
+
+def saved(name: str, numbers: Numbers, most: int = MOST) -> Saved:
+    """Write a table as a CSV file in UTF-8; of one that is larger than `most` letters every second row, or third.
 
     Numbers have nine digits, which tell all float32 apart. A text that a spreadsheet would take for a formula gets an
     apostrophe in front.
@@ -39,19 +53,17 @@ def download(name: str, numbers: Numbers, text: str = "CSV", most: int = MOST) -
     Args:
         name: Of the file, without its ending; what a file system may refuse becomes `_`.
         numbers: The table.
-        text: What the link is called.
         most: How long the link may be.
 
-    >>> download("loss", Numbers(["step", "loss"], [[1, 0.5]]))
-    '<a class="csv" download="loss.csv" href="data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A">CSV</a>'
+    >>> saved("loss", Numbers(["step", "loss"], [[1, 0.5]]))
+    Saved(file='loss.csv', address='data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A', thinned=1)
     """
     every, address = 1, _address(numbers.header, numbers.rows)
     while len(address) > most and every < len(numbers.rows):
         every *= 2
         address = _address(numbers.header, numbers.rows[(len(numbers.rows) - 1) % every :: every])  # with the last
-    said = f"{text}, 1 row in {every}" if every > 1 else text
     file = re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "numbers"
-    return element("a", said, class_="csv", download=f"{file}.csv", href=address)
+    return Saved(f"{file}.csv", address, every)
 
 
 def series_numbers(found: Iterable[Series]) -> Numbers:
@@ -60,26 +72,6 @@ def series_numbers(found: Iterable[Series]) -> Numbers:
         (series.name, *row) for series in found for row in zip(series.epoch, series.step, series.value, strict=True)
     ]
     return Numbers(("scalar", "epoch", "step", "value"), rows)
-
-
-def array_numbers(
-    array: Readouts, values: Floats, kept: Iterable[int], index: Floats, names: tuple[str, str]
-) -> Numbers:
-    """List those readouts of an array that are kept, a row per value.
-
-    Args:
-        array: Tells their epochs and steps.
-        values: (R, K), as they are drawn.
-        kept: Which readouts.
-        index: (K,), where they are drawn.
-        names: What the index and the values are.
-    """
-    rows = [
-        (array.name, array.epoch[row], array.step[row], x, y)
-        for row in kept
-        for x, y in zip(index, values[row], strict=True)
-    ]
-    return Numbers(("array", "epoch", "step", *names), rows)
 
 
 def layer_numbers(layers: Layers) -> Numbers:

@@ -1,14 +1,39 @@
-"""Figures of a page of which one may fail: the others are drawn, and a sentence says which one is missing and why."""
+"""All figures of a page; where one fails, the others are drawn, and a sentence says which one is missing and why."""
 
-__all__ = ["Drawings"]
+__all__ = ["Drawings", "draw"]
 
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
+import numpy as np
+
+from lightning_ssl_geometry.quantity import SECTIONS
+from lightning_ssl_geometry.report.evaluation import evaluated, evaluation_panel
+from lightning_ssl_geometry.report.figures import Figured, Plan, View, plans
 from lightning_ssl_geometry.report.files import plain
-from lightning_ssl_geometry.report.html import Html
+from lightning_ssl_geometry.report.lines import component_panels, line_panel
+from lightning_ssl_geometry.report.moments import moment_panels
 from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.stills import image_panel, layer_panel, matrix_panels, path_panels, point_panel
+
+MOST_UNKNOWN = 24
+_Drawn = Panel | Iterable[Panel | None] | None
+_PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
+    "line": line_panel,
+    "dots": line_panel,
+    "components": component_panels,
+    "spectrum": moment_panels,
+    "profile": moment_panels,
+    "histogram": moment_panels,
+    "quantiles": moment_panels,
+    "matrix": matrix_panels,
+    "points": point_panel,
+    "images": image_panel,
+    "path": path_panels,
+    "layers": layer_panel,
+}
 
 
 @dataclass
@@ -16,33 +41,49 @@ class Drawings:
     """Draws, and keeps what could not be drawn.
 
     Attributes:
-        lost: A sentence for each figure, or kind of figure, that could not be drawn.
+        lost: A sentence for each figure that could not be drawn.
+        left_out: How many figures of undeclared logs there are beyond those that are drawn.
     """
 
     lost: list[str] = field(default_factory=list)
+    left_out: int = 0
 
-    def of(self, what: str, draw: Callable[[], Panel | Iterable[Panel | None] | None]) -> list[Panel]:
-        """What `draw` returns without None; nothing where it fails, of which `what` then says what is missing."""
+    def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
+        """What `drawing` returns without None; nothing where it fails, of which `what` then says what is missing."""
         try:
-            drawn = draw()
+            drawn = drawing()
             panels = [drawn] if drawn is None or isinstance(drawn, Panel) else list(drawn)
         except Exception as error:  # values of a run may be anything
-            self._lose(what, error)
+            self.lose(what, error)
             return []
         return [panel for panel in panels if panel is not None]
 
-    def html(self, panel: Panel, write: Callable[[], Html]) -> list[Html]:
-        """A figure as it stands on a page, or nothing where matplotlib fails."""
-        try:
-            return [write()]
-        except Exception as error:
-            self._lose(panel.title, error)
-            return []
+    def lose(self, what: str, error: Exception) -> None:
+        """Keep that a figure could not be drawn."""
+        self.lost.append(f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}")
 
     def warn(self, where: str) -> None:
         """Warn once of all that could not be drawn."""
         if self.lost:
             warnings.warn(f"{where} lacks figures. {' '.join(self.lost)}", stacklevel=3)
 
-    def _lose(self, what: str, error: Exception) -> None:
-        self.lost.append(f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}")
+
+def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
+    """Draw all figures, by section in the order of the page; of undeclared logs no more than `MOST_UNKNOWN`.
+
+    Args:
+        view: The runs.
+        drawings: Keeps what could not be drawn.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so
+        found = plans(view)
+        unknown = [plan for held in found.values() for plan in held if not any(m.declared for m in plan.members)]
+        dropped = {id(plan) for plan in unknown[MOST_UNKNOWN:]}
+        drawings.left_out = len(dropped)
+        kept = {name: [plan for plan in held if id(plan) not in dropped] for name, held in found.items()}
+        panels = {name: [p for plan in held for p in drawings.of(plan.title, partial(_PICTURES[plan.kind], plan, view))]
+                  for name, held in kept.items()}  # fmt: skip
+        if panel := drawings.of("linear evaluation", lambda: evaluation_panel(view)):
+            panels.setdefault(evaluated(view), []).extend(panel)
+    order = [*SECTIONS][:-1] + [name for name in panels if name not in SECTIONS] + [*SECTIONS][-1:]
+    return {name: panels[name] for name in order if panels.get(name)}

@@ -1,27 +1,40 @@
 """The comparison under one linear classifier: pixels, a frozen random network, what was trained, weighted in ways."""
 
-__all__ = ["FEATURES", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy",
-           "weightings_remark"]  # fmt: skip
+__all__ = [
+    "evaluated",
+    "evaluation_groups",
+    "evaluation_member",
+    "evaluation_panel",
+    "feature_name",
+    "is_chosen",
+    "shown_accuracy",
+    "sizes",
+]
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Dot, dots
+from lightning_ssl_geometry.plots import Caption, Dot, dots
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.glossary import ENTRIES
+from lightning_ssl_geometry.report.figures import Member, View, printable
+from lightning_ssl_geometry.report.groups import Group
+from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.numbers import percent
-from lightning_ssl_geometry.report.panel import Panel, printable
+from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.records import Evaluation
-from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.run import EVALUATIONS, Run
 
 _WEIGHTINGS = ("learned", "top", "oracle", "uniform")  # of augmentations, over which f or its head is averaged
 _WEIGHTED = (
     "f and its head are averaged over augmentations. Their weights: P(T | X) (learned), its likeliest alike (top), "
     "those with most of the object alike (oracle), all alike (uniform)."
 )
-FEATURES = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
-FEATURES |= {name: name for level in ("f", "head") for name in (f"{level}, {weighting}" for weighting in _WEIGHTINGS)}
+_WORDS = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
+_ORDER = [*_WORDS, *(f"{level}, {weighting}" for level in ("f", "head") for weighting in _WEIGHTINGS)]
+_TITLE = "The same linear classifier on each"
+_WIDTH = 58
 
 
 def feature_name(name: str) -> str:
@@ -30,17 +43,12 @@ def feature_name(name: str) -> str:
     >>> feature_name("frozen"), feature_name("resnet")
     ('frozen network', 'resnet')
     """
-    return FEATURES.get(name, name)
+    return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
     """Whether features are those of the method as it was trained, which the others are there to compare with."""
     return name in ("trained", "f, learned", "head, learned")
-
-
-def weightings_remark(features: Iterable[str]) -> str:
-    """Say what is averaged over augmentations, where something is."""
-    return _WEIGHTED if any(name.endswith(tuple(f", {each}" for each in _WEIGHTINGS)) for name in features) else ""
 
 
 def shown_accuracy(row: Evaluation) -> str:
@@ -51,7 +59,7 @@ def shown_accuracy(row: Evaluation) -> str:
 def evaluation_groups(run: Run) -> dict[str, list[Evaluation]]:
     """Group the rows by labels per class (and split, where there are several); all labels and pixels first."""
     splits = {row.details.get("split", "") for row in run.evaluations}
-    order = {name: place for place, name in enumerate(FEATURES)}
+    order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
     for row in sorted(run.evaluations, key=lambda row: order.get(row.features, len(order))):
         heading = (
@@ -62,33 +70,59 @@ def evaluation_groups(run: Run) -> dict[str, list[Evaluation]]:
     return dict(sorted(groups.items(), key=lambda group: not group[0].startswith("all")))
 
 
-def evaluation_panel(run: Run) -> Panel | None:
-    """Draw the accuracies as dots; None if there are none."""
-    groups = evaluation_groups(run)
-    if not groups:
+def evaluation_member(view: View) -> Member | None:
+    """What the callback that evaluated says of it; None if no run has it."""
+    names = {place: {"": EVALUATIONS} for place, run in enumerate(view.runs) if run.evaluations}
+    declared = next((run.declared[EVALUATIONS] for run in view.runs if EVALUATIONS in run.declared), None)
+    return Member(declared, EVALUATIONS, names) if names else None
+
+
+def evaluated(view: View) -> str:
+    """The section that the evaluation belongs to."""
+    member = evaluation_member(view)
+    return member.declared.section if member and member.declared else "probes"
+
+
+def evaluation_panel(view: View) -> Panel | None:
+    """Draw the accuracies as dots, for groups those of trained features alone; None if there are none."""
+    member = evaluation_member(view)
+    blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
+    if member is None or not blocks:
         return None
-    figure = dots([(printable(name, 40), [_dot(row) for row in rows]) for name, rows in groups.items()],
-                  xlabel="accuracy, %")  # fmt: skip
-    spoken = "; ".join(
-        f"{heading}: " + ", ".join(f"{feature_name(row.features)} {shown_accuracy(row)}" for row in rows)
-        for heading, rows in groups.items()
+    features = dict.fromkeys(row.features for run in view.runs for row in run.evaluations)
+    remark = _WEIGHTED if any(name.endswith(tuple(f", {each}" for each in _WEIGHTINGS)) for name in features) else ""
+    title = _TITLE if view.alone else "Linear evaluation"
+    notes = [] if view.alone or all(len(group.runs) == 1 for group in view.groups) else [_counts(view)]
+    caption = Caption(title if view.titled else "", (), [line for note in notes for line in wrap(note, _WIDTH)])
+    figure = dots(
+        [(printable(heading, 40), rows) for heading, rows in blocks.items()], xlabel="accuracy, %", caption=caption
     )
-    entry = ENTRIES["linear_evaluation"]
-    splits = tuple(dict.fromkeys(row.details.get("split", "") for row in run.evaluations))
-    title = "The same linear classifier on each"
-    remark = weightings_remark(row.features for row in run.evaluations)
-    return Panel("linear_evaluation", title, figure, f"{entry.title}: {spoken}.", (entry,), splits, remark=remark,
-                 numbers=_numbers(run))  # fmt: skip
+    said = "; ".join(
+        f"{heading}: " + ", ".join(f"{row.label} {row.text}" for row in rows) for heading, rows in blocks.items()
+    )
+    stages = dict.fromkeys(row.details.get("split", "") for run in view.runs for row in run.evaluations)
+    return Panel(EVALUATIONS, title, figure, f"{title}: {said}.", _numbers(view), [member] if member.declared else [],
+                 list(stages) if view.alone else [], remark=remark)  # fmt: skip
 
 
-def _numbers(run: Run) -> Numbers:
-    """All columns of the file."""
-    details = list(dict.fromkeys(key for row in run.evaluations for key in row.details))
-    rows: list[list[str | float]] = [
-        [row.features, row.labels, row.accuracy, row.std, *(row.details.get(key, "") for key in details)]
+def sizes(run: Run) -> str:
+    """Say how much the accuracies rest on, where the file says so."""
+    asked = {"train_size": "training samples", "test_size": "test samples", "repeats": "repeats"}
+    found = {key: dict.fromkeys(row.details[key] for row in run.evaluations if key in row.details) for key in asked}
+    said = [f"{' or '.join(values)} {asked[key]}" for key, values in found.items() if values]
+    dims = dict.fromkeys(
+        f"{feature_name(row.features)} {row.details['feature_dim']}"
         for row in run.evaluations
-    ]
-    return Numbers(("features", "labels_per_class", "accuracy", "accuracy_std", *details), rows)
+        if "feature_dim" in row.details
+    )
+    said += [f"dimensions: {', '.join(dims)}"] if dims else []
+    splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
+    on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
+    return f"{'; '.join([on, *said])}."
+
+
+def _of_one(run: Run) -> dict[str, list[Dot]]:
+    return {heading: [_dot(row) for row in rows] for heading, rows in evaluation_groups(run).items()}
 
 
 def _dot(row: Evaluation) -> Dot:
@@ -97,3 +131,60 @@ def _dot(row: Evaluation) -> Dot:
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
     color = "blue" if is_chosen(row.features) else "muted"
     return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip)
+
+
+def _of_groups(view: View) -> dict[str, list[Dot]]:
+    """What does not depend on the group is left out: pixels and the frozen network."""
+    blocks: dict[str, list[Dot]] = {}
+    for (features, heading), rows in _compared(view).items():
+        name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
+        blocks[name] = [_mean_dot(group, value) for group, value in rows]
+    return blocks
+
+
+def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
+    found: dict[tuple[str, str], list[tuple[Group, Floats]]] = {}
+    for group in view.groups:
+        rows = [
+            (heading, row) for run in group.runs for heading, each in evaluation_groups(run).items() for row in each
+        ]
+        for key in dict.fromkeys(
+            (row.features, heading) for heading, row in rows if row.features not in ("pixels", "frozen")
+        ):
+            accuracy = [row.accuracy for heading, row in rows if (row.features, heading) == key]
+            found.setdefault(key, []).append((group, np.array(accuracy)))
+    return found
+
+
+def _mean_dot(group: Group, accuracy: Floats) -> Dot:
+    std = _std(accuracy)
+    text = percent(float(accuracy.mean())) + (f" ± {100 * std:.1f}" if len(accuracy) > 1 else "")
+    tip = f"{printable(group.name, 40)}: {text}, runs: {len(accuracy)} of {len(group.runs)}"
+    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
+
+
+def _std(accuracy: Floats) -> float:
+    return float(accuracy.std(ddof=1)) if len(accuracy) > 1 else float("nan")
+
+
+def _counts(view: View) -> str:
+    counts: dict[str, None] = {}
+    for group, value in (pair for rows in _compared(view).values() for pair in rows):
+        runs = f"{len(value)} of {len(group.runs)}" if len(value) < len(group.runs) else f"{len(value)}"
+        counts[f"{printable(group.name)} {runs}"] = None
+    return f"Mean and standard deviation; runs of {', '.join(counts)}."
+
+
+def _numbers(view: View) -> Numbers:
+    """Of one run all columns of its file; of groups means and deviations."""
+    if not view.alone:
+        table = [(group.name, *key, float(value.mean()), _std(value), len(value))
+                 for key, rows in _compared(view).items() for group, value in rows]  # fmt: skip
+        return Numbers(("group", "features", "labels", "accuracy", "accuracy_std", "runs"), table)
+    run = view.runs[0]
+    details = list(dict.fromkeys(key for row in run.evaluations for key in row.details))
+    rows: Iterable[list[str | float]] = (
+        [row.features, row.labels, row.accuracy, row.std, *(row.details.get(key, "") for key in details)]
+        for row in run.evaluations
+    )
+    return Numbers(("features", "labels_per_class", "accuracy", "accuracy_std", *details), list(rows))

@@ -1,33 +1,27 @@
 """The few numbers of a run that a person looks at first, on the page and in the terminal."""
 
-__all__ = ["Tile", "headline", "remarks", "summary_table"]
+__all__ = ["Tile", "alone", "bound", "headline", "null_beside", "remarks", "summary_table"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl_geometry.report.array_panels import known_arrays
+from lightning_ssl_geometry.quantity import SECTIONS
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
+from lightning_ssl_geometry.report.figures import Member, View, members
 from lightning_ssl_geometry.report.files import plain
-from lightning_ssl_geometry.report.glossary import ENTRIES, Entry, lookup, split
+from lightning_ssl_geometry.report.groups import Group, stage_order
 from lightning_ssl_geometry.report.logs import Series
-from lightning_ssl_geometry.report.numbers import number, percent, points
-from lightning_ssl_geometry.report.panel import layer_name, natural_order
+from lightning_ssl_geometry.report.numbers import percent, points
+from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run, read_run
-from lightning_ssl_geometry.report.scalar_panels import matching
-from lightning_ssl_geometry.report.seen import BOUNDED, at_most
+from lightning_ssl_geometry.report.seen import cap_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_SPECTRA = {"effective_rank_h": "spectrum_h", "effective_rank_z": "spectrum_z", "projector_rank": "projector_spectrum"}
-_BASELINES = {
-    "unexplained_variance": ("unexplained_variance_isotropic", "isotropic"),
-    "label_agreement": ("label_agreement_chance", "chance"),
-    "non_empty": ("non_empty_uniform", "uniform"),
-    "latent_r2_style_z": ("latent_r2_content_z", "content"),
-}
+_MOST_UNKNOWN = 24
 
 
 @dataclass(frozen=True)
@@ -48,22 +42,23 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Choose what there is of: gain over the frozen network, probes, ranks, loss, what the papers track."""
-    keys: tuple[str, ...] = (
-        "linear_probe",
-        "knn_probe",
-        "effective_rank_h",
-        "effective_rank_z",
-        "projector_rank",
-        "loss",
+    """Return the headline numbers that this run logged: what training added, and what diagnostics call headlines."""
+    order = [*SECTIONS]
+    found = [member for member in members([run]) if member.quantity.headline and member.declared]
+    found.sort(
+        key=lambda each: (
+            order.index(each.declared.section) if each.declared and each.declared.section in order else len(order)
+        )
     )
-    keys += ("lidar", "alpha_req", "intrinsic_dimension_two_nn") if run.is_diagnosis else ()
-    keys += ("unexplained_variance", "label_agreement", "non_empty", "gaussian_potential_image", "latent_r2_style_z")
-    return [*_gains(run), *(tile for key in keys if (tile := _tile(run, key)))]
+    last: dict[tuple[str, str, str], Member] = {}
+    for member in found:  # of a projector's layers the last
+        known = member.declared
+        last[(known.diagnostic, known.key, known.space) if known else ("", "", member.base)] = member
+    return [*_gains(run), *(tile for member in last.values() if (tile := _tile(run, member)))]
 
 
 def summary_table(run: Run | str | Path) -> "Table":
-    """Make a table for the terminal: first, best and last value of each known scalar, and the linear evaluation.
+    """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
     Args:
         run: A run that was read, or its folder.
@@ -87,19 +82,19 @@ def summary_table(run: Run | str | Path) -> "Table":
     columns = ("value",) if read.is_diagnosis else ("first", "best", "last")
     for column in columns:
         table.add_column(column, justify="right")
-    for entry in ENTRIES.values():
-        for series in matching(read, entry):
-            *rest, last = _summary(series, entry)[-len(columns) :]
-            table.add_row(Text(series.name), *rest, last + _bound(read, series))
+    unknown = 0
+    for member in members([read]):
+        unknown += member.declared is None
+        for series in _series(read, member) if member.declared or unknown <= _MOST_UNKNOWN else ():
+            *rest, last = _summary(series, member)[-len(columns) :]
+            table.add_row(Text(series.name), *rest, last + bound(read, series.name))
     for heading, rows in evaluation_groups(read).items():
         table.add_section()
         table.add_row(Text(f"linear evaluation, {heading}", style="dim"))
         for row in rows:
             style = "bold" if is_chosen(row.features) else ""
-            name, accuracy = (
-                Text(text, style=style) for text in (f"  {feature_name(row.features)}", shown_accuracy(row))
-            )
-            table.add_row(name, *[""] * (len(columns) - 1), accuracy)
+            cells = [Text(text, style=style) for text in (f"  {feature_name(row.features)}", shown_accuracy(row))]
+            table.add_row(cells[0], *[""] * (len(columns) - 1), cells[1])
     return table
 
 
@@ -119,23 +114,27 @@ def remarks(run: Run, most: int = 8) -> str:
     return "\n".join([*(plain(note, 1_000) for note in run.notes[:most]), *more])
 
 
-def _summary(series: Series, entry: Entry) -> tuple[str, str, str]:
+def bound(run: Run, name: str) -> str:
+    """Say what the rows of the last readout leave a value at most, where they bound it."""
+    cap = cap_of(run, name)
+    return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
+
+
+def _series(run: Run, member: Member) -> list[Series]:
+    found = [run.scalars[name] for name in member.names.get(0, {}).values() if name in run.scalars]
+    return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
+
+
+def _summary(series: Series, member: Member) -> tuple[str, str, str]:
     value = series.value[series.finite]
     if not len(value):
         return "NaN", "", "NaN"
-    show = percent if entry.percent else number
+    (_, show), better = shown(member.quantity), member.quantity.better
     best = ""
-    if entry.best:
-        at = int(value.argmin() if entry.best == "low" else value.argmax())
+    if better:
+        at = int(value.argmin() if better == "low" else value.argmax())
         best = f"{show(float(value[at]))} (epoch {series.epoch[series.finite][at]:.0f})"
     return show(float(value[0])), best, show(float(series.value[-1]))
-
-
-def _bound(run: Run, series: Series) -> str:
-    """What the rows of the last readout leave a rank at most, where they bound it."""
-    entry = lookup(series.name)
-    most = (at_most(run, split(series.name)[0], key) for key in BOUNDED if ENTRIES[key] is entry)
-    return next((f" (at most {each:,} here)" for each in most if each is not None), "")
 
 
 def _gains(run: Run) -> list[Tile]:
@@ -158,35 +157,36 @@ def _gains(run: Run) -> list[Tile]:
     return tiles
 
 
-def _tile(run: Run, key: str) -> Tile | None:
-    """The last value on validation data if there is one, else on the first data there is; of layers, the last."""
-    entry = ENTRIES[key]
-    found = [series for series in matching(run, entry) if series.finite.any()]
+def _tile(run: Run, member: Member) -> Tile | None:
+    """The last value on validation data if there is one, else on the first data there is."""
+    found = [series for series in _series(run, member) if series.finite.any()]
     if not found:
         return None
-    found = [series for series in found if split(series.name)[0] == "val"] or found
-    series = max(found, key=lambda each: natural_order(split(each.name)[1])) if key == "projector_rank" else found[0]
-    stage, base = split(series.name)
-    show = percent if entry.percent else number
-    value = series.value[series.finite]
+    series = next((each for each in found if each.name.startswith("val/")), found[0])
+    stage = series.name.partition("/")[0] if "/" in series.name else ""
+    (_, show), value = shown(member.quantity), series.value[series.finite]
     remark = [stage] if run.is_diagnosis else [stage, f"from {show(float(value[0]))}"]
-    remark += [f"best {show(float(value.max()))}"] if entry.best == "high" and not run.is_diagnosis else []
-    remark += [_beside(run, key, stage, show)] if key in _BASELINES else []
-    layer = base.removeprefix(key).removeprefix("_") if key == "projector_rank" else ""
-    title = f"{entry.title}, {layer_name(layer)}" if layer else entry.title
-    of = _bound(run, series).strip(" ()") or _of(run, key, layer)
-    return Tile(title, show(float(series.value[-1])), of, ", ".join(filter(None, remark)))
+    remark += [f"best {show(float(value.max()))}"] if member.quantity.better == "high" and not run.is_diagnosis else []
+    remark += [null_beside(run, member, series.name, show)]
+    cap = cap_of(run, series.name)
+    of = "" if cap is None else f"at most {cap.most:,} here" if cap.by_rows else f"of {cap.most:,}"
+    return Tile(member.title, show(float(series.value[-1])), of, ", ".join(filter(None, remark)))
 
 
-def _beside(run: Run, key: str, stage: str, show: Callable[[float], str]) -> str:
-    """What the number would be without structure, on the same data."""
-    baseline, name = _BASELINES[key]
-    found = [series for series in matching(run, ENTRIES[baseline]) if split(series.name)[0] == stage]
-    return f"{name} {show(float(found[0].value[-1]))}" if found else ""
+def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
+    """Write what data without structure would give, beside a value; empty where the run did not log it."""
+    known = member.declared
+    if known is None or not known.quantity.null:
+        return ""
+    stem = name.removesuffix(f"_{known.key}") if known.key else name
+    series = run.scalars.get(f"{stem}_{known.quantity.null}")
+    if series is None or not series.finite.any():
+        return ""
+    declared = run.declared.get(series.name)
+    word = (declared.quantity.label or declared.quantity.title) if declared else known.quantity.null
+    return f"{word} {show(float(series.value[-1]))}".lower()
 
 
-def _of(run: Run, key: str, layer: str) -> str:
-    """The most that a rank can be: how many singular values there are."""
-    arrays = known_arrays(run, _SPECTRA[key]) if key in _SPECTRA else []
-    sizes = [array.values.shape[1] for array in arrays if array.name.endswith(f"_{layer}" if layer else "")]
-    return f"of {sizes[0]}" if sizes else ""
+def alone(run: Run) -> View:
+    """A single run as a group of one."""
+    return View((Group("", "blue", (run,)),))

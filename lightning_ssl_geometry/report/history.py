@@ -1,6 +1,6 @@
 """A history in several parts: a run that was resumed in another folder goes on from the earlier part's rows."""
 
-__all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "with_earlier"]
+__all__ = ["MANIFEST", "History", "Logs", "Resumption", "is_resumed", "read_declared", "read_history", "with_earlier"]
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightning_ssl_geometry.report.files import attempt, is_there
+from lightning_ssl_geometry.manifest import FILE, Declared, read_manifest
+from lightning_ssl_geometry.report.files import attempt, is_there, read_text
 from lightning_ssl_geometry.report.logs import (
     Floats,
     Readouts,
@@ -22,6 +23,8 @@ from lightning_ssl_geometry.report.logs import (
 )
 
 _FILE = "history.json"
+MANIFEST = f"geometry/{FILE}"
+_MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,25 @@ def is_resumed(folder: Path) -> bool:
 
 
 class Logs(NamedTuple):
-    """What one folder holds: scalars, arrays, and the latest readouts of arrays with more axes."""
+    """What one folder holds: scalars, arrays, the latest readouts of arrays with more axes, and what these mean."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
     snapshots: dict[str, Snapshot]
+    declared: dict[str, Declared]
+
+
+def read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
+    """Read geometry/quantities.json, and notes on what was left out of it.
+
+    Raises:
+        OSError: If it cannot be opened.
+        RecursionError: If it is nested too deeply.
+        ValueError: If it is no file, or no JSON.
+    """
+    text, notes = read_text(path, MANIFEST, _MOST_BYTES)
+    found, more = read_manifest(text)
+    return found, notes + more
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
@@ -117,6 +134,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
             _join_scalars(joined.scalars, logs.scalars, later.logged),
             _join_arrays(joined.arrays, logs.arrays, later.step),
             _join_snapshots(joined.snapshots, logs.snapshots, later.step),
+            joined.declared | logs.declared,
         )
     return joined, history, notes
 
@@ -148,7 +166,12 @@ def _read(folder: Path) -> tuple[Logs, list[str]]:
         notes.extend([*more, *said])
         return held
 
-    logs = Logs(of("metrics.csv", read_scalars), of("geometry", read_arrays), of("geometry", read_snapshots))
+    logs = Logs(
+        of("metrics.csv", read_scalars),
+        of("geometry", read_arrays),
+        of("geometry", read_snapshots),
+        of(MANIFEST, read_declared) if is_there(folder / MANIFEST) else {},
+    )
     return logs, list(dict.fromkeys(notes))
 
 

@@ -1,13 +1,63 @@
-"""The page of a run."""
+"""The page of a run, and the page that compares groups of runs: one template, filled from what the runs wrote."""
 
-__all__ = ["write_report"]
+__all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lightning_ssl_geometry.report.document import document, write_page
-from lightning_ssl_geometry.report.drawn import Drawings
+import numpy as np
+from markupsafe import Markup
+
+from lightning_ssl_geometry.files import replacing
+from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.report.contents import comparison_contents, run_contents
+from lightning_ssl_geometry.report.download import saved
+from lightning_ssl_geometry.report.drawn import Drawings, draw
+from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.groups import read_groups
+from lightning_ssl_geometry.report.headline import alone
+from lightning_ssl_geometry.report.logs import Floats
+from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.run import Run, read_run
-from lightning_ssl_geometry.report.sections import article
+from lightning_ssl_geometry.report.stills import similarity_panel
+from lightning_ssl_geometry.report.svg import inline_svg
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from matplotlib.figure import Figure
+
+_MODELS = Quantity(
+    title="CKA between models",
+    text="Linear CKA between the models' representations of the same samples.",
+    low="Near 0: they have little in common.",
+    high="Near 1: the same representation up to rotation and scale, whatever its width.",
+    unit="CKA",
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure as it stands on the page.
+
+    Attributes:
+        panel: What was drawn.
+        svg: The figure.
+        saved: Its numbers as a link.
+        texts: Quantities whose sentences are new to the section.
+        named: Each sentence says which quantity it is about.
+    """
+
+    panel: Panel
+    svg: Markup
+    saved: Any
+    texts: Sequence[Quantity] = field(default_factory=list)
+    named: bool = False
 
 
 def write_report(run: Run | str | Path, output: str | Path | None = None) -> Path:
@@ -38,7 +88,167 @@ def write_report(run: Run | str | Path, output: str | Path | None = None) -> Pat
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
+    view, drawings = alone(read), Drawings()
+    drawn = draw(view, drawings)
+    sections = _sections(drawn, drawings, read.name)
+    page = _template().render(title=read.name, sections=sections, **run_contents(view, drawn, drawings))
+    return _write(path, page, drawings)
+
+
+def write_comparison(
+    groups: Mapping[str, Sequence[str | Path]],
+    output: str | Path,
+    *,
+    title: str = "Comparison",
+    similarity: tuple[Sequence[str], Floats] | None = None,
+) -> Path:
+    r"""Write one self-contained HTML page that compares groups of runs, with figures and numbers.
+
+    The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
+    figure are in it as CSV files to be saved.
+
+    Args:
+        groups: Name -> the folders of its runs; see :func:`lightning_ssl_geometry.report.comparison_figures`.
+        output: The page's path. Folders on the way are made.
+        title: The page's.
+        similarity: (names, values (M, M)): how alike M models are on the same samples, such as their linear CKA.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        FileNotFoundError: If a run does not exist.
+        ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
+            is not one value for each pair of names.
+
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; the page says so.
+
+    >>> import tempfile
+    >>> run = Path(tempfile.mkdtemp())
+    >>> _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
+    >>> write_comparison({"small": [run]}, run / "strengths.html").name
+    'strengths.html'
+    """
+    models = None if similarity is None else _similarity(*similarity)
+    view, drawings = View(tuple(read_groups(groups))), Drawings()
+    drawn = draw(view, drawings)
+    between = [*drawn.get("models", []), *([models] if models else [])]
+    drawn = {name: drawn.get(name, []) for name in dict.fromkeys([*SECTIONS, *drawn])} | {"models": between}
+    drawn = {name: panels for name, panels in drawn.items() if panels}
+    sections = _sections(drawn, drawings, title)
+    page = _template().render(title=title, sections=sections, **comparison_contents(view, title, drawn, drawings))
+    return _write(Path(output), page, drawings)
+
+
+def figures(run: Run) -> "dict[str, Figure]":
+    """Draw all figures of a run, by name, to be saved one by one: `figures(run)["loss"].savefig("loss.png", dpi=200)`.
+
+    Args:
+        run: As :func:`read_run` returns it.
+
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; it is left out.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from lightning_ssl_geometry.report.logs import Series
+    >>> series = Series("train/loss", np.arange(3.0), np.arange(3.0), np.array([4.0, 3.0, 2.5]))
+    >>> list(figures(Run(Path("."), "run", scalars={"train/loss": series})))
+    ['loss']
+    """
+    return _named(alone(run), run.name)
+
+
+def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
+    r"""Draw all figures that compare groups of runs, by name.
+
+    One colour per group; a line is the mean over its runs, a band their standard deviation (ddof = 1). Of several
+    stages, the one that most groups have, "probe" before "val", "train" and "test". Names are those of charts, with the
+    space that was observed where a chart has one figure for each: "projector_rank", "spectrum_h".
+
+    Args:
+        groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
+
+    Raises:
+        FileNotFoundError: If a run does not exist.
+        ValueError: If there is no group, a group has no run, or a folder is no run.
+
+    Warns:
+        UserWarning: If there is a figure that could not be drawn; it is left out.
+
+    >>> import tempfile
+    >>> runs = [Path(tempfile.mkdtemp()) for _ in range(2)]
+    >>> for run in runs:
+    ...     _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
+    >>> list(comparison_figures({"small": runs}))
+    ['loss']
+    """
+    return _named(View(tuple(read_groups(groups)), titled=True), "The comparison")
+
+
+def _named(view: View, where: str) -> "dict[str, Figure]":
+    named: dict[str, Figure] = {}
     drawings = Drawings()
-    written = write_page(path, document(read.name, article(read, "run0", drawings)))
-    drawings.warn(str(written))
-    return written
+    for panel in chain.from_iterable(draw(view, drawings).values()):
+        name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
+        free = (each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in named)
+        named[next(free)] = panel.figure
+    drawings.warn(where)
+    return named
+
+
+def _similarity(names: Sequence[str], values: Floats) -> Panel:
+    found = np.asarray(values, dtype=np.float64)
+    if not len(names) or found.shape != (len(names), len(names)):
+        raise ValueError(
+            f"Expected `similarity` with values of shape ({len(names)}, {len(names)}) for its {len(names)} names, but "
+            f"got {found.shape}."
+        )
+    return similarity_panel(_MODELS, names, found)
+
+
+def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
+    """Render the figures; a sentence stands once in a section."""
+    sections: dict[str, list[Shown]] = {}
+    for name, panels in drawn.items():
+        said: list[Quantity] = []
+        for place, panel in enumerate(panels):
+            texts = panel.quantities
+            try:
+                svg = inline_svg(panel.figure, key=f"{re.sub(r'[^a-z_]', '', name)}-{place}", label=panel.label)
+            except Exception as error:  # of matplotlib
+                drawings.lose(panel.title, error)
+                continue
+            new = [quantity for quantity in texts if quantity not in said]
+            sections.setdefault(name, []).append(
+                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), new, len(texts) > 1)
+            )
+            said += new
+    return sections
+
+
+def _style() -> str:
+    return files("lightning_ssl_geometry.report").joinpath("page.css").read_text("utf-8")
+
+
+@lru_cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("lightning_ssl_geometry.report", ""), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals |= {"headings": SECTIONS, "style": Markup(_style())}
+    return environment.get_template("page.html.j2")
+
+
+def _write(path: Path, page: str, drawings: Drawings) -> Path:
+    """Write beside the target and rename: a reader sees the old page or the new one. Folders on the way are made."""
+    if path.is_dir():
+        raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", errors="replace"))
+    drawings.warn(str(path))
+    return path

@@ -1,36 +1,29 @@
-"""What a figure of the page is made of, and how its lines, moments and data are named."""
+"""What a figure of the page is made of, and the sentences below it that are true of this run."""
 
-__all__ = [
-    "DASHES",
-    "LAYER_COLORS",
-    "Panel",
-    "layer_name",
-    "natural_order",
-    "printable",
-    "same_lines",
-    "stage_order",
-    "time_axis",
-    "time_name",
-]
+__all__ = ["DASHES", "Panel", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.glossary import STAGES, Entry
-from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged
+from lightning_ssl_geometry.report.groups import stage_order
+from lightning_ssl_geometry.report.logs import Floats, Series
+from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.seen import cap_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
-LAYER_COLORS = ("green", "blue", "orange", "violet")  # of a projector, over and over
+_VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
 @dataclass(frozen=True)
@@ -42,53 +35,73 @@ class Panel:
         title: Above it.
         figure: Drawn.
         label: What it shows, in words.
-        entries: What the glossary says of it.
+        numbers: What it shows, to be saved.
+        members: Whose texts stand below it.
         stages: The data that it shows.
         dashed: Whether dashes tell these data apart.
         remark: One more sentence.
-        numbers: What it shows, to be saved.
+        about: Further quantities whose texts stand below it.
     """
 
     name: str
     title: str
     figure: "Figure"
     label: str
-    entries: tuple[Entry, ...] = ()
-    stages: tuple[str, ...] = ()
+    numbers: Numbers
+    members: Sequence[Member] = ()
+    stages: Sequence[str] = ()
     dashed: bool = False
     remark: str = ""
-    numbers: Numbers | None = None
+    about: Sequence[Quantity] = ()
+
+    @property
+    def quantities(self) -> list[Quantity]:
+        """Whose texts stand below it."""
+        declared = (member.declared.quantity for member in self.members if member.declared)
+        return [*dict.fromkeys(each for each in (*declared, *self.about) if each.text or each.low)]
 
 
-def stage_order(stage: str) -> int:
-    """Sort key: train, val, probe, test, then what has no stage."""
-    return STAGES.index(stage) if stage in STAGES else len(STAGES)
+def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
+    """How its values are scaled in a figure, and written."""
+    return (100.0, percent) if quantity.percent else (1.0, number)
 
 
-def natural_order(name: str) -> list[tuple[int, str]]:
-    """Sort key that counts numbers as numbers: layer 3 before layer 10.
-
-    >>> sorted(["layer_10", "layer_3"], key=natural_order)
-    ['layer_3', 'layer_10']
-    """
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+def floor_of(members: Iterable[Member]) -> float | None:
+    """Where the axis starts: at 0, where all quantities have a full scale above it; else below the data."""
+    every = [member.quantity for member in members]
+    full = all(q.bounds[0] == 0 and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
+    return 0.0 if every and full else None
 
 
-def layer_name(rest: str) -> str:
-    """Name a projector's layer by what stands behind a scalar's name; a log has no dots in names of modules.
+def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
+    """Say what is true of a figure in these runs: how a value was found, and which rows bound it."""
+    said: dict[str, None] = {plan.remark: None}
+    for stage in sorted(stages, key=stage_order):
+        for member in plan.drawn:
+            filled = dict.fromkeys(
+                _filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items()
+            )
+            said |= dict.fromkeys(filter(None, filled))
+            caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
+            said |= {f"In {stage}, {cap.in_words}": None for cap in caps if cap and cap.by_rows}
+    return " ".join(filter(None, said))
 
-    >>> layer_name("2"), layer_name("layers_3")
-    ('layer 2', 'layers.3')
-    """
-    return f"layer {rest}" if rest.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", rest)
 
-
-def time_axis(run: Run) -> tuple[str, tuple[float, float]]:
-    """Label and limits of the time axis, the same for all figures of a run."""
-    logs: list[Mapping[str, Series] | Mapping[str, Readouts]] = [run.scalars, run.arrays]
-    times = [run.time(item) for log in logs for item in log.values()]
-    every = np.concatenate([np.zeros(1), *times])
-    return f"{run.time_unit} of training", (float(every.min()), float(every.max()) or 1.0)
+def _filled(run: Run, member: Member, name: str) -> str:
+    """Fill a quantity's remark with the last values of its diagnostic's other results; empty where one is missing."""
+    template, known = member.quantity.remark, member.declared
+    if not template or not name or known is None:
+        return ""
+    stem = name.removesuffix(f"_{known.key}") if known.key else name
+    values: dict[str, float] = {}
+    for key in {match[1] for match in _VALUE.finditer(template)}:
+        series = logged(run, f"{stem}_{key}")
+        if not isinstance(series, Series) or not len(series.value) or not np.isfinite(series.value[-1]):
+            return ""
+        values[key] = float(series.value[-1])
+    return _VALUE.sub(
+        lambda match: f"{values[match[1]]:.{match[2]}f}" if match[2] else number(values[match[1]]), template
+    )
 
 
 def time_name(run: Run, time: float) -> str:
@@ -99,16 +112,6 @@ def time_name(run: Run, time: float) -> str:
         return "at the start"
     rounded = f"{round(time)}" if abs(time - round(time)) < 0.05 else f"{time:.1f}"
     return f"after {rounded} {run.time_unit.removesuffix('s') if rounded == '1' else run.time_unit}"
-
-
-def printable(text: str, most: int = 18) -> str:
-    r"""Make a text of a run fit to stand in a figure: names of a kind often differ in their ends alone.
-
-    >>> printable("a\x00 name that is too long")
-    'a� name t…too long'
-    """
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
 
 
 def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:

@@ -1,6 +1,6 @@
 """A run as it lies on disk: what is read, and what is missing."""
 
-__all__ = ["Run", "read_run"]
+__all__ = ["EVALUATIONS", "Run", "read_run"]
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.report.files import attempt, is_there
-from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
-from lightning_ssl_geometry.report.history import Logs, Resumption, is_resumed, with_earlier
+from lightning_ssl_geometry.report.history import MANIFEST, Logs, Resumption, is_resumed, read_declared, with_earlier
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
     MOST_DRAWN,
@@ -26,6 +26,7 @@ from lightning_ssl_geometry.report.logs import (
 from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info, told_of
 from lightning_ssl_geometry.report.seen import few_rows, without_seen
 
+EVALUATIONS = "linear_evaluation.csv".removesuffix(".csv")
 _OF_A_RUN = ("metrics.csv", "geometry", "run.json")
 _NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger or ours writes it)."
 _NO_RECORD = "run.json is missing: model, data, seed, versions and status are not known from it."
@@ -51,6 +52,8 @@ class Run:
         seen: geometry/<stage>/rows_seen.csv by stage: samples, views, and the widths of h and z of each readout.
         resumed: Where the run went on from a checkpoint, the earliest first. The scalars and arrays of earlier parts
             in other folders are among those above.
+        declared: geometry/quantities.json: what logged names mean. A name that no callback of this package wrote is not
+            among them.
     """
 
     folder: Path
@@ -66,6 +69,7 @@ class Run:
     layers: Layers | None = None
     seen: Mapping[str, Readouts] = field(default_factory=dict)
     resumed: tuple[Resumption, ...] = ()
+    declared: Mapping[str, Declared] = field(default_factory=dict)
 
     @property
     def is_diagnosis(self) -> bool:
@@ -117,8 +121,9 @@ def read_run(run: str | Path) -> Run:
         reads.of("metrics.csv", read_scalars, {}),
         reads.of("geometry", read_arrays, {}),
         reads.of("geometry", read_snapshots, {}),
+        reads.of(MANIFEST, read_declared, {}),
     )
-    (scalars, arrays, snapshots), history, more = with_earlier(folder, own)
+    (scalars, arrays, snapshots, declared), history, more = with_earlier(folder, own)
     arrays, seen = without_seen(arrays)
     if not scalars and not is_there(folder / "metrics.csv"):
         notes.append(_NO_SCALARS)
@@ -127,13 +132,13 @@ def read_run(run: str | Path) -> Run:
             "geometry/ holds no arrays: no spectra (diagnostics of GeometryMonitor that compute arrays write them)."
         )
     notes += more
-    evaluations: tuple[Evaluation, ...] = reads.of("linear_evaluation.csv", read_evaluations, ())
+    evaluations: tuple[Evaluation, ...] = reads.of(f"{EVALUATIONS}.csv", read_evaluations, ())
     notes += record.notes
     layers = reads.of("layers.csv", read_layers, None)
     ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
     config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
-    notes += _few_samples(info, arrays, layers)
-    scalars = {name: _compared(series) for name, series in scalars.items()}
+    delayed = {name for name, each in declared.items() if each.quantity.delayed}
+    scalars = {name: _compared(series) if name in delayed else series for name, series in scalars.items()}
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
     pace = _steps_per_epoch(scalars, arrays)
@@ -151,6 +156,7 @@ def read_run(run: str | Path) -> Run:
         layers,
         seen,
         history.resumed,
+        declared,
     )
     return replace(made, notes=(*made.notes, *few_rows(made)))
 
@@ -209,12 +215,9 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("version_") else folder.name
 
 
-_DRIFTS = ("cka_drift_", "neural_kernel_drift")
-
-
 def _compared(series: Series) -> Series:
     """Leave out the first value of a comparison with earlier readouts, of which there are none by then."""
-    if not any(drift in series.name for drift in _DRIFTS) or series.finite[0] or not series.finite.any():
+    if series.finite[0] or not series.finite.any():
         return series
     return Series(series.name, series.epoch[1:], series.step[1:], series.value[1:])
 
@@ -228,20 +231,6 @@ def _not_finite(series: Series) -> str:
 def _huge(series: Series) -> str:
     count = int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum())
     return f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out."
-
-
-def _few_samples(info: Mapping[str, object], arrays: Mapping[str, Readouts], layers: Layers | None) -> list[str]:
-    """Say where samples, not dimensions, bound what ranks and spectra can be."""
-    samples, spectra = info.get("samples"), [ENTRIES[key] for key in ("spectrum_h", "spectrum_h_image", "spectrum_z")]
-    widths = [float(width) for width in layers.width if np.isfinite(width)] if layers else []
-    widths += [float(array.values.shape[1]) for name, array in arrays.items() if lookup(name) in spectra]
-    most = max(widths, default=0.0)
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples >= most:
-        return []
-    return [
-        f"Fewer samples ({samples:,}) than dimensions ({most:,.0f}): ranks and spectra cannot exceed the samples "
-        f"({2 * samples:,} rows of two views)."
-    ]
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:

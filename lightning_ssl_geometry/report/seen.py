@@ -1,44 +1,40 @@
-"""How many rows a readout rests on, and what a rank of them can be at most."""
+"""How many rows a readout rests on, and what these and the width leave a result at most."""
 
-__all__ = ["BOUNDED", "at_most", "few_rows", "in_words", "without_seen"]
+__all__ = ["Cap", "cap_of", "few_rows", "without_seen"]
 
 from collections.abc import Mapping
+from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from lightning_ssl_geometry.quantity import cap_at
 from lightning_ssl_geometry.report.logs import Readouts
 
 if TYPE_CHECKING:
     from lightning_ssl_geometry.report.run import Run
 
 _FILE, _COLUMNS = "rows_seen", 4
+_MORE = "Observe more steps (`every_n_steps`), or a larger set."
 
 
-class _Bounded(NamedTuple):
-    """A quantity that rows bound: of which space its rows are, and whether each view of a sample is a row."""
+class Cap(NamedTuple):
+    """What a result can be at most.
 
-    space: str
-    views: bool = True
+    Attributes:
+        most: The value.
+        by_rows: Whether more samples would allow more.
+        samples: How many were seen.
+        views: Of each of them.
+    """
 
-
-BOUNDED = {
-    "effective_rank_h": _Bounded("h"),
-    "effective_rank_z": _Bounded("z"),
-    "spectrum_h": _Bounded("h"),
-    "spectrum_z": _Bounded("z"),
-    "augmentation_rank": _Bounded("h", views=False),
-    "augmentation_spectrum": _Bounded("h", views=False),
-}
-
-
-class _Seen(NamedTuple):
+    most: int
+    by_rows: bool
     samples: int
     views: int
-    width: Mapping[str, float]
 
-    def rows(self, bounded: _Bounded) -> int:
-        return self.samples * (self.views if bounded.views else 1)
+    @property
+    def in_words(self) -> str:
+        """Say where it comes from."""
+        return f"{self.samples:,} samples in {self.views} views were seen: at most {self.most:,} here."
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
@@ -48,44 +44,39 @@ def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], d
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}
 
 
-def at_most(run: "Run", stage: str, key: str) -> int | None:
-    """Return what a quantity can be at most because of the rows of a stage's last readout.
-
-    None where its width is the smaller bound, or nothing is known of the rows.
-    """
-    seen = _last(run, stage)
-    if seen is None or key not in BOUNDED:
+def cap_of(run: "Run", name: str) -> Cap | None:
+    """Return what the rows of the last readout and the width leave a logged name at most; None if that is not known."""
+    known = run.declared.get(name)
+    seen = _last(run, name)
+    if known is None or not known.quantity.cap or seen is None:
         return None
-    rows, width = seen.rows(BOUNDED[key]), seen.width.get(BOUNDED[key].space, np.nan)
-    return rows if rows < width else None
-
-
-def in_words(run: "Run", stage: str, key: str) -> str:
-    """Say in a sentence what the rows leave a quantity at most; empty where they do not bound it."""
-    most, seen = at_most(run, stage, key), _last(run, stage)
-    if most is None or seen is None:
-        return ""
-    return f"In {stage}, {seen.samples:,} samples in {seen.views} views were seen: at most {most:,} here."
+    samples, views, h, z = seen
+    width = nan if known.width is None else float(known.width)
+    sizes = {"V": views, "D": h if known.width is None else width, "P": z}
+    most, without_rows = (cap_at(known.quantity.cap, N=n, **sizes) for n in (samples, inf))
+    return Cap(int(most), most < without_rows, int(samples), int(views)) if isfinite(most) else None
 
 
 def few_rows(run: "Run") -> list[str]:
     """Say for each stage, and each named monitor, whose rows bound ranks that these are not those of the network."""
     notes = []
     for stage in run.seen:
-        bounds = {f"{most:,}": None for key in BOUNDED if (most := at_most(run, stage, key)) is not None}
+        names = [name for name in run.declared if name.rpartition("/")[0] == stage]
+        caps = (cap_of(run, name) for name in names)
+        bounds = sorted({cap.most for cap in caps if cap is not None and cap.by_rows})
         if bounds:
-            words = f"{' or '.join(bounds)} by the rows, not by the network"
+            words = f"{' or '.join(f'{most:,}' for most in bounds)} by the rows, not by the network"
             notes.append(
                 f"Readouts of {stage} saw fewer rows than dimensions: some ranks and spectra are bounded to {words}. "
-                "Observe more steps (`every_n_steps`), or a larger set."
+                + ("Take more samples." if run.is_diagnosis else _MORE)
             )
     return notes
 
 
-def _last(run: "Run", stage: str) -> _Seen | None:
-    if stage not in run.seen or not len(run.seen[stage].values):
+def _last(run: "Run", name: str) -> tuple[float, float, float, float] | None:
+    table = run.seen.get(name.rpartition("/")[0])
+    if table is None or not len(table.values):
         return None
-    samples, views, h, z = run.seen[stage].values[-1]
-    if not (np.isfinite(samples) and np.isfinite(views) and 0 < samples < 2**53 and 0 < views < 2**53):
-        return None
-    return _Seen(int(samples), int(views), {"h": float(h), "z": float(z)})
+    samples, views, h, z = (float(value) for value in table.values[-1])
+    counted = all(isfinite(value) and 0 < value < 2**53 for value in (samples, views))
+    return (float(int(samples)), float(int(views)), h, z) if counted else None

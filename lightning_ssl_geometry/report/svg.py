@@ -9,8 +9,9 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from markupsafe import Markup
+
 from lightning_ssl_geometry.plots import COLORS, RAMP
-from lightning_ssl_geometry.report.html import Html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _DECIMALS = re.compile(r"(\.\d\d)\d+")
 
 
-def inline_svg(figure: "Figure", *, key: str, label: str) -> Html:
+def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
     """Render a figure for an HTML page.
 
     Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique
@@ -56,7 +57,7 @@ def inline_svg(figure: "Figure", *, key: str, label: str) -> Html:
     _drop_empty(root)
     box = " ".join(f"{float(side):g}" for side in root.attrib["viewBox"].split())
     root.attrib = {"class": "figure", "viewBox": box, "role": "img", "aria-label": label}
-    return Html(ElementTree.tostring(root, encoding="unicode"))
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _render(figure: "Figure") -> bytes:

@@ -1,0 +1,356 @@
+"""What stands on a page around its figures: header, headline, notes, tables, how the runs were made, papers."""
+
+__all__ = ["comparison_contents", "run_contents"]
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity
+from lightning_ssl_geometry.report.download import Numbers, Saved, layer_numbers, saved, series_numbers
+from lightning_ssl_geometry.report.drawn import Drawings
+from lightning_ssl_geometry.report.evaluation import (
+    evaluated,
+    evaluation_groups,
+    feature_name,
+    is_chosen,
+    shown_accuracy,
+    sizes,
+)
+from lightning_ssl_geometry.report.facts import facts, shared_facts, weights
+from lightning_ssl_geometry.report.figures import Member, View, members, role, section_of
+from lightning_ssl_geometry.report.groups import Average, Group, stage_order
+from lightning_ssl_geometry.report.headline import bound, headline, null_beside
+from lightning_ssl_geometry.report.history import Resumption
+from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
+from lightning_ssl_geometry.report.panel import Panel, shown
+from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+
+_NONE = "\N{EN DASH}"
+_GRAVE = ("not a finite number", "This run failed", "Not drawn")
+_STATUSES = ("finished", "running", "interrupted", "failed")
+_OF_MEANS = (
+    "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
+    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page.
+
+    Attributes:
+        header: Names of the columns.
+        rows: The first cell of each is its name.
+        chosen: Which rows are bold.
+        saved: All of it as a link, or None.
+        remark: Below it.
+        look: A class of the style.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    chosen: Sequence[int] = ()
+    saved: Saved | None = None
+    remark: str = ""
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number of a run that was not trained, with its meaning.
+
+    Attributes:
+        name: What it is.
+        value: The number.
+        beside: What it can be at most, and what there would be without structure.
+        quantity: Its meaning; None of an undeclared log.
+    """
+
+    name: str
+    value: str
+    beside: str
+    quantity: Quantity | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a run was made: names and values, and its config."""
+
+    name: str
+    rows: Mapping[str, str]
+    config: str | None
+
+
+def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings) -> dict[str, Any]:
+    """Gather what the page of one run says beside its figures."""
+    run = view.runs[0]
+    status = str(run.info.get("status") or "unknown")
+    readings = _readings(view) if view.once else {}
+    return {
+        "heading": f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name,
+        "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
+        "groups": [],
+        "facts": facts(run),
+        "tiles": headline(run),
+        "notes": _graved([*run.notes, *drawings.lost]),
+        "left_out": drawings.left_out,
+        "readings": readings,
+        "layers": _layers(run),
+        "evaluation": _evaluation(run),
+        "evaluated": evaluated(view),
+        "order": _order(drawn, readings),
+        "values": _values(run),
+        "coverage": None,
+        "made": [_made(run)],
+        "papers": _papers(
+            [*_drawn_quantities(drawn), *(r.quantity for held in readings.values() for r in held if r.quantity)]
+        ),
+    }
+
+
+def comparison_contents(
+    view: View, title: str, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings
+) -> dict[str, Any]:
+    """Gather what the page of a comparison says beside its figures."""
+    coverage = _coverage(view)
+    notes = [
+        f"{group.name}, {run.name}: {note}"
+        for group in view.groups for run in group.runs for note in run.notes
+        if any(part in note for part in _OF_MEANS)
+    ]  # fmt: skip
+    return {
+        "heading": title,
+        "status": None,
+        "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
+        "facts": shared_facts(view.runs),
+        "tiles": [],
+        "notes": _graved([*notes, *_odd_widths(view), *drawings.lost]),
+        "left_out": drawings.left_out,
+        "readings": {},
+        "layers": None,
+        "evaluation": None,
+        "evaluated": "",
+        "order": _order(drawn, {}),
+        "values": _compared(view, title),
+        "coverage": coverage,
+        "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group in view.groups for run in group.runs],
+        "papers": _papers(_drawn_quantities(drawn)),
+    }
+
+
+def _order(drawn: Mapping[str, Sequence[Panel]], readings: Mapping[str, Sequence[Reading]]) -> list[str]:
+    """Sections in the order of the page: those of the package, then a user's own, then the rest."""
+    known = [*SECTIONS]
+    every = [*known[:-1], *(name for name in (*drawn, *readings) if name not in SECTIONS), known[-1]]
+    return [name for name in dict.fromkeys(every) if drawn.get(name) or readings.get(name)]
+
+
+def _graved(notes: Iterable[str]) -> list[tuple[str, bool]]:
+    return [(note, any(part in note for part in _GRAVE)) for note in notes]
+
+
+def _readings(view: View) -> dict[str, list[Reading]]:
+    """Scalars of a run that was not trained: no lines over training, but a table with what each number means."""
+    run, found = view.runs[0], dict[str, list[Reading]]()
+    for member in members(view.runs):
+        quantity = member.quantity
+        if quantity.baseline or role(member):
+            continue
+        for series in _series(run, member):
+            _, show = shown(quantity)
+            stage = series.name.partition("/")[0]
+            several = len(member.names[0]) > 1
+            beside = [bound(run, series.name).strip(" ()"), null_beside(run, member, series.name, show)]
+            name = f"{member.title}, {stage}" if several else member.title
+            reading = Reading(
+                name,
+                show(float(series.value[-1])),
+                ", ".join(filter(None, beside)),
+                quantity if member.declared else None,
+            )
+            found.setdefault(section_of(member, view.runs), []).append(reading)
+    return found
+
+
+def _series(run: Run, member: Member) -> list[Series]:
+    found = [run.scalars[name] for name in member.names.get(0, {}).values() if name in run.scalars]
+    return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
+
+
+def _layers(run: Run) -> Table | None:
+    """All numbers of layers; None if there are not several."""
+    if run.layers is None or len(run.layers.names) < 2:
+        return None
+    layers, columns = run.layers, []
+    for name, values in {"width": layers.width, **layers.values}.items():
+        known = run.declared.get(f"layers/{name}")
+        show = shown(known.quantity)[1] if known else number
+        title = (known.quantity.short or known.quantity.title) if known else name.replace("_", " ")
+        cells = [show(float(value)) if np.isfinite(value) else _NONE for value in values]
+        columns += [(title, cells)] if np.isfinite(values).any() else []
+    rows = [[name, *(cells[row] for _, cells in columns)] for row, name in enumerate(layers.names)]
+    header = ["layer", *(title for title, _ in columns)]
+    return Table(header, rows, saved=saved(f"{run.name}-layers", layer_numbers(layers)), look="layers")
+
+
+def _evaluation(run: Run) -> Table | None:
+    groups = evaluation_groups(run)
+    if not groups:
+        return None
+    cells = {(row.features, name): shown_accuracy(row) for name, rows in groups.items() for row in rows}
+    features = list(dict.fromkeys(feature for feature, _ in cells))
+    rows = [[feature_name(feature), *(cells.get((feature, name), _NONE) for name in groups)] for feature in features]
+    chosen = [place for place, feature in enumerate(features) if is_chosen(feature)]
+    return Table(["features", *groups], rows, chosen, remark=sizes(run))
+
+
+def _values(run: Run) -> dict[str, Any] | None:
+    """Each scalar's first, lowest, highest and last value, and a link to all values as one file."""
+    if not run.scalars:
+        return None
+    header = ["scalar", "value"] if run.is_diagnosis else ["scalar", "first", "lowest", "highest", "last", "readouts"]
+    what = "Value" if run.is_diagnosis else "First, lowest, highest and last value"
+    rest = "Arrays over all readouts are in the run's folder, in geometry/." if run.arrays else ""
+    table = Table(header, [_row(series, run.is_diagnosis) for series in run.scalars.values()],
+                  saved=saved(f"{run.name}-scalars", series_numbers(run.scalars.values())), remark=rest,
+                  look="short" if run.is_diagnosis else "numbers")  # fmt: skip
+    summary = f"{what} of {len(run.scalars)} scalar{'s' * (len(run.scalars) != 1)}"
+    return {"heading": "All numbers", "summary": summary, "table": table, "groups": [], "columns": 1}
+
+
+def _row(series: Series, last: bool) -> list[str]:
+    value, length = series.value[series.finite], len(series.value)
+    shown_ = (value[0], value.min(), value.max(), series.value[-1]) if len(value) else (float("nan"),) * 4
+    cells = [number(float(cell)) for cell in (shown_[-1:] if last else shown_)]
+    readouts = f"{length:,}" if len(value) == length else f"{len(value):,} of {length:,}"
+    return [series.name, *cells, *([] if last else [readouts])]
+
+
+def _compared(view: View, title: str) -> dict[str, Any] | None:
+    """First and last value of each scalar on the data that the figures show, per group."""
+    once, rows, numbers = view.once, [], list[tuple[str | float, ...]]()
+    for member in members(view.runs):
+        stage = shared_stage([member], view) if _any_series(view, member) and member.declared else None
+        if stage is None:
+            continue
+        means = [mean_of(member, group, stage, view) for group in view.groups]
+        name = next(mean.name for mean in means if mean)
+        places = (-1,) if once else (0, -1)
+        rows.append([name, *(_value(mean, place, member.quantity) for mean in means for place in places)])
+        for group, mean in zip(view.groups, means, strict=True):
+            if mean is not None:
+                std = np.full(len(mean.step), np.nan) if mean.std is None else mean.std
+                numbers += [
+                    (group.name, mean.name, *each, mean.runs) for each in zip(mean.step, mean.mean, std, strict=True)
+                ]
+    if not rows:
+        return None
+    several = any(len(group.runs) > 1 for group in view.groups)
+    what = "Mean ± standard deviation over the runs of a group. " if several else ""
+    what += "" if once else "At the first and the last step that runs of a group share."
+    link = saved(
+        f"{title}-scalars", Numbers(("group", "scalar", "step", "mean", "standard deviation", "runs"), numbers)
+    )
+    header = ["scalar", *([] if once else ["first", "last"] * len(view.groups))]
+    table = Table(header, rows, saved=link, remark=what.strip(), look="compared")
+    names = [(group.name, group.color) for group in view.groups]
+    return {"heading": "Values" if once else "First and last values", "summary": "", "table": table, "groups": names,
+            "columns": 1 if once else 2}  # fmt: skip
+
+
+def _any_series(view: View, member: Member) -> bool:
+    return any(name in view.runs[place].scalars for place, names in member.names.items() for name in names.values())
+
+
+def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
+    if mean is None or not len(mean.step):
+        return _NONE
+    value, std = float(mean.mean[place]), np.nan if mean.std is None else float(mean.std[place])
+    text = percent(value) if quantity.percent else number(value)
+    return text + (f" ± {deviation(value, std, quantity.percent)}" if np.isfinite(std) else "")
+
+
+def _coverage(view: View) -> Table | None:
+    """Which group has which quantities, for those that not all runs have; None if all have the same."""
+    found = {member.title: set(member.names) for member in members(view.runs) if _has_values(view, member)}
+    partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
+    if not partial:
+        return None
+    rows = []
+    for title, places in partial.items():
+        counts = [sum(view.place(run) in places for run in group.runs) for group in view.groups]
+        cells = [("yes" if have else _NONE) if have in (0, len(group.runs)) else f"{have} of {len(group.runs)}"
+                 for have, group in zip(counts, view.groups, strict=True)]  # fmt: skip
+        rows.append([title, *cells])
+    shared = len(found) - len(partial)
+    what = f"Quantities that not all runs have; {shared} more {'is' if shared == 1 else 'are'} in all of them."
+    return Table(["quantity", *(group.name for group in view.groups)], rows, remark=what, look="layers")
+
+
+def _has_values(view: View, member: Member) -> bool:
+    return not member.quantity.baseline and not role(member)
+
+
+def _odd_widths(view: View) -> list[str]:
+    """Say where the runs of one group have arrays, or layers, of different lengths: a mean over them is none."""
+    said = []
+    for group in view.groups:
+        for name in dict.fromkeys(name for run in group.runs for name in run.arrays):
+            widths = {run.name: run.arrays[name].values.shape[1] for run in group.runs if name in run.arrays}
+            said += _odd(group, name, widths, "values")
+        held = {run.name: len(run.layers.names) for run in group.runs if run.layers}
+        said += _odd(group, "layers.csv", held, "layers")
+    return said
+
+
+def _odd(group: Group, name: str, widths: Mapping[str, int], unit: str) -> list[str]:
+    if len(set(widths.values())) < 2:
+        return []
+    listed = ", ".join(f"{width} in {run}" for run, width in widths.items())
+    return [f"{group.name}: {name} has {listed} {unit}; figures average the runs that are like the first."]
+
+
+def _made_of(group: Group) -> str:
+    """How many runs; of a single diagnosis, which weights."""
+    if len(group.runs) == 1 and group.runs[0].is_diagnosis and (said := weights(group.runs[0], short=True)):
+        return said
+    return f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}"
+
+
+def _made(run: Run, name: str = "") -> Made:
+    """Tell command, seed, versions, machine, and the config."""
+    rows = {"folder": str(run.folder.resolve())}
+    rows |= {f"resumed ({n})": _resumed(entry) for n, entry in enumerate(run.resumed, 1)}
+    rows |= {key.replace("_", " "): _written(key, value) for key, value in run.info.items() if value is not None}
+    return Made(name, rows, run.config)
+
+
+def _resumed(entry: Resumption) -> str:
+    """Tell when, at which step and epoch, and from which folder."""
+    place = {".": "in this folder", None: "from a run of unknown folder"}.get(entry.folder, f"from {entry.folder}")
+    of_rest = "; what this epoch's training batches show is of those after this step" if entry.within_epoch else ""
+    return f"at step {entry.step:,.0f}, epoch {entry.epoch:,.0f}, {place}, {moment(entry.time)}{of_rest}"
+
+
+def _written(key: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_written('', item)}" for name, item in value.items() if item is not None)
+    if key in ("started", "ended"):
+        return moment(value)
+    if isinstance(value, int) and key in ("steps", "parameters", "samples"):
+        return f"{value:,}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _drawn_quantities(drawn: Mapping[str, Sequence[Panel]]) -> list[Quantity]:
+    return [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
+
+
+def _papers(quantities: Iterable[Quantity]) -> list[Paper]:
+    return list(dict.fromkeys(quantity.paper for quantity in quantities if quantity.paper))

@@ -1,0 +1,357 @@
+"""Which logs of runs stand together in a figure: by section, chart, and for arrays by the space that was observed.
+
+Logs of several runs are joined by the class that computed them, the key of the result and the space that it saw; where
+a run has that more than once, by their names too. What no callback of this package wrote goes by its name alone.
+"""
+
+__all__ = [
+    "Figured",
+    "Member",
+    "Plan",
+    "View",
+    "layer_name",
+    "logged",
+    "members",
+    "natural_order",
+    "plans",
+    "printable",
+    "role",
+    "section_of",
+    "space_name",
+]
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.quantity import SECTIONS, Kind, Quantity
+from lightning_ssl_geometry.report.groups import Group, split
+from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.run import Run
+
+_OTHER, _LEARNING = "other", "learning"
+_OBJECTIVE = re.compile("loss|objective|criterion", re.IGNORECASE)
+_CLEAN = "_image"
+_LAYERS = "layers/"  # before the name of a column of layers.csv
+Figured = Kind | Literal["layers"]
+_ONE_FIGURE: tuple[Figured, ...] = ("line", "components", "path", "images", "points", "layers")  # whatever the spaces
+_OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
+_OF_SNAPSHOTS: tuple[Figured, ...] = ("matrix", "points", "images")
+Identity = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A quantity of a figure, in whichever runs have it.
+
+    Attributes:
+        declared: What is known of it, in the first run that has it; None of a log that nobody declared.
+        base: Its logged name behind the stage, in the first run that has it.
+        names: Run's place -> stage -> its logged name.
+        distinct: Its name says more than what is known of it.
+    """
+
+    declared: Declared | None
+    base: str
+    names: dict[int, dict[str, str]] = field(default_factory=dict)
+    distinct: bool = False
+
+    @property
+    def quantity(self) -> Quantity:
+        """What it means; of an undeclared log, its name."""
+        return self.declared.quantity if self.declared else Quantity(title=self.base or "value", text="-")
+
+    @property
+    def space(self) -> str:
+        """The space that was observed, empty where there is none."""
+        return self.declared.space if self.declared else ""
+
+    @property
+    def part(self) -> str:
+        """A layer's name, for example."""
+        return layer_name(self.declared.part) if self.declared and self.declared.part else ""
+
+    @property
+    def title(self) -> str:
+        """Its name for people, with what tells it apart from others of that name."""
+        apart = [space_name(self.space), self.part, self.base if self.distinct else ""]
+        named = ", ".join(filter(None, apart))
+        return f"{self.quantity.title} ({named})" if named else self.quantity.title
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A figure that is to be drawn.
+
+    Attributes:
+        name: Good for a file name.
+        title: Above it.
+        unit: At its axis.
+        kind: How it is drawn.
+        members: What is drawn, and what serves that, such as labels.
+        remark: What is true of it in all runs.
+    """
+
+    name: str
+    title: str
+    unit: str
+    kind: Figured
+    members: tuple[Member, ...]
+    remark: str = ""
+
+    @property
+    def drawn(self) -> list[Member]:
+        """The quantities that it is about."""
+        return [each for each in self.members if not each.quantity.baseline and not role(each)]
+
+    def serving(self, asked: str) -> Member | None:
+        """The quantity that serves the others as labels, for example."""
+        return next((each for each in self.members if role(each) == asked), None)
+
+
+@dataclass(frozen=True)
+class View:
+    """What a page is about.
+
+    Attributes:
+        groups: A single run is a group of one, without a name.
+        titled: Figures have their titles in them, to stand alone.
+    """
+
+    groups: tuple[Group, ...]
+    titled: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one run: colours tell quantities apart, and dashes data; else groups, and quantities."""
+        return len(self.groups) == 1 and not self.groups[0].name
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, in the order of their groups."""
+        return tuple(run for group in self.groups for run in group.runs)
+
+    @property
+    def once(self) -> bool:
+        """Whether nothing was trained in any of the runs, so that there is no time to draw over."""
+        return all(run.is_diagnosis for run in self.runs)
+
+    @property
+    def time_label(self) -> str:
+        """Name of the time axis."""
+        return f"{'epochs' if self.by_epochs else 'steps'} of training"
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether time can be told in epochs for all runs."""
+        return all(run.time_unit == "epochs" for run in self.runs)
+
+    def place(self, run: Run) -> int:
+        """Where a run stands among all."""
+        return next(place for place, each in enumerate(self.runs) if each is run)
+
+
+def plans(view: View) -> dict[str, list[Plan]]:
+    """Say which figures are to be drawn, by section in the order of the page."""
+    gathered: dict[str, dict[tuple[str, str, str], list[Member]]] = {name: {} for name in SECTIONS}
+    for member in _last_parts(members(view.runs), view):
+        if member.quantity.shown:
+            section = section_of(member, view.runs)
+            gathered.setdefault(section, {}).setdefault(_figure(member, view), []).append(member)
+    ordered = {**gathered, _OTHER: gathered.pop(_OTHER)}
+    found = {name: [plan for each in held.items() for plan in _plans(*each, view)] for name, held in ordered.items()}
+    return {section: kept for section, kept in found.items() if kept}
+
+
+def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
+    """Find a log of a run by its name; a column of layers as one readout."""
+    if name.startswith(_LAYERS) and run.layers and (column := name.removeprefix(_LAYERS)) in run.layers.values:
+        return Readouts(name, np.zeros(1), np.zeros(1), run.layers.values[column][None])
+    return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
+
+
+def layer_name(part: str) -> str:
+    """Name a layer by what stands behind a result's name; a log has no dots in names of modules.
+
+    >>> layer_name("2"), layer_name("layers_3")
+    ('layer 2', 'layers.3')
+    """
+    return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
+
+
+def space_name(space: str) -> str:
+    """Name the space that was observed.
+
+    >>> space_name("h"), space_name("h_image")
+    ('h', 'h, clean images')
+    """
+    return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that counts numbers as numbers: layer 3 before layer 10.
+
+    >>> sorted(["layer_10", "layer_3"], key=natural_order)
+    ['layer_3', 'layer_10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def printable(text: str, most: int = 18) -> str:
+    r"""Make a text of a run fit to stand in a figure: names of a kind often differ in their ends alone.
+
+    >>> printable("a\x00 name that is too long")
+    'a� name t…too long'
+    """
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
+
+
+def members(runs: Sequence[Run]) -> list[Member]:
+    """Join the logs of runs: first scalars as they were logged, then arrays and snapshots by name."""
+    found: dict[Identity, Member] = {}
+    identities = [_identities(run) for run in runs]
+    several = {each for held in identities for each in _repeated(held)}
+    for place, held in enumerate(identities):
+        for name, identity in held.items():
+            stage, base = split(name)
+            key = (*identity, base) if identity in several else identity
+            member = found.setdefault(key, Member(runs[place].declared.get(name), base, distinct=identity in several))
+            member.names.setdefault(place, {}).setdefault(stage, name)
+    return list(found.values())
+
+
+def _identities(run: Run) -> dict[str, Identity]:
+    """Find what each log of a run is joined by."""
+    names = [name for name in run.scalars if not _is_step_twin(run, name)]
+    names += [*sorted(run.arrays), *sorted(run.snapshots)]
+    names += [f"{_LAYERS}{column}" for column in run.layers.values] if run.layers and len(run.layers.names) > 1 else []
+    return {name: _identity(run.declared.get(name), name) for name in names}
+
+
+def _identity(declared: Declared | None, name: str) -> Identity:
+    if declared is None:
+        return ("", split(name)[1])
+    return (declared.diagnostic, declared.key, declared.part, declared.space)
+
+
+def _repeated(held: Mapping[str, Identity]) -> set[Identity]:
+    """What a run has under several names in one stage: only their names tell these apart."""
+    seen: set[tuple[str, Identity]] = set()
+    found: set[Identity] = set()
+    for name, identity in held.items():
+        key = (split(name)[0], identity)
+        found |= {identity} if key in seen else set()
+        seen.add(key)
+    return found
+
+
+def section_of(member: Member, runs: Sequence[Run]) -> str:
+    """Where it belongs; what a host calls its loss, without declaring it, is what it descends."""
+    if member.declared:
+        return member.declared.section or _OTHER
+    if member.base.startswith(_LAYERS):
+        return _LAYERS.rstrip("/")
+    return _LEARNING if _OBJECTIVE.search(member.base) and _is_scalar(member, runs) else _OTHER
+
+
+def _figure(member: Member, view: View) -> tuple[str, str, str]:
+    """Chart, and for what is drawn at some moments, the space and part that have a figure of their own."""
+    apart = _kind(member, view) not in _ONE_FIGURE
+    return _chart_name(member), member.space if apart else "", member.part if apart and view.alone else ""
+
+
+def _chart_name(member: Member) -> str:
+    chart = member.quantity.chart
+    return chart.name if chart else _own_name(member)
+
+
+def _own_name(member: Member) -> str:
+    """Class and key in snake case; of what nobody declared, its name."""
+    if member.declared is None:
+        return member.base
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", member.declared.diagnostic).lower()
+    return "_".join(filter(None, [snake, member.declared.key]))
+
+
+def _plans(figure: tuple[str, str, str], members: list[Member], view: View) -> list[Plan]:
+    """One figure; of a path that cannot be drawn as one, a figure for each of its quantities."""
+    kinds = {_kind(member, view): None for member in members if not role(member) and not member.quantity.baseline}
+    kind = next(iter(kinds), None)
+    paths = [
+        member.quantity.picture.role for member in members if _kind(member, view) == "path" and member.quantity.picture
+    ]
+    if paths and (view.once or not view.alone or sorted(paths) != ["", "x"]):
+        return [_one((_own_name(member), "", ""), [member], "line", member.quantity.title) for member in members]
+    if kind is None:
+        return []
+    first = next(member for member in members if not role(member) and not member.quantity.baseline)
+    chart = first.quantity.chart
+    return [_one(figure, members, kind, chart.title if chart else first.quantity.title)]
+
+
+def _one(figure: tuple[str, str, str], members: Sequence[Member], kind: Figured, title: str) -> Plan:
+    spaces = {member.space for member in members if not member.quantity.baseline}
+    parts = {member.part for member in members}
+    apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 else []
+    apart += [next(iter(parts))] if len(parts) == 1 else []
+    apart += [members[0].base] if members[0].distinct and len(members) == 1 else []
+    named = ", ".join(filter(None, apart))
+    chart = members[0].quantity.chart
+    unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "")
+    whole = f"{title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
+    name = "_".join(filter(None, ["layers" if kind == "layers" else "", *figure]))
+    return Plan(name, whole, unit, kind, tuple(members), chart.remark if chart else "")
+
+
+def _kind(member: Member, view: View) -> Figured:
+    """How it is declared to be drawn, where its values allow that; else by their shape."""
+    place, names = next(iter(member.names.items()))
+    name = next(iter(names.values()))
+    log, picture = logged(view.runs[place], name), member.quantity.picture
+    asked = picture.kind if picture else None
+    if name.startswith(_LAYERS):
+        return "layers"
+    if isinstance(log, Series):
+        return "path" if asked == "path" else "line"
+    if isinstance(log, Readouts):
+        return asked if asked in _OF_ARRAYS else "profile"
+    return asked if asked in _OF_SNAPSHOTS else "matrix"
+
+
+def _last_parts(members: Sequence[Member], view: View) -> list[Member]:
+    """Keep all parts of one run; where several runs are compared, of a projector's layers the last."""
+    if view.alone:
+        return list(members)
+    last: dict[Identity, Member] = {}
+    for member in members:
+        known = member.declared
+        key = (
+            (known.diagnostic, known.key, known.space, member.base if member.distinct else "")
+            if known
+            else (member.base,)
+        )
+        before = last.setdefault(key, member)
+        if natural_order(member.part) > natural_order(before.part):
+            last[key] = member
+    kept = {id(member) for member in last.values()}
+    return [member for member in members if id(member) in kept]
+
+
+def _is_scalar(member: Member, runs: Sequence[Run]) -> bool:
+    return any(name in runs[place].scalars for place, held in member.names.items() for name in held.values())
+
+
+def _is_step_twin(run: Run, name: str) -> bool:
+    return name.endswith("_step") and name.removesuffix("_step") in run.scalars
+
+
+def role(member: Member) -> str:
+    """How it serves the others of its figure; the two quantities of a path are both drawn."""
+    picture = member.quantity.picture
+    return picture.role if picture and picture.kind != "path" else ""

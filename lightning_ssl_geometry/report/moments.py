@@ -1,0 +1,288 @@
+"""Figures of arrays at some moments: spectra, profiles, histograms and quantiles."""
+
+__all__ = ["moment_panels"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+import numpy as np
+
+from lightning_ssl_geometry.plots import Caption, Curve, Dash, curves
+from lightning_ssl_geometry.report.download import Numbers
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
+from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
+from lightning_ssl_geometry.report.logs import Floats, Readouts
+from lightning_ssl_geometry.report.numbers import number
+from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown, time_name
+from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.tracks import COLORS, counted, labels, shared_stage
+
+_ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
+_ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
+_WIDTH = 58
+_BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One readout of one quantity of one group.
+
+    Attributes:
+        name: Group, quantity and moment, as far as they tell it apart.
+        moment: When it was.
+        mean: What it is from, logarithms where the axis is logarithmic.
+        row: Which readout.
+        x: (K,), or (K + 1,) edges.
+        y: (K,), as it is drawn.
+        curve: Its look.
+    """
+
+    name: str
+    group: Group
+    label: str
+    moment: str
+    mean: Average
+    row: int
+    x: Floats
+    y: Floats
+    curve: Curve
+
+
+def moment_panels(plan: Plan, view: View) -> list[Panel]:
+    """Draw arrays at the start, half and end of training; where a figure has several quantities, at the end alone.
+
+    For one run there is a figure for each data; for groups, one on the data that most of them have.
+    """
+    stages = sorted({stage for member in plan.drawn for stage in member.names.get(0, {})}, key=stage_order)
+    if not view.alone:
+        stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]
+    rows: Sequence[int | None] = (-1, 0) if plan.kind == "histogram" and not view.alone and not view.once else (None,)
+    found = [(stage, row, _lines(plan, view, stage, row)) for stage in stages for row in rows]
+    drawn: list[tuple[str, int | None, list[_Line]]] = []
+    for stage, row, lines in found:
+        again = _on_no_data(plan) and any(_alike(lines, before) for _, _, before in drawn)
+        if any(np.isfinite(line.y).any() for line in lines) and not again:
+            drawn.append((stage, row, lines))
+    return [_panel(plan, view, stage, row, lines) for stage, row, lines in drawn]
+
+
+def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[_Line]) -> Panel:
+    title = plan.title if row is None else f"{plan.title}, {'start' if row == 0 else 'end'}"
+    same = same_lines([(line.name, line.x[: len(line.y)], np.log(line.y) if _log(plan) else line.y) for line in lines])
+    remark, rounded = remark_of(plan, view, [stage]), _rounded(plan, lines)
+    means = {group.name: _mean(plan.drawn[0], group, stage, view, plan) for group in view.groups}
+    counts = (f"Data: {stage}. " if stage else "") + counted(means)
+    averaged = "Averaged as logarithms." if _log(plan) and any(line.mean.runs > 1 for line in lines) else ""
+    notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
+    caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
+                      [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
+    figure = curves([line.curve for line in lines] + _baselines(plan, view, stage, lines), xlabel=_xlabel(plan),
+                    ylabel=plan.unit or "value", xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
+                    caption=caption)  # fmt: skip
+    name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
+    label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
+    said = " ".join(filter(None, [remark, *([rounded, same] if view.alone else [])]))
+    return Panel(name, title, figure, label, _numbers(plan, view, lines), plan.members, [stage], remark=said)
+
+
+def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
+    """Find the readouts of a figure."""
+    named, found = labels(plan), []
+    for place, member in enumerate(plan.drawn):
+        for group in view.groups:
+            mean = _mean(member, group, stage, view, plan)
+            if mean is None or not len(mean.step):
+                continue
+            several = len(plan.drawn) > 1
+            once = row is not None or several or (not view.alone and plan.kind != "spectrum")
+            looks: dict[int, tuple[str, Dash]] = {-1 if row is None else row: ("", "solid")} if once else _moments(mean.time)
+            for at, (muted, dash) in looks.items():
+                color = COLORS[place % len(COLORS)] if view.alone else group.color
+                color = muted if view.alone and muted else color
+                dash = _BY_QUANTITY[place % len(_BY_QUANTITY)] if several and not view.alone else dash
+                label = named[member.base] if several else ""
+                found.append(_line(plan, view, member, group, stage, mean, at, label, color, dash))
+    return found
+
+
+def _line(
+    plan: Plan, view: View, member: Member, group: Group, stage: str, mean: Average, at: int, label: str, color: str,
+    dash: Dash,
+) -> _Line:  # fmt: skip
+    scale, show = shown(member.quantity)
+    y, std = mean.mean[at], None if mean.std is None else mean.std[at]
+    if _log(plan):
+        y, std = _resolved(np.exp(y)), None if std is None else np.exp(std)
+    y, std = scale * y, None if std is None or _log(plan) else scale * std
+    x, when = _x(plan, group, stage, view, len(y)), time_name(group.runs[0], float(mean.time[at]))
+    stepped = len(x) > len(y)
+    last = y[np.isfinite(y)][-1:]
+    value = show(float(last[0]) / scale) if len(last) and not stepped and not _log(plan) else ""
+    solid = dash == "solid" or len(plan.drawn) > 1
+    if view.alone:
+        ends = f"{label} {value}" if label else when
+    else:
+        ends = (
+            f"{printable(group.name, 14)} {value}"
+            if solid and not (label and label != labels(plan)[plan.drawn[0].base])
+            else ""
+        )
+    words = ", ".join(filter(None, [printable(group.name, 30), label, when if not label or not view.alone else ""]))
+    tips = [f"{words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
+    drawn_y = np.append(y, y[-1]) if stepped else y
+    spread = std if std is None or not stepped else np.append(std, std[-1])
+    curve = Curve(ends.strip(), x, drawn_y, color, dash, tips=[*tips, tips[-1]] if stepped else tips, spread=spread,
+                  stepped=stepped, factor=_log(plan))  # fmt: skip
+    return _Line(words, group, label, when, mean, at, x, y, curve)
+
+
+def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> Average | None:
+    """Average a group's readouts without those in which nothing is finite; of a spectrum its logarithms."""
+
+    def find(run: Run) -> Readouts | None:
+        log = logged(run, member.names.get(view.place(run), {}).get(stage, ""))
+        if not isinstance(log, Readouts):
+            return None
+        picture = member.quantity.picture
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            values = log.values if picture and picture.logarithm else np.log(log.values) if _log(plan) else log.values
+            values = np.exp(values) if picture and picture.logarithm and not _log(plan) else values
+        values = np.where(np.isnan(values) | (values == np.inf), np.nan, values) if _log(plan) else values
+        kept = np.isfinite(values).any(1)
+        if not kept.any():
+            return None
+        return replace(log, epoch=log.epoch[kept], step=log.step[kept], values=values[kept])
+
+    return average(group, find)
+
+
+def _baselines(plan: Plan, view: View, stage: str, lines: Sequence[_Line]) -> list[Curve]:
+    """Draw what there would be without structure, at the end: grey, and once where groups agree."""
+    drawn: list[tuple[str, Floats, Floats]] = []
+    found = []
+    for member in (each for each in plan.members if each.quantity.baseline):
+        for group in view.groups:
+            mean = _mean(member, group, stage, view, plan)
+            if mean is None or not len(mean.step) or not any(line.group is group for line in lines):
+                continue
+            y, x = mean.mean[-1], _x(plan, group, stage, view, mean.mean.shape[1])
+            if not any(same_lines([("", x, y), each]) for each in drawn):
+                name = f"{member.quantity.label or member.quantity.title} {number(float(y[-1]))}" if not drawn else ""
+                tips = [f"{member.quantity.title}: {value:.4g}" for value in y]
+                found.append(
+                    Curve(name, x, y, "muted" if view.alone or not drawn else group.color, "dashed", tips=tips)
+                )
+                drawn.append(("", x, y))
+    return found
+
+
+def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
+    """Choose the first readout, the one nearest to half of the training, and the last, each once, and their looks."""
+    half = int(np.abs(time - (time[0] + time[-1]) / 2).argmin())
+    looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
+    looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}
+    return dict(sorted(looks.items()))
+
+
+def _resolved(sigma: Floats) -> Floats:
+    """Leave out singular values that are rounding: (K,).
+
+    >>> _resolved(np.array([2.0, 1.0, 1e-9])).tolist()
+    [2.0, 1.0, nan]
+    """
+    largest = np.where(np.isfinite(sigma), sigma, 0.0).max()
+    return np.where((sigma < _ROUNDING * largest) | (sigma <= 0), np.nan, sigma)
+
+
+def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
+    """Say how many values of the last readouts are not drawn."""
+    if not _log(plan):
+        return ""
+    lost = {line.name: int((~np.isfinite(line.y)).sum()) for line in lines if line.row in (-1, len(line.mean.step) - 1)}
+    said = [
+        f"{name + ': ' if len(lost) > 1 else ''}{count} of {len(lines[0].y)}" for name, count in lost.items() if count
+    ]
+    return f"{', '.join(said)} values {_ROUNDED}" if said else ""
+
+
+def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
+    """Where the values stand: at what serves as abscissae, at the edges of bins, at shares, or at their index."""
+    if plan.kind == "histogram":
+        low, high = plan.drawn[0].quantity.bounds
+        return np.linspace(low or 0.0, 1.0 if high is None else high, size + 1)
+    if plan.kind == "quantiles":
+        return np.linspace(0.0, 100.0, size)
+    if (member := plan.serving("x")) and (mean := _mean(member, group, stage, view, plan)) and len(mean.step):
+        x = mean.mean[-1]
+        if x.shape == (size,) and np.isfinite(x).all() and (np.diff(x) > 0).all():
+            return x
+    return np.arange(1.0, size + 1)
+
+
+def _xlabel(plan: Plan) -> str:
+    return plan.drawn[0].quantity.xlabel
+
+
+def _xlim(plan: Plan, lines: Sequence[_Line]) -> tuple[float, float] | None:
+    if plan.serving("x"):
+        return None
+    low, high = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
+    return float(low), float(max(high, low + 1))
+
+
+def _floor(plan: Plan) -> float | None:
+    """Where the axis starts: at 0 of shares and of what is bounded there."""
+    counts = plan.kind == "histogram" or all(member.quantity.bounds[0] == 0 for member in plan.drawn)
+    return None if _log(plan) else 0.0 if counts else floor_of(plan.drawn)
+
+
+def _log(plan: Plan) -> bool:
+    return plan.kind == "spectrum"
+
+
+def _on_no_data(plan: Plan) -> bool:
+    """Whether the values are of weights, which are the same on all data."""
+    return all(member.declared is not None and not member.space for member in plan.drawn)
+
+
+def _alike(lines: Sequence[_Line], others: Sequence[_Line]) -> bool:
+    if len(lines) != len(others):
+        return False
+    return all(np.array_equal(a.y, b.y, equal_nan=True) for a, b in zip(lines[-1:], others[-1:], strict=True))
+
+
+def _dashes(lines: Sequence[_Line]) -> tuple[tuple[Dash, str], ...]:
+    """What dashes mean in a figure of groups, where they mean something."""
+    names: dict[Dash, str] = {}
+    for line in lines:
+        names.setdefault(line.curve.dash, line.label or line.moment)
+    return tuple(names.items()) if set(names) - {"solid"} else ()
+
+
+def _in_words(line: _Line) -> str:
+    value = line.y[np.isfinite(line.y)]
+    if not len(value):
+        return f"{line.name}: no finite value"
+    return f"{line.name}: {len(value)} values from {number(float(value[0]))} to {number(float(value[-1]))}"
+
+
+def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
+    """List what is drawn, with values that are rounding."""
+    rows: list[tuple[str | float, ...]] = []
+    for line in lines:
+        x = (line.x[1:] + line.x[:-1]) / 2 if len(line.x) > len(line.y) else line.x
+        raw = np.exp(line.mean.mean[line.row]) if _log(plan) else line.mean.mean[line.row]
+        std = np.full(len(raw), np.nan) if line.mean.std is None else line.mean.std[line.row]
+        std = np.exp(std) if _log(plan) else std
+        if view.alone:
+            rows += [
+                (line.mean.name, line.mean.epoch[line.row], line.mean.step[line.row], *each)
+                for each in zip(x, raw, strict=True)
+            ]
+        else:
+            rows += [(line.group.name, line.label or line.moment, *each) for each in zip(x, raw, std, strict=True)]
+    if view.alone:
+        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.unit or "value"), rows)
+    kind = "geometric " if _log(plan) else ""
+    return Numbers(("group", "quantity", _xlabel(plan), f"{kind}mean", f"{kind}standard deviation"), rows)

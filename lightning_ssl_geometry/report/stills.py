@@ -1,0 +1,246 @@
+"""Figures of the latest readout: matrices, points, images; of two scalars against each other; and layer by layer."""
+
+__all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel"]
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.plots import Caption, Curve, curves, matrix, overlay, policy_maps, scatter, trajectory
+from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.report.download import Numbers, series_numbers
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
+from lightning_ssl_geometry.report.groups import average, stage_order
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.numbers import number
+from lightning_ssl_geometry.report.panel import Panel, remark_of, shown, time_name
+from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.tracks import counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COMPARED, _MOST_ROWS = 4, 40  # samples of each group; rows of a matrix that can be read
+_LONGEST, _WIDTH = 14, 58
+_FIRSTS = "The first run of each group."
+_PLACE = "layer, from the representation to the embedding"
+
+
+def matrix_panels(plan: Plan, view: View) -> list[Panel]:
+    """Draw the square matrices of one run, one for each data."""
+    if not view.alone:
+        return []
+    member, run = plan.drawn[0], view.runs[0]
+    found = [(stage, logged(run, name)) for stage, name in member.names.get(0, {}).items()]
+    found.sort(key=lambda each: stage_order(each[0]))
+    return [_matrix(plan, member, run, stage, log.values) for stage, log in found
+            if isinstance(log, Snapshot) and log.values.ndim == 2 and 1 < len(log.values) <= _MOST_ROWS
+            and log.values.shape[0] == log.values.shape[1] and np.isfinite(log.values).any()]  # fmt: skip
+
+
+def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) -> Panel:
+    picture, count = member.quantity.picture, len(values)
+    declared = picture.names if picture and len(picture.names) == count else ()
+    layers = run.layers.names if run.layers and len(run.layers.names) == count and "layer" in plan.title.lower() else ()
+    names = declared or layers or tuple(f"{place}" for place in range(1, count + 1))
+    low, high = member.quantity.bounds
+    low = float(np.nanmin(values)) if low is None else min(0.0, float(np.nanmin(values))) if low < 0 else low
+    limits = (low, float(np.nanmax(values)) if high is None else high)
+    figure = matrix([printable(name, 20) for name in names], values, meaning=plan.unit or "value", limits=limits)
+    return Panel(plan.name, plan.title, figure, f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.unit),
+                 plan.members, [stage])  # fmt: skip
+
+
+def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
+    """Draw how alike models are."""
+    figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
+    label = f"{quantity.title}: {_pairs(names, values)}."
+    return Panel(
+        "between_models", quantity.title, figure, label, _cells(names, values, quantity.unit), about=[quantity]
+    )
+
+
+def _pairs(names: Sequence[str], values: Floats) -> str:
+    pairs = [(names[a], names[b], float(values[a, b])) for a, b in np.ndindex(*values.shape) if a < b]
+    return "; ".join(f"{a} and {b} {number(value)}" for a, b, value in pairs[:20]) or f"{names[0]} alone"
+
+
+def _cells(names: Sequence[str], values: Floats, unit: str) -> Numbers:
+    rows = [(names[a], names[b], float(values[a, b])) for a, b in np.ndindex(*values.shape)]
+    return Numbers(("row", "column", unit or "value"), rows)
+
+
+def path_panels(plan: Plan, view: View) -> list[Panel]:
+    """Draw one scalar against another for each data that has both, from the first to the last readout."""
+    run, (y_of, x_of) = view.runs[0], _sides(plan)
+    panels = []
+    for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
+        y, x = (run.scalars.get(member.names[0][stage]) for member in (y_of, x_of))
+        if y is not None and x is not None and (panel := _path(plan, run, stage, y, x)):
+            panels.append(panel)
+    return panels
+
+
+def _sides(plan: Plan) -> tuple[Member, Member]:
+    sides = {member.quantity.picture.role: member for member in plan.members if member.quantity.picture}
+    return sides[""], sides["x"]
+
+
+def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Panel | None:
+    steps, first, second = np.intersect1d(above.step, along.step, return_indices=True)
+    y, x, epoch = above.value[first], along.value[second], above.epoch[first]
+    kept = (np.abs(x) < MOST_DRAWN) & (np.abs(y) < MOST_DRAWN)
+    if not kept.any():
+        return None
+    names = [member.quantity.title.lower() for member in _sides(plan)]
+    rows = zip(y, x, epoch, steps, strict=True)
+    tips = [f"{names[0]} {a:.4g}, {names[1]} {u:.4g} (epoch {e:g}, step {s:g})" for a, u, e, s in rows]
+    time = run.time(above)[first][kept]
+    ends = (time_name(run, time[0]), time_name(run, time[-1]))
+    figure = trajectory(x, y, xlabel=names[1], ylabel=names[0], ends=ends, tips=tips)
+    said = [f"{name} from {number(v[kept][0])} to {number(v[kept][-1])}" for name, v in zip(names, (y, x), strict=True)]
+    label = f"{plan.title}{f' ({stage})' if stage else ''}: {', '.join(said)}."
+    return Panel(f"{stage}_{plan.name}", plan.title, figure, label, series_numbers([above, along]), plan.members, [stage],
+                 remark=plan.remark)  # fmt: skip
+
+
+def image_panel(plan: Plan, view: View) -> Panel | None:
+    """Draw images below the maps over them: the samples of a run, or the first ones of each group's first run."""
+    images, maps = plan.drawn[0], plan.serving("overlay")
+    shown_ = []
+    for name, run, place in _firsts(view):
+        x, p = (_latest(run, member, place) for member in (images, maps))
+        if x is None or p is None or (x.values.ndim, p.values.ndim) != (3, 3):
+            continue
+        kept = [
+            (a, b) for a, b in zip(x.values, p.values, strict=False) if np.isfinite(a).all() and np.isfinite(b).all()
+        ]
+        if kept := kept[: None if view.alone else _COMPARED]:
+            shown_.append((name, np.stack([a for a, _ in kept]), np.stack([b for _, b in kept])))
+    if not shown_:
+        return None
+    figure = policy_maps(shown_, caption=_caption(plan, view))
+    said = [f"{_of(name)}{len(x)} samples, up to {number(float(p.max()))}" for name, x, p in shown_]
+    rows = [(name, *at, p[at]) for name, _, p in shown_ for at in np.ndindex(*p.shape)]
+    return _still(plan, view, figure, said, Numbers(("run", "sample", "row", "column", "value"), rows))
+
+
+def point_panel(plan: Plan, view: View) -> Panel | None:
+    """Draw embeddings: points where all have two dimensions, else a line over the dimensions for each sample."""
+    found: list[tuple[str, Floats, NDArray[np.int64] | None]] = []
+    for name, run, place in _firsts(view):
+        z, label = (_latest(run, member, place) for member in (plan.drawn[0], plan.serving("label")))
+        if z is None or z.values.ndim != 2 or z.values.shape[1] < 2:
+            continue
+        kept = np.flatnonzero(np.isfinite(z.values).all(axis=1))
+        fits = label is not None and label.values.shape == (len(z.values), 1) and np.isfinite(label.values).all()
+        if len(kept):
+            found.append(
+                (name, z.values[kept], label.values[kept, 0].astype(np.int64) if label is not None and fits else None)
+            )
+    if not found:
+        return None
+    flat, caption = all(z.shape[1] == 2 for _, z, _ in found), _caption(plan, view)
+    figure = scatter(found, caption=caption) if flat else overlay([(name, z) for name, z, _ in found], caption=caption)
+    said = [f"{_of(name)}{len(z)} samples, {_spread(z)} from their mean on average" for name, z, _ in found]
+    most = max(z.shape[1] for _, z, _ in found)
+    rows = [
+        (name, "" if label is None else float(label[row]), *z[row]) for name, z, label in found for row in range(len(z))
+    ]
+    numbers = Numbers(("run", "label", *(f"z{place}" for place in range(1, most + 1))), rows)
+    return _still(plan, view, figure, said, numbers)
+
+
+def layer_panel(plan: Plan, view: View) -> Panel | None:
+    """Draw a quantity over the layers from the representation to the embedding."""
+    member = plan.drawn[0]
+    scale, show = shown(member.quantity)
+    lines, said, rows, means = [], [], list[tuple[str | float, ...]](), {}
+    for group in view.groups:
+        mean = average(group, lambda run: _column(run, member, view))
+        means[group.name] = mean
+        if mean is None or not np.isfinite(mean.mean[0]).any():
+            continue
+        y, std = mean.mean[0], None if mean.std is None else mean.std[0]
+        last = show(float(y[np.isfinite(y)][-1]))
+        tips = [
+            f"{_of(group.name)}{name}: {scale * value:.5g}" for name, value in zip(_names(view, len(y)), y, strict=True)
+        ]
+        lines.append(Curve(f"{printable(group.name, _LONGEST)} {last}".strip(), np.arange(float(len(y))), scale * y, group.color,
+                           tips=tips, spread=None if std is None else scale * std))  # fmt: skip
+        said.append(f"{group.name} ends at {last}".strip())
+        spreads = np.full(len(y), np.nan) if std is None else std
+        names = (
+            view.runs[0].layers.names
+            if view.alone and view.runs[0].layers
+            else [f"{at}" for at in range(1, len(y) + 1)]
+        )
+        rows += [(group.name, name, *each) for name, *each in zip(names, y, spreads, strict=True)]
+    if not lines:
+        return None
+    names = [printable(name, _LONGEST) for name in _names(view, max(len(line.x) for line in lines))]
+    remark = remark_of(plan, view, [""])
+    notes = [] if view.alone else wrap(counted(means), _WIDTH)
+    figure = curves(
+        lines,
+        xlabel=_PLACE,
+        ylabel=plan.unit or "value",
+        names=names,
+        caption=Caption(plan.title if view.titled else "", (), notes),
+    )
+    numbers = Numbers(("group", "layer", "mean", "standard deviation"), rows)
+    return Panel(
+        plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, remark=remark
+    )
+
+
+def _column(run: Run, member: Member, view: View) -> Readouts | None:
+    log = logged(run, member.names.get(view.place(run), {}).get("", ""))
+    return log if isinstance(log, Readouts) else None
+
+
+def _names(view: View, count: int) -> list[str]:
+    """Name each place as all do that have it, else by its number from 1."""
+    held = [run.layers.names for run in view.runs if run.layers]
+    places = [{names[at] for names in held if at < len(names)} for at in range(count)]
+    return [next(iter(names)) if len(names) == 1 else f"{at}" for at, names in enumerate(places, start=1)]
+
+
+def _firsts(view: View) -> list[tuple[str, Run, int]]:
+    """The first run of each group, and its place among all."""
+    return [(printable(group.name, 30), group.runs[0], view.place(group.runs[0])) for group in view.groups]
+
+
+def _latest(run: Run, member: Member | None, place: int) -> Snapshot | None:
+    """The readout on the first data that has one."""
+    names: Mapping[str, str] = {} if member is None else member.names.get(place, {})
+    for stage in sorted(names, key=stage_order):
+        if isinstance(log := logged(run, names[stage]), Snapshot):
+            return log
+    return None
+
+
+def _still(plan: Plan, view: View, figure: "Figure", said: Sequence[str], numbers: Numbers) -> Panel:
+    found = [(stage, logged(view.runs[place], name)) for member in plan.members for place, names in member.names.items()
+             for stage, name in names.items()]  # fmt: skip
+    stages = list(dict.fromkeys(stage for stage, _ in sorted(found, key=lambda each: stage_order(each[0]))))[:1]
+    steps = sorted({log.step for _, log in found if isinstance(log, Snapshot)})
+    remark = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
+    return Panel(
+        plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, stages, remark=remark
+    )
+
+
+def _caption(plan: Plan, view: View) -> Caption:
+    return Caption(plan.title if view.titled else "", (), [] if view.alone else [_FIRSTS])
+
+
+def _of(name: str) -> str:
+    return f"{name}, " if name else ""
+
+
+def _spread(z: Floats) -> str:
+    return number(float(np.linalg.norm(z - z.mean(0), axis=1).mean()))

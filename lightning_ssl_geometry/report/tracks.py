@@ -1,0 +1,186 @@
+"""The lines of a figure: for one run a colour per quantity and dashes per data, for groups a colour per group."""
+
+__all__ = ["COLORS", "Track", "counted", "labels", "mean_of", "shared_stage", "tracks"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lightning_ssl_geometry.plots import Dash
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable, role, space_name
+from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
+from lightning_ssl_geometry.report.logs import Readouts, Series
+from lightning_ssl_geometry.report.panel import DASHES, same_lines
+from lightning_ssl_geometry.report.run import Run
+
+COLORS = ("blue", "orange", "green", "violet", "red")
+_DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
+_PREFERRED = ("probe", "val", "train", "test", "")
+_ZERO = ("", np.zeros(1), np.zeros(1))  # beside which lines are the same
+_NAME = 14
+
+
+@dataclass(frozen=True)
+class Track:
+    """One quantity of one group on one stage's data.
+
+    Attributes:
+        member: The quantity.
+        group: The group.
+        stage: The data.
+        mean: Over the group's runs.
+        color: A key of `plots.COLORS`.
+        dash: Of its line.
+        name: At the line's end, before its last value.
+        label: What tells the quantity apart from others of the figure.
+    """
+
+    member: Member
+    group: Group
+    stage: str
+    mean: Average
+    color: str
+    dash: Dash
+    name: str
+    label: str
+
+    @property
+    def words(self) -> str:
+        """Its name in full."""
+        if not self.group.name:
+            return " ".join(filter(None, [self.label, self.stage]))
+        return printable(self.group.name, 30) + (f" ({self.label})" if self.label else "")
+
+
+def tracks(plan: Plan, view: View) -> list[Track]:
+    """Find the lines of a figure, baselines last; none if there is nothing that it is about."""
+    found = _of_one(plan, view) if view.alone else _of_groups(plan, view)
+    if not any(not track.member.quantity.baseline for track in found):
+        return []
+    kept: list[Track] = []
+    for track in sorted(found, key=lambda track: track.member.quantity.baseline):
+        if not any(_once(track, before) for before in kept):
+            kept.append(track)
+        elif track.member.quantity.baseline:
+            kept = [replace(before, color="muted") if _once(track, before) else before for before in kept]
+    return kept
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Name the quantities of a figure, by their logged names, with as much as tells them apart."""
+    drawn = [member for member in plan.members if not role(member)]
+    spaces, parts = {member.space for member in drawn}, {member.part for member in drawn}
+    found = {}
+    for member in drawn:
+        spaced = space_name(member.space) if len(spaces) > 1 else ""
+        parted = member.part if len(parts) > 1 else ""
+        based = member.base if member.distinct and len(drawn) > 1 else ""
+        found[member.base] = ", ".join(filter(None, [member.quantity.label, spaced, parted, based]))
+    if len(drawn) > 1 and len(set(found.values())) < len(drawn):
+        found = {member.base: found[member.base] or member.quantity.short or member.quantity.title for member in drawn}
+    return found
+
+
+def mean_of(member: Member, group: Group, stage: str, view: View) -> Average | None:
+    """Average a quantity over the runs of a group that have it; None if none has."""
+
+    def find(run: Run) -> Series | Readouts | None:
+        log = logged(run, member.names.get(view.place(run), {}).get(stage, ""))
+        if isinstance(log, Series):
+            return log if log.drawable else None
+        if isinstance(log, Readouts):
+            kept = np.isfinite(log.values).any(1)
+            return (
+                replace(log, epoch=log.epoch[kept], step=log.step[kept], values=log.values[kept])
+                if kept.any()
+                else None
+            )
+        return None
+
+    return average(group, find)
+
+
+def shared_stage(members: Sequence[Member], view: View) -> str | None:
+    """Choose the data on which most groups have one of these quantities: probe before val, train and test."""
+
+    def count(stage: str) -> int:
+        return sum(any(mean_of(member, group, stage, view) for member in members) for group in view.groups)
+
+    best = max(_PREFERRED, key=count)  # the first of equals
+    return best if count(best) else None
+
+
+def counted(means: Mapping[str, Average | None], what: str = "") -> str:
+    """Say over how many runs a figure averages, and what was left out."""
+    whole = {each.runs if each and each.runs == each.of and len(each.step) else None for each in means.values()}
+    if len(whole) == 1 and (runs := next(iter(whole))) is not None:
+        text = f"mean and standard deviation of {runs} runs each" if runs > 1 else "1 run each"
+        return f"{what}: {text}." if what else f"{text[0].upper()}{text[1:]}."
+    text = ", ".join(f"{printable(name, _NAME)} {_count(each)}" for name, each in means.items())
+    if what or all(each is None or each.of == 1 for each in means.values()):
+        return f"{what}: runs of {text}." if what else f"Runs of {text}."
+    return f"Mean and standard deviation; runs of {text}."
+
+
+def _of_one(plan: Plan, view: View) -> list[Track]:
+    group, named = view.groups[0], labels(plan)
+    colors = {id(member): COLORS[place % len(COLORS)] for place, member in enumerate(plan.drawn)}
+    found = []
+    for member in (each for each in plan.members if not role(each)):
+        stages = sorted(member.names.get(0, {}), key=stage_order)
+        means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view))}
+        baseline, label = member.quantity.baseline, named[member.base]
+        for place, (stage, mean) in enumerate(means.items()):
+            name = label if baseline or not place else ""
+            name = name or (stage if len(means) > 1 else "")
+            dash: Dash = "dotted" if baseline else DASHES[stage]
+            found.append(Track(member, group, stage, mean, colors.get(id(member), "muted"), dash, name, label))
+    return found
+
+
+def _of_groups(plan: Plan, view: View) -> list[Track]:
+    stage = shared_stage(plan.drawn, view)
+    if stage is None:
+        return []
+    named, drawn = labels(plan), plan.drawn
+    dashes = {id(member): _DASHES[place % len(_DASHES)] for place, member in enumerate(drawn)}
+    found, labelled = [], set()
+    for member in (each for each in plan.members if not role(each)):
+        for group in view.groups:
+            mean = mean_of(member, group, stage, view)
+            if mean is None or not len(mean.step):
+                continue
+            name = "" if group.name in labelled or member.quantity.baseline else printable(group.name, _NAME)
+            labelled |= set() if member.quantity.baseline else {group.name}
+            dash = dashes.get(id(member), "dotted")
+            found.append(Track(member, group, stage, mean, group.color, dash, name, named[member.base]))
+    return found
+
+
+def _once(track: Track, before: Track) -> bool:
+    """Whether two lines are one: a baseline that data agree on, or what rests on no data, such as weights."""
+    if track.member is not before.member or track is before:
+        return False
+    a, b = ((each.mean.step, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
+    if track.member.quantity.baseline:
+        return a[1].shape == b[1].shape and all(
+            bool(same_lines([("", a[0], x), ("", b[0], y), _ZERO])) for x, y in zip(a[1], b[1], strict=True)
+        )
+    weights = track.member.declared is not None and not track.member.space and track.group is before.group
+    return weights and _equal(track.mean, before.mean)
+
+
+def _equal(a: Average, b: Average) -> bool:
+    """Whether the values are the same at each moment that both have."""
+    _, first, second = np.intersect1d(a.step, b.step, return_indices=True)
+    if not len(first) and len(a.step) and len(b.step):
+        first, second = np.array([-1]), np.array([-1])
+    return a.mean.shape[1:] == b.mean.shape[1:] and np.array_equal(a.mean[first], b.mean[second], equal_nan=True)
+
+
+def _count(mean: Average | None) -> str:
+    if mean is None:
+        return "none"
+    text = f"{mean.runs} of {mean.of}" if mean.runs < mean.of else f"{mean.runs}"
+    return text if len(mean.step) else f"{text}, without a step in common"
