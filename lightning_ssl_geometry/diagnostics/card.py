@@ -94,12 +94,12 @@ def _heading(key: str, quantity: Quantity, thing: object) -> str:
 
 
 def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
-    better = f"{quantity.better} is better" if quantity.better else ""
     said = {
         "": quantity.text,
         "low": quantity.low,
         "high": quantity.high,
-        "range": ", ".join(filter(None, (_range(quantity), better))),
+        "range": _range(quantity),
+        "better": quantity.better or "",
         "unchanged by": ", ".join(quantity.invariances),
         "compares across": ", ".join(quantity.comparable),
         "paper": _paper(quantity),
