@@ -63,7 +63,7 @@ class BYOLModule(SSLModule):
     quantities: ClassVar[dict[str, Quantity]] = {
         "loss": replace(
             LOSS,
-            text="Squared distance, on the unit sphere, of the prediction from the target's embedding of the other view.",
+            text="Squared distance of the prediction from the target's embedding of the other view, both of length 1.",
             low="Near 0: the online network predicts the target's embeddings, as it also can where all are equal.",
             high="Near 4, for two views: predictions and embeddings have nothing in common.",
             paper=BYOL,
