@@ -7,6 +7,7 @@ __all__ = [
     "COSENTINO",
     "CRISTIANINI",
     "CRL_TAC",
+    "DIRECTCLR",
     "FACCO",
     "FORT",
     "GUILLOTINE",
@@ -20,6 +21,7 @@ __all__ = [
     "RUSAK",
     "SESN",
     "SIMCLR",
+    "VICREG",
     "WANG_ISOLA",
     "WU",
     "ZIMMERMANN",
@@ -97,4 +99,12 @@ PAPYAN = Paper(
     "Papyan et al. 2020",
     "Prevalence of Neural Collapse during the terminal phase of deep learning training",
     "2008.08186",
+)
+DIRECTCLR = Paper(
+    "Jing et al. 2022", "Understanding Dimensional Collapse in Contrastive Self-supervised Learning", "2110.09348"
+)
+VICREG = Paper(
+    "Bardes et al. 2022",
+    "VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning",
+    "2105.04906",
 )

@@ -144,6 +144,7 @@ class Quantity:
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.
+        section: The part of the page, where it is another one than that of the class.
 
     Raises:
         ValueError: If an attribute is not of its choices, or `title` is empty, or `low` or `high` is, where `baseline`
@@ -174,6 +175,7 @@ class Quantity:
     delayed: bool = False
     headline: bool = False
     shown: bool = True
+    section: str = ""
 
     def __post_init__(self) -> None:
         if not self.title:

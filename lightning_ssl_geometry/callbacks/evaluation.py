@@ -7,7 +7,7 @@ import io
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import lightning as L
 import torch
@@ -17,6 +17,8 @@ from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.observe.host import undisturbed
+from lightning_ssl_geometry.papers import SIMCLR
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
 
@@ -31,6 +33,26 @@ class Evaluation(RunCallback, ABC):
     Raises:
         ValueError: If there is no such split.
     """
+
+    section: ClassVar[str] = "probes"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "linear_evaluation": Quantity(
+            title="Linear evaluation",
+            text="One linear classifier, trained the same way on each kind of feature.",
+            low="Near chance: classes are not linearly separable in these features.",
+            high="Classes are linearly separable; what training adds is the distance from the frozen network, whose "
+            "weights are random.",
+            paper=SIMCLR,
+            unit="accuracy",
+            bounds=(0.0, 1.0),
+            comparable=("width", "temperature", "batch size", "method"),
+            better="high",
+            percent=True,
+            chart=Chart("linear_evaluation", "The same linear classifier on each", "accuracy"),
+            picture=Picture("dots"),
+            headline=True,
+        )
+    }
 
     def __init__(self, judge: Judge, split: str) -> None:
         super().__init__()

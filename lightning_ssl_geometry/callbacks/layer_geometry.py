@@ -4,7 +4,7 @@ __all__ = ["LayerGeometry"]
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import lightning as L
 import numpy as np
@@ -26,6 +26,8 @@ from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
 from lightning_ssl_geometry.observe.feed import feed, named_results
 from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.papers import KORNBLITH
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 Stage = Literal["val", "test"]
 
@@ -60,6 +62,23 @@ class LayerGeometry(RunCallback):
         ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h, or one of
             several processes gets no batch.
     """
+
+    section: ClassVar[str] = "layers"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "layer_cka": Quantity(
+            title="CKA between layers",
+            text="Linear CKA between the layers' outputs for the same samples.",
+            low="Near 0: the layers in between changed the representation.",
+            high="Near 1: the layers hold the same representation up to rotation and scale.",
+            paper=KORNBLITH,
+            unit="CKA",
+            bounds=(0.0, 1.0),
+            invariances=("rotation", "scale", "translation", "permutation"),
+            comparable=("width", "temperature", "batch size", "method"),
+            chart=Chart("layer_cka", "CKA between layers", "CKA"),
+            picture=Picture("matrix"),
+        )
+    }
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 """What online probes share: h and labels of each step, and a score on the validation set."""
 
-__all__ = ["Probe"]
+__all__ = ["PROBE_ACCURACY", "Probe"]
 
 import itertools
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
@@ -21,6 +21,21 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys, class_numbers
 from lightning_ssl_geometry.observe.host import Observer, undisturbed
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+PROBE_ACCURACY = Quantity(
+    title="Probe",
+    text="Accuracy of a classifier beside the model, on the validation set.",
+    low="Near chance: the representation does not tell the classes apart in this way (yet).",
+    high="The representation tells the classes apart.",
+    unit="accuracy",
+    bounds=(0.0, 1.0),
+    comparable=("width", "temperature", "batch size", "method"),
+    better="high",
+    percent=True,
+    chart=Chart("probes", "Probes during training", "accuracy"),
+    headline=True,
+)
 
 
 class Probe(StageCallback):
@@ -36,6 +51,9 @@ class Probe(StageCallback):
             but images is validated, "image" stands for "views".
         on_error: As in :class:`GeometryMonitor`.
     """
+
+    section: ClassVar[str] = "probes"
+    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": PROBE_ACCURACY}  # of what is logged as `{name}_{key}`
 
     default_name: str
     looks_itself = True

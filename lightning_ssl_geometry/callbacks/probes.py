@@ -2,7 +2,8 @@
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
@@ -12,11 +13,13 @@ from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import OnError
-from lightning_ssl_geometry.callbacks.probe import Probe
+from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe
 from lightning_ssl_geometry.callbacks.stage import Stage
 from lightning_ssl_geometry.functional.knn import knn_predict
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.taps import ViewLayout
+from lightning_ssl_geometry.papers import SIMCLR, WU
+from lightning_ssl_geometry.quantity import Quantity
 
 
 class LinearProbe(Probe):
@@ -37,6 +40,27 @@ class LinearProbe(Probe):
         on_error: As in :class:`GeometryMonitor`. Representations that are not finite are left out of the training of
             the classifier; in a validation they make the accuracy NaN.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "accuracy": replace(
+            PROBE_ACCURACY,
+            title="Linear probe",
+            text="Accuracy of a linear classifier that learns along on the detached representation h.",
+            low="Near chance: classes are not linearly separable in h (yet, for the classifier trails while h moves).",
+            high="Classes are linearly separable in h.",
+            paper=SIMCLR,
+            label="linear",
+        ),
+        "loss": Quantity(
+            title="Loss of the linear probe",
+            text="The cross entropy of the linear classifier on the training set.",
+            low="Near 0: the classifier is sure of the right classes.",
+            high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+            unit="nats",
+            bounds=(0.0, None),
+            better="low",
+        ),
+    }
 
     default_name = "linear_probe"
 
@@ -150,6 +174,18 @@ class KNNProbe(Probe):
     Raises:
         ValueError: If an argument is out of range.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "accuracy": replace(
+            PROBE_ACCURACY,
+            title="kNN",
+            text="Accuracy of a vote among the nearest neighbours in h, with nothing to train.",
+            low="Near chance: neighbourhoods follow something else than the classes.",
+            high="Neighbours share their class.",
+            paper=WU,
+            label="kNN",
+        )
+    }
 
     default_name = "knn_probe"
 

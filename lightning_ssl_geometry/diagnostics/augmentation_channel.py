@@ -3,16 +3,22 @@
 __all__ = ["EmbeddingSample", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_warn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
+from lightning_ssl_geometry.papers import CRL_TAC
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_NON_EMPTY = Chart("non_empty", "Probability of views that show something", "probability")
+_MAPS = Chart("policy_maps", "What the policy looks at")
+_EMBEDDINGS = Chart("embeddings", "Embeddings as they are")
 
 
 class _Family(Protocol):
@@ -24,7 +30,7 @@ class _Family(Protocol):
         """(N, C, H, W) to (N, K) bool."""
 
 
-class NonEmptyProbability(Metric):
+class NonEmptyProbability(Diagnostic):
     r"""How probable it is that an augmented image shows anything (Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
@@ -39,6 +45,38 @@ class NonEmptyProbability(Metric):
         ValueError: In `update`, if log_policy has not a row per image and a column per member; in `compute`, if
             nothing was observed.
     """
+
+    section = "channel"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "learned": Quantity(
+            title="Probability of views that show something",
+            text="The mass that P(T | X) puts on augmented images that are not blank.",
+            low="Near 0: samples mostly turn into one and the same blank image, which pulls their embeddings together.",
+            high="Near 1: the policy has found the object.",
+            paper=CRL_TAC,
+            where="Sec. 3.2",
+            bounds=(0.0, 1.0),
+            null="uniform",
+            invariances=("permutation",),
+            comparable=("width", "temperature", "batch size", "method"),
+            better="high",
+            chart=_NON_EMPTY,
+            label="learned",
+            headline=True,
+        ),
+        "uniform": Quantity(
+            title="Share of views that show something",
+            text="What the probability would be if all augmentations were drawn alike: low for small objects in large "
+            "images, 1 where no augmentation is blank.",
+            paper=CRL_TAC,
+            where="Sec. 3.2",
+            bounds=(0.0, 1.0),
+            invariances=("permutation",),
+            chart=_NON_EMPTY,
+            label="uniform",
+            baseline=True,
+        ),
+    }
 
     full_state_update = False
     learned: Tensor
@@ -77,13 +115,28 @@ class NonEmptyProbability(Metric):
         return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
 
 
-class PolicyEntropy(Metric):
+class PolicyEntropy(Diagnostic):
     """Mean entropy of P(T | X) over the samples, in nats.
 
     Observes log_policy. From 0 (a single member for each sample, the collapse that CRL-TAC's entropy term is against)
     to log K (uniform). Streams: equal in one batch or many, on one process or several. O(N K).
     Equation: :func:`lightning_ssl_geometry.functional.policy_entropy`.
     """
+
+    section = "channel"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Entropy of the policy",
+            low="Near 0: each image has a single augmentation left, from which h generalises badly.",
+            high="Up to log K for K augmentations: the policy prefers none.",
+            paper=CRL_TAC,
+            where="Sec. 5.3",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=("width", "temperature", "batch size"),
+            chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+        )
+    }
 
     full_state_update = False
     total: Tensor
@@ -119,6 +172,30 @@ class PolicyMaps(SampledRows):
     Raises:
         ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size than it.
     """
+
+    section = "channel"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "image": Quantity(
+            title="What the policy looks at",
+            text="Images, and below each its P(T | X): for crops, the place in a map is that of the crop in the image.",
+            low="Dark cells: augmentations that the policy avoids.",
+            high="Bright cells: augmentations that it prefers; an even map is a policy that has learned nothing.",
+            paper=CRL_TAC,
+            where="Fig. 3",
+            invariances=("permutation",),
+            chart=_MAPS,
+            picture=Picture("images"),
+        ),
+        "probability": Quantity(
+            title="P(T | X) of each augmentation",
+            paper=CRL_TAC,
+            where="Fig. 3",
+            bounds=(0.0, 1.0),
+            invariances=("permutation",),
+            chart=_MAPS,
+            picture=Picture("images", role="overlay"),
+        ),
+    }
 
     def __init__(self, count: int = 8, seed: int = 0) -> None:
         if count < 2:
@@ -156,6 +233,23 @@ class PairSimilarity(SampledRows):
         ValueError: If an argument is out of range; in `update`, if z_image is not (N, P).
     """
 
+    section = "channel"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Similarity of different samples",
+            text="The cosines of all pairs of samples, without their sign and in order.",
+            low="Low up to the right end: samples are as orthogonal as they can be.",
+            high="Near 1 from the left end on: all samples lie in one direction (collapse).",
+            paper=CRL_TAC,
+            where="Fig. 8",
+            unit="cosine without its sign",
+            bounds=(0.0, 1.0),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size", "method"),
+            picture=Picture("quantiles"),
+        )
+    }
+
     def __init__(self, quantiles: int = 101, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
         if quantiles < 2:
@@ -188,6 +282,28 @@ class EmbeddingSample(SampledRows):
     Raises:
         ValueError: If `count` < 2; in `update`, if z_image is not (N, P), or some batches have labels and others not.
     """
+
+    section = "channel"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "z": Quantity(
+            title="Embeddings as they are",
+            text="The embedding of each of some samples: a point for two dimensions, else a line through its values. "
+            "Samples that lie on top of each other are samples that the representation does not tell apart.",
+            paper=CRL_TAC,
+            where="Fig. 6 and 7",
+            invariances=("permutation",),
+            chart=_EMBEDDINGS,
+            picture=Picture("points"),
+        ),
+        "label": Quantity(
+            title="Class",
+            paper=CRL_TAC,
+            where="Fig. 6",
+            invariances=("rotation", "scale", "translation", "permutation"),
+            chart=_EMBEDDINGS,
+            picture=Picture("points", role="label"),
+        ),
+    }
 
     def __init__(self, count: int = 200, seed: int = 0) -> None:
         if count < 2:

@@ -2,6 +2,9 @@
 
 __all__ = ["Clusteredness"]
 
+from dataclasses import replace
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -10,6 +13,18 @@ from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.clusteredness import ClusterScores, clusteredness, uniform_uniformity
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
+from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+_SCORE = Quantity(
+    title="Clusters",
+    text="Clusters among the embeddings.",
+    paper=CALDER_LEE,
+    where="Fig. 5 and 6",
+    invariances=("rotation", "scale", "permutation"),
+    comparable=("temperature", "batch size", "method"),
+    chart=Chart("clusteredness", "Clusters against uniformity", "score"),
+)
 
 
 class Clusteredness(SampledRows):
@@ -43,6 +58,52 @@ class Clusteredness(SampledRows):
         ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if the samples have
             one label only, or as many as there are samples.
     """
+
+    section = "dynamics"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "nmi": replace(
+            _SCORE,
+            title="Given clusters found again (NMI)",
+            text="Normalised mutual information of the given clusters and of those that k-means finds.",
+            low="Near 0: what clusters the embedding has have nothing to do with the given ones.",
+            high="Near 1: the embedding is made of the given clusters.",
+            short="NMI",
+            bounds=(0.0, 1.0),
+            better="high",
+            label="NMI",
+        ),
+        "silhouette": replace(
+            _SCORE,
+            title="Silhouette of the given clusters",
+            text="How much nearer embeddings are to their own cluster than to the next.",
+            low="0 and below: the given clusters overlap.",
+            high="Near 1: the given clusters are tight and far apart.",
+            bounds=(-1.0, 1.0),
+            better="high",
+            label="silhouette",
+        ),
+        "kmeans_silhouette": replace(
+            _SCORE,
+            title="Silhouette of the clusters found",
+            text="The silhouette of the clusters that k-means finds. Uniform points have 0.5 on the circle, 0.3 on the "
+            "sphere in three dimensions and near 0 in many.",
+            low="No higher than for uniform points: the embedding has no clusters.",
+            high="Near 1: the embedding has clusters, be they the given ones or not.",
+            bounds=(-1.0, 1.0),
+            label="of k-means",
+        ),
+        "relative_uniformity": replace(
+            _SCORE,
+            title="Uniformity, relative to uniform points",
+            text="Uniformity as a share of what independent uniform points have.",
+            low="Near 0: all embeddings coincide.",
+            high="Near 1: they are as uniform as such points, where the loss alone leads, whatever the data.",
+            where="Sec. 3",
+            bounds=(0.0, None),
+            comparable=("width", "temperature", "batch size", "method"),
+            label="uniformity",
+        ),
+    }
 
     def __init__(
         self, normalize: bool = True, t: float = 2.0, n_init: int = 10, contrast_size: int = 1024, seed: int = 0

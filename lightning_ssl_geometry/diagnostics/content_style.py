@@ -3,14 +3,14 @@
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
@@ -19,6 +19,11 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
 )
 from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
 from lightning_ssl_geometry.introspection import submodule
+from lightning_ssl_geometry.papers import RUSAK
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_TERMS = Chart("loss_terms", "Alignment and uniformity terms of the loss", "nats")
+_SPLIT = Chart("output_weights_split", "Weights in and outside of the subvector", "mean absolute weight")
 
 
 class GradientSpectrum(Moments):
@@ -42,6 +47,48 @@ class GradientSpectrum(Moments):
         ValueError: If an argument is out of range; in `update`, if h has fewer than two views; in `compute`, if fewer
             than two samples were seen.
     """
+
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "singular_values": Quantity(
+            title="Spectrum of the gradient",
+            text="Singular values of the InfoNCE gradient of a linear encoder on these representations: their "
+            "covariance less that of the differences between views.",
+            low="Directions that differ between the views (style), which learn slowly.",
+            high="Directions that the views share (content); a cliff stands between content and style.",
+            paper=RUSAK,
+            where="Eq. 5",
+            bounds=(0.0, None),
+            invariances=("rotation", "translation", "permutation"),
+            chart=Chart("gradient_spectrum", "Spectrum of the gradient", "singular value"),
+            picture=Picture("spectrum"),
+        ),
+        "ratio": Quantity(
+            title="Change between views, by direction",
+            text="Variance of the difference between views in units of the variance, in ascending order.",
+            low="At 0: a direction of exact content.",
+            high="At 2: the views have nothing in common in this direction.",
+            paper=RUSAK,
+            where="Prop. 2",
+            bounds=(0.0, None),
+            invariances=("rotation", "scale", "translation", "permutation"),
+            chart=Chart("gradient_ratio", "Change between views, by direction", "change over variance"),
+            xlabel="direction",
+        ),
+        "content_dimension": Quantity(
+            title="Content dimensions in the gradient",
+            text="How many directions stand before the steepest rise of the change between views.",
+            low="At 0: no direction stands out as content.",
+            high="Many directions are the same in both views.",
+            paper=RUSAK,
+            where="Prop. 2",
+            bounds=(0.0, None),
+            cap="D",
+            invariances=("rotation", "scale", "translation", "permutation"),
+            comparable=("temperature", "batch size", "method"),
+            chart=Chart("content_dimension", "Content dimensions in the gradient", "directions"),
+        ),
+    }
 
     change: Tensor
 
@@ -109,6 +156,48 @@ class LossTerms(SampledEmbeddings):
             another length than P.
     """
 
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "total": Quantity(
+            title="Both terms of the loss",
+            text="The sum of both terms: InfoNCE without the positive pair in its denominator, which training lowers.",
+            low="Views agree and samples are spread; a representation that has collapsed to content can have a lower "
+            "value than the true latents.",
+            high="Views disagree, or samples coincide.",
+            paper=RUSAK,
+            where="Table 1",
+            invariances=("permutation",),
+            comparable=("width",),
+            better="low",
+            chart=_TERMS,
+            label="both",
+        ),
+        "align": Quantity(
+            title="Alignment term",
+            text="Minus the mean similarity of the two views, divided by the temperature.",
+            low="The views of a sample agree.",
+            high="The views of a sample are far apart.",
+            paper=RUSAK,
+            where="Table 1",
+            invariances=("permutation",),
+            comparable=("width",),
+            chart=_TERMS,
+            label="alignment",
+        ),
+        "uniform": Quantity(
+            title="Uniformity term",
+            text="Mean logarithm of the sum over the other samples of the exponential similarity.",
+            low="Samples are spread.",
+            high="Samples coincide: for squared distances this is the logarithm of their number.",
+            paper=RUSAK,
+            where="Table 1",
+            invariances=("permutation",),
+            comparable=("width",),
+            chart=_TERMS,
+            label="uniformity",
+        ),
+    }
+
     def __init__(
         self,
         temperature: float | Sequence[float] = 1.0,
@@ -148,12 +237,27 @@ class LossTerms(SampledEmbeddings):
         return {name: term.mean() for name, term in terms._asdict().items()}
 
 
-class DimensionTemperature(Metric):
+class DimensionTemperature(Diagnostic):
     """The temperature of each dimension of the embeddings, of the last update.
 
     Observes temperature (P,), of a method that has one per dimension. Lower ones weigh the differences of their
     dimensions more: those of content are below those of style. O(P).
     """
+
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Temperature of each dimension",
+            text="The temperature by which the loss divides each dimension of the embedding.",
+            low="The loss gives this dimension more weight: those of content are to be low.",
+            high="The loss gives this dimension less weight: those of style, in which views differ, are to be high.",
+            paper=RUSAK,
+            where="Prop. 3",
+            bounds=(0.0, None),
+            chart=Chart("temperatures", "Temperature of each dimension", "temperature"),
+            xlabel="dimension of z",
+        )
+    }
 
     full_state_update = False
 
@@ -179,7 +283,7 @@ class DimensionTemperature(Metric):
         self.temperature = None
 
 
-class OutputWeights(Metric):
+class OutputWeights(Diagnostic):
     """Mean absolute weight of each output of a layer, of the last update (Appendix E, Fig. 4).
 
     Observes encoder. Outputs that no loss looks at are driven to 0 by weight decay: with DirectCLR, those of the last
@@ -195,6 +299,43 @@ class OutputWeights(Metric):
         ValueError: If `split` < 1; in `update`, if the encoder has no such layer, it has no weight of two or more axes,
             or `split` leaves no outputs.
     """
+
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "weight": Quantity(
+            title="Weights of the outputs",
+            text="Mean absolute weight of each output channel of a layer.",
+            low="Near 0: weight decay has shut this output down, since no loss looks at it.",
+            high="This output is in use.",
+            paper=RUSAK,
+            where="Fig. 4",
+            bounds=(0.0, None),
+            chart=Chart("output_weights", "Weights of the outputs", "mean absolute weight"),
+            xlabel="output channel",
+        ),
+        "used": Quantity(
+            title="Weights inside of the subvector",
+            text="Mean absolute weight of the outputs that the loss looks at.",
+            low="Near 0: weight decay has shut these outputs down, too.",
+            high="These outputs are in use.",
+            paper=RUSAK,
+            where="Fig. 4",
+            bounds=(0.0, None),
+            chart=_SPLIT,
+            label="inside",
+        ),
+        "unused": Quantity(
+            title="Weights outside of the subvector",
+            text="Mean absolute weight of the outputs that the loss does not look at.",
+            low="Near 0: weight decay has shut these outputs down.",
+            high="Like those inside: weight decay has not shut these outputs down yet.",
+            paper=RUSAK,
+            where="Fig. 4",
+            bounds=(0.0, None),
+            chart=_SPLIT,
+            label="outside",
+        ),
+    }
 
     full_state_update = False
 

@@ -5,13 +5,13 @@ __all__ = ["EquivarianceError", "InvarianceError"]
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import get_args
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.equivariance import (
     Transformation,
@@ -21,9 +21,13 @@ from lightning_ssl_geometry.functional.groups.equivariance import (
     transformed,
 )
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
+from lightning_ssl_geometry.papers import SESN
+from lightning_ssl_geometry.quantity import Chart, Knob, Quantity
+
+_ACROSS: tuple[Knob, ...] = ("width", "temperature", "batch size", "method")
 
 
-class EquivarianceError(Metric):
+class EquivarianceError(Diagnostic):
     r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
     Observes image (N, C, H, W) and feature_extractor, which maps it to z (N, C, |G|, H', W'). For a host that has
@@ -54,6 +58,35 @@ class EquivarianceError(Metric):
         ValueError: If an argument is out of range, or two layers differ in nothing but "." and "_"; in `update`, as the
             function.
     """
+
+    section = "equivariance"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "mean": Quantity(
+            title="Equivariance error",
+            text="Squared distance between the features of a transformed image and the transformed features of the "
+            "image, as a share of the square of the latter; the mean over the group's elements.",
+            low="Near 0: the network is equivariant; a transformed view can be read off the features of the image.",
+            high="1 and more: the features of an image say nothing of those of the transformed image.",
+            paper=SESN,
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=_ACROSS,
+            better="low",
+            chart=Chart("equivariance", "Equivariance error", "squared relative error"),
+        ),
+        "elements": Quantity(
+            title="Equivariance error by group element",
+            low="Near 0: the network is equivariant to this element of the group.",
+            high="1 and more: the features say nothing of those of an image that this element transformed.",
+            paper=SESN,
+            unit="squared relative error",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=_ACROSS,
+            better="low",
+            xlabel="element of the group",
+        ),
+    }
 
     full_state_update = False
     rows: Tensor
@@ -116,7 +149,7 @@ class EquivarianceError(Metric):
         return means | {f"elements{key}": row for key, row in zip(self.keys, error, strict=True)}
 
 
-class InvarianceError(Metric):
+class InvarianceError(Diagnostic):
     r"""How far h moves when its image is transformed, in units of the distance between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
@@ -144,6 +177,33 @@ class InvarianceError(Metric):
         ValueError: If an argument is out of range; in `update`, if image is no batch of images or the encoder does not
             return (N, D); in `compute`, if fewer than 2 samples were seen.
     """
+
+    section = "equivariance"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "mean": Quantity(
+            title="Invariance error",
+            text="Mean squared distance in h between an image and its transformed version, as a share of that between "
+            "two images; the mean over the group's elements.",
+            low="Near 0: h does not see the transformation.",
+            high="Near 1: a transformation takes an image as far as another image is.",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=_ACROSS,
+            better="low",
+            chart=Chart("group_invariance", "Invariance error of h", "share of the distance of images"),
+        ),
+        "elements": Quantity(
+            title="Invariance error by group element",
+            low="Near 0: h does not see this element of the group.",
+            high="Near 1: this element takes an image as far as another image is.",
+            unit="share of the distance of images",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=_ACROSS,
+            better="low",
+            xlabel="element of the group",
+        ),
+    }
 
     full_state_update = False
     rows: Tensor

@@ -2,6 +2,8 @@
 
 __all__ = ["LossGap"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
@@ -11,7 +13,11 @@ from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescal
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
 from lightning_ssl_geometry.functional.groups.fibers import FiberGroup, feature_map, fiber_bundle
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.papers import KELLER
+from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
+
+_LOSSES = Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss")
 
 _STREAM = 0x10559A9  # apart from other draws by (seed, index)
 
@@ -45,6 +51,54 @@ class LossGap(SampledRows):
         ValueError: If an argument is out of range; in `update`, if the feature map has no axis for the group, or scales
             or stride are missing.
     """
+
+    section = "equivariance"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "a_ssl": Quantity(
+            title="A-SSL's loss",
+            text="The contrastive loss of transformed images, seen in one fiber of each feature map.",
+            low="The views of a sample find each other among all samples.",
+            high="Samples are not told apart.",
+            paper=KELLER,
+            where="Eq. 2",
+            invariances=("permutation",),
+            chart=_LOSSES,
+            label="A-SSL",
+        ),
+        "h_ssl": Quantity(
+            title="H-SSL's loss",
+            text="The contrastive loss of two fibers of each image, moved as the transformation would move them.",
+            low="The fibers of a sample find each other among all samples.",
+            high="Samples are not told apart.",
+            paper=KELLER,
+            where="Eq. 3",
+            invariances=("permutation",),
+            chart=_LOSSES,
+            label="H-SSL",
+        ),
+        "difference": Quantity(
+            title="A-SSL's loss minus H-SSL's",
+            low="Near 0, from either side: the fibers stand for the transformed images.",
+            high="Far from 0, on either side: fibers cannot stand for transformed images.",
+            paper=KELLER,
+            where="Section 3",
+            unit="loss",
+            invariances=("permutation",),
+        ),
+        "similarity": Quantity(
+            title="Embeddings of A-SSL beside H-SSL's",
+            text="Mean cosine of the embedding of a transformed image with that of the fiber that stands for it.",
+            low="Near 0: the two embeddings have nothing to do with each other.",
+            high="At 1: they are the same, as in an equivariant network.",
+            paper=KELLER,
+            where="Section 3",
+            unit="mean cosine",
+            bounds=(-1.0, 1.0),
+            invariances=("permutation",),
+            comparable=("width", "temperature", "batch size", "method"),
+            better="high",
+        ),
+    }
 
     def __init__(
         self,

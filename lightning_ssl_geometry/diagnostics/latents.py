@@ -4,6 +4,8 @@ __all__ = ["LatentR2", "fitted_half", "r2_or_nan"]
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +13,35 @@ from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
 from lightning_ssl_geometry.introspection import layer_outputs
+from lightning_ssl_geometry.papers import RUSAK
+from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_hash
+
+_LAYERS = Chart("latent_r2_by_layer", "R² of content and style by layer", "adjusted R²")
+_OF_Z = Chart("latent_r2_z", "R² of content and style in z", "adjusted R²")
+_OF_H = Chart("latent_r2_h", "R² of content and style in h", "adjusted R²")
+_LAYER = "layer, from the input (0) to z"
+_R2 = Quantity(
+    title="R² of the latents",
+    low="Near 0: they are gone, or hidden from a linear map.",
+    high="Near 1: a linear map finds them on samples that it was not fitted on.",
+    paper=RUSAK,
+    where="Fig. 1",
+    bounds=(None, 1.0),
+    invariances=("permutation",),
+    comparable=("temperature", "batch size", "method"),
+    better="high",
+)
 
 _STREAM = 0x1A7E27  # apart from other draws by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"
 
 
-class LatentR2(Metric):
+class LatentR2(Diagnostic):
     r"""Adjusted R^2 of content and of style at every layer of encoder and projector, by a linear map, held out.
 
     Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
@@ -52,6 +73,51 @@ class LatentR2(Metric):
     Raises:
         ValueError: In `update`, if shapes do not fit or a layer is not there; to compute, if nothing was observed.
     """
+
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "content": replace(
+            _R2,
+            title="R² of content by layer",
+            text="How well a linear map of each layer finds the content latents, which the views share, on samples "
+            "that it was not fitted on, from the input (layer 0) to the end of the projector.",
+            low="Near 0: the layer has lost them, hides them from a linear map, or is too wide for so few samples.",
+            high="Near 1: a linear map of the layer finds them.",
+            chart=_LAYERS,
+            label="content",
+            xlabel=_LAYER,
+        ),
+        "style": replace(
+            _R2,
+            title="R² of style by layer",
+            text="How well a linear map of each layer finds the style latents, which differ between the views.",
+            low="Near 0: where this falls and content stays high, the layers drop style.",
+            high="Near 1: a linear map of the layer finds them.",
+            chart=_LAYERS,
+            label="style",
+            xlabel=_LAYER,
+        ),
+        "content_z": replace(_R2, title="R² of content in z", chart=_OF_Z, label="content", headline=True),
+        "style_z": replace(
+            _R2,
+            title="R² of style in z",
+            low="Near 0: training suppresses style.",
+            high="Near 1: training keeps style.",
+            chart=_OF_Z,
+            label="style",
+            headline=True,
+        ),
+        "content_h": replace(_R2, title="R² of content in h", chart=_OF_H, label="content"),
+        "style_h": replace(
+            _R2,
+            title="R² of style in h",
+            low="Near 0: the backbone has dropped style.",
+            high="Near 1: a linear map of h finds style; beside a low value in z, the projector takes the loss of "
+            "style upon itself.",
+            chart=_OF_H,
+            label="style",
+        ),
+    }
 
     full_state_update = False
     moments: Tensor

@@ -3,7 +3,7 @@
 __all__ = ["NeuralKernel"]
 
 import weakref
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,10 @@ from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     normalized_kernel,
 )
 from lightning_ssl_geometry.functional.neural_kernel.kernel import neural_kernel_trace
+from lightning_ssl_geometry.papers import CALDER_LEE, CRISTIANINI, FORT
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_CLASSES = Chart("neural_kernel", "Neural kernel and classes", "cosine")
 
 Output = Literal["h", "z"]
 
@@ -59,6 +63,94 @@ class NeuralKernel(SampledRows):
             projector or some of the labels are missing; in `compute`, as the function, or if the samples are others
             than at the first readout, or too few.
     """
+
+    section = "dynamics"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "within": Quantity(
+            title="Neural kernel within classes",
+            text="Mean cosine of the gradients of two samples of one class: how far a training step on one moves the "
+            "other along.",
+            low="Near 0: each sample moves by itself, as points without a network do.",
+            high="Near 1: a class moves as one.",
+            paper=CALDER_LEE,
+            where="Eq. 12",
+            bounds=(-1.0, 1.0),
+            invariances=("permutation",),
+            chart=_CLASSES,
+            label="within",
+        ),
+        "between": Quantity(
+            title="Neural kernel between classes",
+            text="Mean cosine of the gradients of two samples of different classes.",
+            low="Near 0: classes move independently, as clusters with orthogonal centers do.",
+            high="As high as within classes: the network does not know the classes.",
+            paper=CALDER_LEE,
+            where="Theorem 4.5",
+            bounds=(-1.0, 1.0),
+            invariances=("permutation",),
+            chart=_CLASSES,
+            label="between",
+        ),
+        "alignment": Quantity(
+            title="Alignment of the neural kernel with the labels",
+            text="Centred cosine between the kernel and that of the labels.",
+            low="Near 0: training steps have nothing to do with the classes.",
+            high="Near 1: the classes are all that training steps tell apart.",
+            paper=CRISTIANINI,
+            where="Definition 1",
+            bounds=(0.0, 1.0),
+            invariances=("permutation",),
+            chart=_CLASSES,
+            label="alignment",
+        ),
+        "effective_rank": Quantity(
+            title="Effective rank of the neural kernel",
+            text="The exponential of the entropy of the kernel's eigenvalues.",
+            low="Near 1: a step on any sample moves all samples alike.",
+            high="Up to the number of samples: each sample moves by itself, as without a network.",
+            paper=CALDER_LEE,
+            where="Eq. 12",
+            bounds=(1.0, None),
+            cap="N",
+            invariances=("permutation",),
+            chart=Chart("neural_kernel_rank", "Effective rank of the neural kernel", "patterns"),
+        ),
+        "spectrum": Quantity(
+            title="Spectrum of the neural kernel",
+            text="Eigenvalues of the kernel, as shares of their sum.",
+            low="Patterns that training hardly learns.",
+            high="Patterns along which training moves samples, and fast; a few of them are all that the network adds.",
+            paper=CALDER_LEE,
+            where="Eq. 12",
+            unit="share of the sum",
+            bounds=(0.0, 1.0),
+            invariances=("permutation",),
+            picture=Picture("spectrum"),
+        ),
+        "blocks": Quantity(
+            title="Neural kernel by class",
+            text="Mean cosine of the gradients of samples of every two classes.",
+            low="Low beside the diagonal: a training step on one class leaves the other in place.",
+            high="High on the diagonal: a class moves as one.",
+            paper=CALDER_LEE,
+            where="Theorem 4.5",
+            unit="cosine",
+            bounds=(-1.0, 1.0),
+            invariances=("permutation",),
+            picture=Picture("matrix"),
+        ),
+        "drift": Quantity(
+            title="Drift of the neural kernel",
+            text="1 minus the cosine between the kernel now and when it was first looked at.",
+            low="Near 0: training in a fixed kernel, as of infinitely wide networks.",
+            high="Up to 1: the network has learned another kernel.",
+            paper=FORT,
+            unit="1 - cosine with the first",
+            bounds=(0.0, 1.0),
+            invariances=("permutation",),
+            comparable=("width",),
+        ),
+    }
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 __all__ = ["Stationarity"]
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,6 +12,8 @@ from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.variational.form import Form, Negatives
 from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential
+from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class Stationarity(SampledEmbeddings):
@@ -42,6 +44,35 @@ class Stationarity(SampledEmbeddings):
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit.
     """
+
+    section = "dynamics"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "tangential": Quantity(
+            title="Gradient along the sphere",
+            text="Size of the loss's first variation along the sphere, per point. A network may come to rest where it "
+            "is high.",
+            low="Near 0: a stationary point, which the loss alone would not leave.",
+            high="The loss alone would still move the embeddings.",
+            paper=CALDER_LEE,
+            where="Prop. 3.1",
+            bounds=(0.0, None),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("width", "method"),
+            chart=Chart("stationarity", "Gradient along the sphere", "size per point"),
+        ),
+        "relative": Quantity(
+            title="Share of the gradient along the sphere",
+            text="Size of the first variation along the sphere as a share of that of the whole.",
+            low="Near 0: what is left of the gradient presses against the sphere.",
+            high="Near 1: all of the gradient moves the embeddings.",
+            paper=CALDER_LEE,
+            where="Theorem 3.2",
+            unit="share",
+            bounds=(0.0, 1.0),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("width", "method"),
+        ),
+    }
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 __all__ = ["StepInvariance"]
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from lightning_ssl_geometry.functional.groups.equivariance import invariance_err
 from lightning_ssl_geometry.functional.variational.form import Form, Negatives
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
+from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _CHUNK = 256  # images per pass
 
@@ -56,6 +58,36 @@ class StepInvariance(SampledRows):
         ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
             than two, or a module has changed; in `compute`, as `velocity`.
     """
+
+    section = "dynamics"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "distance": Quantity(
+            title="Distance of views from their sample",
+            text="Mean squared distance between the embeddings of a sample and of its views, as a share of that "
+            "between two samples.",
+            low="Near 0: the network is invariant to the augmentations.",
+            high="Near 1: a view is as far from its sample as another sample is.",
+            paper=CALDER_LEE,
+            where="Theorem 4.2",
+            unit="of that between samples",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            comparable=("width", "temperature", "batch size", "method"),
+            better="low",
+        ),
+        "step": Quantity(
+            title="How differently a step moves views",
+            text="Difference between how a step of gradient descent moves the embeddings of a sample and of its views, "
+            "relative to how far it moves samples.",
+            low="Near 0: a step keeps a sample and its views together, as it would points without a network.",
+            high="Near 1.4: a step moves them unrelatedly, so that the network cannot stay invariant.",
+            paper=CALDER_LEE,
+            where="Theorem 4.2",
+            bounds=(0.0, None),
+            invariances=("permutation",),
+            chart=Chart("step_invariance", "How differently a step moves views", "relative to the samples' moves"),
+        ),
+    }
 
     def __init__(
         self,

@@ -8,14 +8,17 @@ dimensions that hold content takes the advantage from them, on embeddings that a
 __all__ = ["AdaptiveTemperatureModule"]
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.losses import AdaptiveTemperatureLoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.papers import RUSAK
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -49,6 +52,8 @@ class AdaptiveTemperatureModule(SSLModule):
         ValueError: As :class:`SSLModule` and :class:`AdaptiveTemperatureLoss`, or if there is no linear layer in a
             projector to standardise; in a step, if a batch has not two views.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
 
     def __init__(
         self,

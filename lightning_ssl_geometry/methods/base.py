@@ -1,10 +1,12 @@
 """What every method shares: views through backbone and projector, one observation per step, optimizer and schedule."""
 
-__all__ = ["SSLModule", "two_views"]
+__all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "two_views"]
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, ClassVar, Literal, Self
 
 import lightning as L
 import torch
@@ -14,7 +16,26 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.papers import SIMCLR
+from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.types import Batch, Observation
+
+LOSS = Quantity(
+    title="Loss",
+    text="The objective that training descends.",
+    low="Training has reached its objective on these data.",
+    high="Training has not reached its objective on these data.",
+    better="low",
+    chart=Chart("loss", "Loss", "loss"),
+    headline=True,
+)
+CONTRASTIVE_LOSS = replace(
+    LOSS,
+    text="The contrastive objective that training descends. Values compare only at one temperature and batch size.",
+    low="The views of a sample find each other among all others.",
+    high="Near the logarithm of the number of negatives: samples are not told apart.",
+    paper=SIMCLR,
+)
 
 _CLASS = "ssl_geometry_class"
 _COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "content"], ...] = (
@@ -54,6 +75,9 @@ class SSLModule(L.LightningModule):
         ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or set beside
             `lr_scheduler`.
     """
+
+    section: ClassVar[str] = "learning"
+    quantities: ClassVar[Mapping[str, Quantity]] = {"loss": LOSS}
 
     def __init__(
         self,

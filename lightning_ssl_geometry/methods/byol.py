@@ -13,7 +13,8 @@ __all__ = ["BYOLModule"]
 
 import math
 from collections import OrderedDict
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -22,7 +23,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule, two_views
+from lightning_ssl_geometry.papers import BYOL
+from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -56,6 +59,26 @@ class BYOLModule(SSLModule):
             half precision, where small updates round to none (mixed precision is fine), or the momentum changes in a
             run of unknown length; in a step, if a batch has not two views, or the predictor does not map P to P.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(
+            LOSS,
+            text="Squared distance of the prediction from the target's embedding of the other view, both of length 1.",
+            low="Near 0: the online network predicts the target's embeddings, as it also can where all are equal.",
+            high="Near 4, for two views: predictions and embeddings have nothing in common.",
+            paper=BYOL,
+        ),
+        "momentum": Quantity(
+            title="Momentum of the target",
+            text="How much of itself BYOL's target keeps in a step of training.",
+            low="The target follows the online network.",
+            high="At 1: the target stands still.",
+            paper=BYOL,
+            where="Sec. 3.3",
+            bounds=(0.0, 1.0),
+            chart=Chart("momentum", "Momentum of the target", "share kept"),
+        ),
+    }
 
     def __init__(
         self,

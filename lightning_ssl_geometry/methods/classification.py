@@ -1,11 +1,27 @@
 """What methods with labels share: the cross entropy of the global batch, and this rank's accuracy."""
 
-__all__ = ["classification"]
+__all__ = ["ACCURACY", "classification"]
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+ACCURACY = Quantity(
+    title="Classifier",
+    text="Accuracy of the method's own classifier, on images without augmentation outside of training.",
+    low="Near chance: it does not tell the classes apart (yet).",
+    high="It tells the classes apart.",
+    unit="accuracy",
+    bounds=(0.0, 1.0),
+    comparable=("width", "temperature", "batch size", "method"),
+    better="high",
+    percent=True,
+    chart=Chart("probes", "Probes during training", "accuracy"),
+    label="classifier",
+    section="probes",
+)
 
 
 def classification(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:

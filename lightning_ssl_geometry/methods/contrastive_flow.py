@@ -9,7 +9,8 @@ __all__ = ["ContrastiveFlowModule"]
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -19,7 +20,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.random import counter_hash, uniform_sphere
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -61,6 +64,8 @@ class ContrastiveFlowModule(SSLModule):
     >>> flow.step({"views": (x, x), "index": index})["z"].shape
     torch.Size([2, 3, 2])
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
 
     cloud: Tensor
 

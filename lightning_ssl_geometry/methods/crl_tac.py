@@ -16,7 +16,8 @@ __all__ = ["CRLTACModule"]
 
 import math
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -33,8 +34,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss
-from lightning_ssl_geometry.methods.base import SSLModule
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.papers import CRL_TAC
+from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.types import Batch, Observation
 from lightning_ssl_geometry.views import AugmentationFamily
@@ -83,6 +86,32 @@ class CRLTACModule(SSLModule):
             step, if the policy has not one finite logit per member (which only the CPU looks at, an accelerator would
             be waited for), or an epoch's first batch has only empty images.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(CONTRASTIVE_LOSS, paper=CRL_TAC, where="Alg. 1"),
+        "policy_entropy": Quantity(
+            title="Entropy of the policy",
+            low="Near 0: each image has a single augmentation left, from which h generalises badly.",
+            high="Up to log K for K augmentations: the policy prefers none.",
+            paper=CRL_TAC,
+            where="Sec. 5.3",
+            bounds=(0.0, None),
+            chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+            section="channel",
+        ),
+        "policy_loss": Quantity(
+            title="Loss of the policy",
+            text="What the policy descends, without the encoder: the contrastive loss with each augmentation weighted "
+            "by its probability, minus the weighted entropy.",
+            low="The augmentations that the policy prefers tell samples apart.",
+            high="The augmentations that the policy prefers do not tell samples apart.",
+            paper=CRL_TAC,
+            where="Alg. 1",
+            better="low",
+            chart=Chart("policy_loss", "Loss of the policy", "loss"),
+            section="channel",
+        ),
+    }
 
     def __init__(
         self,

@@ -8,12 +8,17 @@ is that of the layer before, with the branch added to the first dimensions alone
 
 __all__ = ["DirectCLRModule"]
 
+from dataclasses import replace
+from typing import ClassVar
+
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
 from lightning_ssl_geometry.nn import SubVector
+from lightning_ssl_geometry.papers import DIRECTCLR
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -34,6 +39,8 @@ class DirectCLRModule(SSLModule):
         ValueError: As :class:`SSLModule`, or if `subvector_dim` is not positive, or above the `out_dim` of a backbone
             that has one; in a step, if it is above D, or a batch has not two views.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}
 
     def __init__(
         self,

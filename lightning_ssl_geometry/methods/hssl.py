@@ -20,7 +20,8 @@ positions, with other images as negatives, CPC's and Greedy InfoMax's (Section 3
 __all__ = ["HSSLModule"]
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import ClassVar, Literal, get_args
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -36,10 +37,12 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     nearby_bases,
 )
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule
-from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
+from lightning_ssl_geometry.methods.classification import ACCURACY, classification
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.papers import KELLER
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -82,6 +85,37 @@ class HSSLModule(SSLModule):
             space does not fit the group or cannot be moved, no pair lies within `max_distance`, or the batch has too
             few views or no label for the classifier.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(
+            CONTRASTIVE_LOSS,
+            text="The objective that training descends: the contrastive loss of fibers, plus that of a classifier "
+            "where there is one. Values compare only at one temperature and batch size.",
+            paper=KELLER,
+            where="Eq. 3",
+        ),
+        "ssl_loss": replace(
+            CONTRASTIVE_LOSS,
+            title="Contrastive part of the loss",
+            text="The contrastive loss of fibers, without that of the classifier.",
+            paper=KELLER,
+            where="Eq. 3",
+            chart=None,
+            unit="loss",
+            headline=False,
+        ),
+        "classifier_loss": Quantity(
+            title="Loss of the classifier",
+            text="The cross entropy of the classifier on detached features.",
+            low="Near 0: the classifier is sure of the right classes.",
+            high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+            unit="nats",
+            bounds=(0.0, None),
+            better="low",
+            section="probes",
+        ),
+        "accuracy": ACCURACY,
+    }
 
     def __init__(
         self,

@@ -7,11 +7,14 @@ Self-supervised Contrastive Learning, 2022) study this method with a linear proj
 
 __all__ = ["SimCLRModule"]
 
+from typing import ClassVar
+
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -30,6 +33,8 @@ class SimCLRModule(SSLModule):
     Raises:
         ValueError: As :class:`SSLModule`; in a step, if a batch has not two views.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {"loss": CONTRASTIVE_LOSS}
 
     def __init__(
         self,

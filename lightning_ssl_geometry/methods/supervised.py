@@ -2,13 +2,17 @@
 
 __all__ = ["SupervisedModule"]
 
+from dataclasses import replace
+from typing import ClassVar
+
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.methods.base import SSLModule
-from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule
+from lightning_ssl_geometry.methods.classification import ACCURACY, classification
 from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -31,6 +35,18 @@ class SupervisedModule(SSLModule):
     Raises:
         ValueError: As :class:`SSLModule`; in a step, if the batch has no `label`, or the classifier returns no logits.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(
+            LOSS,
+            text="The cross entropy of the classifier, which training descends.",
+            low="Near 0: the classifier is sure of the right classes.",
+            high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+            unit="nats",
+            bounds=(0.0, None),
+        ),
+        "accuracy": ACCURACY,
+    }
 
     def __init__(
         self,

@@ -6,11 +6,16 @@ dimension is kept spread over the batch, and the dimensions are decorrelated. Th
 
 __all__ = ["VICRegModule"]
 
+from dataclasses import replace
+from typing import ClassVar
+
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from lightning_ssl_geometry.losses import VICRegLoss
-from lightning_ssl_geometry.methods.base import SSLModule, two_views
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule, two_views
+from lightning_ssl_geometry.papers import VICREG
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -33,6 +38,16 @@ class VICRegModule(SSLModule):
     Raises:
         ValueError: As :class:`SSLModule`; in a step, if a batch has not two views, or one sample on all ranks together.
     """
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(
+            LOSS,
+            text="The weighted sum of the views' distance, the dimensions' lack of variance and their covariance.",
+            low="Views agree, and the dimensions of z vary, each by itself.",
+            high="Views differ, or dimensions of z collapse or repeat each other.",
+            paper=VICREG,
+        )
+    }
 
     def __init__(
         self,
