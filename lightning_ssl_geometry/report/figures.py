@@ -263,7 +263,8 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
 def _figure(member: Member, view: View) -> tuple[str, str, str]:
     """Chart, and for what is drawn at some moments, the space and part that have a figure of their own."""
     apart = _kind(member, view) not in _ONE_FIGURE
-    return _chart_name(member), member.space if apart else "", member.part if apart and view.alone else ""
+    named = _own_name(member) if _kind(member, view) == "layers" else _chart_name(member)
+    return named, member.space if apart else "", member.part if apart and view.alone else ""
 
 
 def _chart_name(member: Member) -> str:
