@@ -2,12 +2,16 @@
 
 __all__ = ["AlphaReQ"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.alpha_req import eigenvalues_alpha_req, fit_range
+from lightning_ssl_geometry.papers import ALPHA_REQ
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class AlphaReQ(Moments):
@@ -30,6 +34,52 @@ class AlphaReQ(Moments):
     Raises:
         ValueError: If the range has fewer than 3 indices; in `compute`, if it leaves the spectrum or nothing was seen.
     """
+
+    section = "ranks"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "alpha": Quantity(
+            title="Spectral decay (alpha-ReQ)",
+            short="alpha-ReQ",
+            text="Exponent of a power law through the eigenvalues of the covariance, in order. The paper finds the "
+            "best representations near 1.",
+            low="Near 0: the variance is spread over all directions.",
+            high="Above 1: a few directions hold the variance.",
+            paper=ALPHA_REQ,
+            bounds=(0, None),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=Chart("alpha_req", "Spectral decay (alpha-ReQ)", "exponent"),
+            remark="Fitted to eigenvalues {first:.0f} to {last:.0f}.",
+            headline=True,
+        ),
+        "r2": Quantity(
+            title="Fit of the spectral decay",
+            text="R² of the power law through the eigenvalues.",
+            low="The spectrum is no power law, and its exponent says little.",
+            high="Near 1: the spectrum is a power law.",
+            paper=ALPHA_REQ,
+            bounds=(0, 1),
+            invariances=("rotation", "scale", "permutation"),
+            chart=Chart("alpha_req_r2", "Fit of the spectral decay", "R²"),
+            remark="Fitted to eigenvalues {first:.0f} to {last:.0f}.",
+        ),
+        "first": Quantity(
+            title="First eigenvalue fitted",
+            text="Counted from 1. Exponents compare only over the same range.",
+            low="The fit begins with the largest eigenvalues.",
+            high="The fit leaves the largest eigenvalues out.",
+            bounds=(1, None),
+            shown=False,
+        ),
+        "last": Quantity(
+            title="Last eigenvalue fitted",
+            text="Counted from 1. Exponents compare only over the same range.",
+            low="The fit leaves the small eigenvalues out.",
+            high="The fit reaches down to the small eigenvalues.",
+            bounds=(3, None),
+            shown=False,
+        ),
+    }
 
     def __init__(
         self, first: int | None = None, last: int | None = None, center: bool = True, weighted: bool = False

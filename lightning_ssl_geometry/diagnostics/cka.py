@@ -2,6 +2,8 @@
 
 __all__ = ["CKADrift"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,10 @@ from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.cka import linear_cka
+from lightning_ssl_geometry.papers import KORNBLITH
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+_CHART = Chart("cka_drift", "CKA with earlier readouts", "linear CKA")
 
 
 class CKADrift(SampledRows):
@@ -34,6 +40,34 @@ class CKADrift(SampledRows):
         ValueError: If `contrast_size` is too small; in `update`, if shapes do not fit; in `compute`, if the samples are
             others than at the first readout, or too few.
     """
+
+    section = "change"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "first": Quantity(
+            title="CKA with the first readout",
+            text="Linear CKA between the representations of the same samples now and at the first readout.",
+            low="Training has made other representations.",
+            high="Near 1: the representations are the same up to rotation and scale.",
+            paper=KORNBLITH,
+            where="Sec. 3",
+            bounds=(-1, 1),
+            invariances=("rotation", "scale", "translation", "permutation"),
+            chart=_CHART,
+            label="first",
+        ),
+        "last": Quantity(
+            title="CKA with the readout before",
+            text="Linear CKA between the representations of the same samples now and at the readout before.",
+            low="The representation still changes.",
+            high="Near 1: the representation has settled.",
+            paper=KORNBLITH,
+            where="Sec. 3",
+            bounds=(-1, 1),
+            invariances=("rotation", "scale", "translation", "permutation"),
+            chart=_CHART,
+            label="one before",
+        ),
+    }
 
     def __init__(self, unbiased: bool = False, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h", "sample"), contrast_size, seed)

@@ -2,12 +2,23 @@
 
 __all__ = ["UpperBound"]
 
+from functools import partial
+from typing import ClassVar
+
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.functional.info_nce.upper_bound import info_nce_entropy, info_nce_upper_bound
+from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+_quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
+_BOUND = Chart("upper_bound", "InfoNCE and its upper bound", "nats")
+_loss = partial(_quantity, better="low", chart=_BOUND)
+_TERMS = Chart("bound_terms", "Terms of InfoNCE and its bound", "cosine")
+_cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
 
 class UpperBound(SampledEmbeddings):
@@ -28,6 +39,73 @@ class UpperBound(SampledEmbeddings):
     Raises:
         ValueError: If `temperature` <= 0.
     """
+
+    section = "learning"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "info_nce": _loss(
+            title="InfoNCE",
+            text="InfoNCE of the same samples at one temperature, whatever loss trains the model. The positive is not "
+            "in the denominator.",
+            low="The views of a sample find each other among all samples.",
+            high="Near log 2(N - 1) and above: samples are not told apart.",
+            where="Eq. 1",
+            label="InfoNCE",
+        ),
+        "upper": _loss(
+            title="Upper bound",
+            text="A bound on InfoNCE that keeps, of all negatives, only the one closest to its anchor.",
+            low="Views agree, and the closest negatives are far.",
+            high="Views disagree, or the closest negatives are near. Far above InfoNCE: the other negatives are much "
+            "farther than the closest.",
+            where="Eq. 3",
+            label="bound",
+        ),
+        "entropy_form": _loss(
+            title="Exact form with entropy",
+            text="(Invariance + expected similarity) / temperature + entropy, which equals InfoNCE up to rounding. The "
+            "paper prints a minus before its second term; its own derivation has the plus.",
+            low="The views of a sample find each other among all samples.",
+            high="Near log 2(N - 1) and above: samples are not told apart.",
+            where="Eq. 13",
+            label="exact form",
+        ),
+        "invariance": _cosine(
+            title="Invariance term",
+            text="Minus the cosine between the embeddings of two views.",
+            low="-1: the views coincide.",
+            high="0: the views are unrelated. At 1 they are opposite.",
+            where="Eq. 4",
+            comparable=("temperature", "batch size"),
+            label="invariance",
+        ),
+        "repulsion": _cosine(
+            title="Repulsion term",
+            text="Cosine between an embedding and its closest negative.",
+            low="Samples are kept apart.",
+            high="1: another sample sits on the same spot.",
+            where="Eq. 5",
+            comparable=("temperature", "batch size"),
+            label="repulsion",
+        ),
+        "expectation": _cosine(
+            title="Expected similarity",
+            text="Mean cosine to the negatives, each weighed as the loss weighs it. The repulsion term is its largest "
+            "value.",
+            low="Near -1: the negatives that count are opposite to the anchor.",
+            high="Near 1: the negatives that count sit on the anchor.",
+            where="Prop. C.1",
+            label="expected",
+        ),
+        "entropy": _quantity(
+            title="Entropy of the negatives",
+            text="How evenly the loss looks at the negatives.",
+            low="Near 0: the loss looks at a single negative.",
+            high="Up to log 2(N - 1): the loss looks at all negatives alike, as the upper bound supposes.",
+            where="Prop. C.1",
+            bounds=(0, None),
+            chart=Chart("bound_entropy", "Entropy of the negatives", "nats"),
+        ),
+    }
 
     def __init__(self, temperature: float = 0.5, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)

@@ -2,6 +2,8 @@
 
 __all__ = ["Alignment", "GaussianPotential", "Uniformity"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -9,6 +11,14 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
+from lightning_ssl_geometry.papers import CRL_TAC, WANG_ISOLA
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_TRAJECTORY = Chart(
+    "trajectory",
+    "Alignment against uniformity",
+    remark="Good embeddings move to the lower left. The lower right corner, where all coincide, is collapse.",
+)
 
 
 class Alignment(Metric):
@@ -22,6 +32,22 @@ class Alignment(Metric):
         alpha: Exponent of the distance.
     """
 
+    section = "hypersphere"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Alignment",
+            text="Mean squared distance between the normalised embeddings of two views of a sample.",
+            low="0: the views coincide.",
+            high="2: the views have nothing in common. At 4 they are opposite.",
+            paper=WANG_ISOLA,
+            unit="mean squared distance",
+            bounds=(0, None),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=_TRAJECTORY,
+            picture=Picture("path"),
+        )
+    }
     full_state_update = False
     total: Tensor
     pairs: Tensor
@@ -65,6 +91,23 @@ class GaussianPotential(SampledEmbeddings):
         seed: As in :class:`SampledRows`.
     """
 
+    section = "hypersphere"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Gaussian potential",
+            text="Mean Gaussian kernel between the normalised embeddings of two samples: the uniformity without its "
+            "logarithm.",
+            low="Near 0.02: embeddings spread evenly over a sphere of many dimensions.",
+            high="Near 1: embeddings crowd on one spot.",
+            paper=CRL_TAC,
+            where="Sec. 5.5",
+            unit="mean kernel",
+            bounds=(0, 1),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size"),
+        )
+    }
+
     def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
         self.t = t
@@ -86,6 +129,23 @@ class Uniformity(SampledEmbeddings):
         contrast_size: As in :class:`SampledRows`.
         seed: As in :class:`SampledRows`.
     """
+
+    section = "hypersphere"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Uniformity",
+            text="Logarithm of the mean Gaussian kernel between the normalised embeddings of two samples.",
+            low="About -4: embeddings spread evenly over a sphere of many dimensions.",
+            high="0: all embeddings coincide (collapse).",
+            paper=WANG_ISOLA,
+            unit="log of the mean kernel",
+            bounds=(None, 0),
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=_TRAJECTORY,
+            picture=Picture("path", role="x"),
+        )
+    }
 
     def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)

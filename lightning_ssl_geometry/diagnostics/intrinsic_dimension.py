@@ -2,6 +2,9 @@
 
 __all__ = ["IntrinsicDimension"]
 
+from functools import partial
+from typing import ClassVar
+
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
@@ -12,7 +15,19 @@ from lightning_ssl_geometry.functional.intrinsic_dimension import (
     distances_two_nn_dimension,
     neighbor_distances,
 )
+from lightning_ssl_geometry.papers import FACCO, LEVINA
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_CHART = Chart("intrinsic_dimension", "Intrinsic dimension", "dimensions")
+_dimension = partial(
+    Quantity,
+    low="The representations lie near a thin, possibly curved, manifold.",
+    high="They fill many dimensions around each point.",
+    bounds=(0, None),
+    invariances=("rotation", "scale", "translation", "permutation"),
+    comparable=("temperature", "batch size"),
+    chart=_CHART,
+)
 _LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
 
 
@@ -41,6 +56,26 @@ class IntrinsicDimension(SampledRows):
         ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if fewer than 2
             samples were seen.
     """
+
+    section = "ranks"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "two_nn": _dimension(
+            title="Intrinsic dimension, TwoNN",
+            text="Dimension of the cloud that the representations form, from the distances to their two nearest "
+            "neighbours. In many dimensions it is too small, more so with few samples.",
+            paper=FACCO,
+            label="TwoNN",
+            headline=True,
+        ),
+        "mle": _dimension(
+            title="Intrinsic dimension, MLE",
+            text="Dimension of the cloud that the representations form, by maximum likelihood over more neighbours "
+            "than TwoNN takes: smoother, and on a coarser scale.",
+            paper=LEVINA,
+            where="Eq. 8",
+            label="MLE",
+        ),
+    }
 
     def __init__(self, neighbors: int = 20, discard: float = 0.1, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h",), contrast_size, seed)

@@ -3,10 +3,12 @@
 __all__ = ["LayerSample"]
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.quantity import Quantity
 
 
 class LayerSample(SampledRows):
@@ -22,6 +24,13 @@ class LayerSample(SampledRows):
     Raises:
         ValueError: If `num_layers` < 1; in `update`, if there are not so many layers.
     """
+
+    section = "layers"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "sample": Quantity(title="Sample", text="Position of each kept sample in its data set.", shown=False),
+        "label": Quantity(title="Label", text="Class of each kept sample.", shown=False),
+        "layer": Quantity(title="Output of a layer", text="A row for each kept sample.", shown=False),
+    }
 
     def __init__(self, num_layers: int, contrast_size: int = 1024, seed: int = 0) -> None:
         if num_layers < 1:

@@ -2,6 +2,8 @@
 
 __all__ = ["LiDAR"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -9,6 +11,8 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
+from lightning_ssl_geometry.papers import LIDAR
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class LiDAR(Metric):
@@ -32,6 +36,25 @@ class LiDAR(Metric):
             in `compute`, if fewer than 2 samples were seen.
     """
 
+    section = "ranks"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="LiDAR",
+            text="Effective rank of what tells samples apart, in units of what tells the views of one sample apart.",
+            low="Near 1: few directions are both alive and stable under augmentation.",
+            high="Up to the number of dimensions: many directions are.",
+            paper=LIDAR,
+            where="Eq. 1 to 4",
+            bounds=(1, None),
+            cap="min(N - 1, D)",
+            invariances=("rotation", "translation", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=Chart(
+                "lidar", "LiDAR", "directions", "It depends on the number of views: compare only at the same number."
+            ),
+            headline=True,
+        )
+    }
     full_state_update = False
     samples: Tensor
     total: Tensor

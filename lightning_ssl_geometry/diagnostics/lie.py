@@ -4,20 +4,35 @@ __all__ = ["LieGenerator", "RotationRank"]
 
 import math
 from collections.abc import Callable, Sequence
-from typing import get_args
+from functools import partial
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
 from torchmetrics.functional import r2_score
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
-from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, projector_weight
+from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, null_space_fraction
+from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.random import counter_hash, counter_uniform
 
+_RECOVERED = Chart("lie_r2", "Transformation strength recovered", "R²")
+_IGNORED = Chart("lie_null_space", "Generator ignored by the projector", "share")
+_ROTATIONS = Chart("rotation", "Rank of rotations", "directions")
+_quantity = partial(Quantity, paper=COSENTINO, invariances=("permutation",))
+_rank = partial(
+    _quantity,
+    where="Fig. 10, App. E",
+    bounds=(0, None),
+    chart=_ROTATIONS,
+    picture=Picture("profile"),
+    xlabel="largest angle, degrees",
+)
 _STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that keep the draws apart
 _CHUNK = 256  # images per forward pass
 
@@ -63,6 +78,49 @@ class LieGenerator(SampledRows):
             module has changed; in `compute`, if fewer than 4 samples were seen, the encoder does not return (N, D), or
             `dimensions` exceeds D.
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "r2": _quantity(
+            title="Strength of a transformation, recovered",
+            text="How well the strength of a known transformation can be read from h by a fitted generator G, on other "
+            "samples (R²).",
+            low="0 or below: h does not move along one G.",
+            high="Near 1: h moves along G, as a Lie group would move it.",
+            where="Eq. 7",
+            bounds=(None, 1),
+            null="r2_shuffled",
+            comparable=("temperature", "batch size"),
+            better="high",
+            chart=_RECOVERED,
+            label="fitted",
+        ),
+        "r2_shuffled": _quantity(
+            title="Shuffled strengths",
+            text="R² of a fit to strengths that were shuffled between samples.",
+            low="About 0 or below, as it should be.",
+            high="The fit finds structure in anything.",
+            where="Eq. 7",
+            bounds=(None, 1),
+            chart=_RECOVERED,
+            label="shuffled",
+            baseline=True,
+        ),
+        "null_space": _quantity(
+            title="Generator ignored",
+            text="Share of the fitted generator G in the null space of the projector. It describes the transformation "
+            "only where R² is well above that of shuffled strengths.",
+            low="The projector sees the transformation.",
+            high="Near 1: the projector discards the transformation, as the invariance term asks.",
+            where="Prop. 4.3",
+            bounds=(0, 1),
+            null="null_space_isotropic",
+            comparable=("temperature", "batch size"),
+            chart=_IGNORED,
+            label="ignored",
+        ),
+        "null_space_isotropic": isotropic("Prop. 4.3", _IGNORED),
+    }
 
     def __init__(
         self,
@@ -188,6 +246,36 @@ class RotationRank(SampledRows):
         ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or the
             encoder has changed; in `compute`, if it does not return (N, D).
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "angles": Quantity(
+            title="Largest angle",
+            text="The rotations of one range have angles from 0 to this one.",
+            unit="degrees",
+            paper=COSENTINO,
+            where="Fig. 10, App. E",
+            bounds=(0, None),
+            chart=_ROTATIONS,
+            picture=Picture("profile", role="x"),
+        ),
+        "pixels": _rank(
+            title="Rank of rotations in pixels",
+            text="How many directions the rotations of one image span in pixels, whatever the encoder.",
+            label="pixels",
+            baseline=True,
+        ),
+        "h": _rank(
+            title="Rank of rotations",
+            text="How many directions of h the rotations of one image span, against the largest angle.",
+            low="The encoder maps the rotations of an image onto few directions: the projector can be invariant to "
+            "them and keep its rank.",
+            high="As high as in pixels: the encoder unfolds rotations as the pixels do.",
+            null="pixels",
+            comparable=("temperature", "batch size"),
+            label="h",
+        ),
+    }
 
     def __init__(
         self,

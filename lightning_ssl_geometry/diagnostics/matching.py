@@ -2,6 +2,9 @@
 
 __all__ = ["MeanCorrelation", "TemperatureOrder"]
 
+from functools import partial
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -10,6 +13,20 @@ from lightning_ssl_geometry.diagnostics.latents import fitted_half, r2_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import row_moments
 from lightning_ssl_geometry.functional.matching import best_match, moments_correlation
+from lightning_ssl_geometry.papers import RUSAK, ZIMMERMANN
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+_MCC = Chart("mcc", "Outputs as latents (MCC)", "mean correlation")
+_correlation = partial(
+    Quantity,
+    paper=ZIMMERMANN,
+    bounds=(0, 1),
+    invariances=("scale", "translation", "permutation"),
+    comparable=("temperature", "batch size"),
+    better="high",
+    chart=_MCC,
+)
+_SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 
 
 class MeanCorrelation(Metric):
@@ -28,6 +45,31 @@ class MeanCorrelation(Metric):
         ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
     """
 
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "mean": _correlation(
+            title="Outputs as latents (MCC)",
+            short="MCC",
+            text="Mean absolute correlation of outputs with true latents, matched one to one as well as can be.",
+            low="Outputs mix latents, or have lost them.",
+            high="1: each output is a latent, up to order, sign and scale.",
+            label="all",
+        ),
+        "content": _correlation(
+            title="MCC of content",
+            text="Mean absolute correlation of outputs with the matched latents that are content.",
+            low="Outputs mix the content latents, or hold none of them.",
+            high="Near 1: each of them has an output of its own.",
+            label="content",
+        ),
+        "style": _correlation(
+            title="MCC of style",
+            text="Mean absolute correlation of outputs with the matched latents that are style.",
+            low="Outputs mix the style latents, or hold none of them.",
+            high="Near 1: each of them has an output of its own.",
+            label="style",
+        ),
+    }
     full_state_update = False
     moments: Tensor
 
@@ -63,6 +105,24 @@ class MeanCorrelation(Metric):
         return found
 
 
+def _share(kind: str, other: str) -> Quantity:
+    return Quantity(
+        title=f"{kind.capitalize()} in outputs of {kind}",
+        text=f"How much of the variance of the outputs that hold mostly {kind} a linear map of the {kind} latents "
+        "explains on other samples, as adjusted R².",
+        low=f"These outputs mix {kind} with {other}.",
+        high="Near 1: they hold nothing else.",
+        paper=RUSAK,
+        where="Sec. 4.1",
+        bounds=(None, 1),
+        invariances=("scale", "permutation"),
+        comparable=("temperature", "batch size"),
+        better="high",
+        chart=_SHARES,
+        label=kind,
+    )
+
+
 class TemperatureOrder(Metric):
     r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
 
@@ -89,6 +149,39 @@ class TemperatureOrder(Metric):
         ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
     """
 
+    section = "content_style"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "auc": Quantity(
+            title="Order of the temperatures",
+            text="Of the pairs of an output that holds content and one that holds style, the share with the lower "
+            "temperature on content; equal ones count half. 0.5 is no order.",
+            low="0: style has the lower temperatures.",
+            high="1: content has the lower temperatures, which is the order that keeps style.",
+            paper=RUSAK,
+            where="Prop. 3",
+            bounds=(0, 1),
+            invariances=("scale", "permutation"),
+            comparable=("batch size",),
+            better="high",
+            chart=Chart("temperature_order", "Order of the temperatures", "share of pairs"),
+        ),
+        "content_share": _share("content", "style"),
+        "style_share": _share("style", "content"),
+        "content_outputs": Quantity(
+            title="Outputs that hold content",
+            text="How many outputs are explained by the content latents better than by the style latents. Constant "
+            "outputs do not count.",
+            low="Outputs hold style.",
+            high="All outputs that vary hold content: style is suppressed.",
+            paper=RUSAK,
+            where="Sec. 4.1",
+            bounds=(0, None),
+            cap="P",
+            invariances=("scale", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=Chart("content_outputs", "Outputs that hold content", "outputs"),
+        ),
+    }
     full_state_update = False
     moments: Tensor
 

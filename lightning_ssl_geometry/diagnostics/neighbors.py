@@ -2,6 +2,9 @@
 
 __all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
+from functools import partial
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -10,6 +13,33 @@ from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
+from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
+_DISTANCE = Chart("hardest_negative_distance", "Distance to the hardest negative", "distance of unit vectors")
+_distance = partial(_quantity, where="Fig. 5", bounds=(0, 2), comparable=("temperature", "batch size"), chart=_DISTANCE)
+_AGREEMENT = Chart("label_agreement", "Label shared with the hardest negative", "samples")
+_shared = partial(
+    _quantity, where="Fig. 6", bounds=(0, 1), comparable=("temperature", "batch size"), percent=True, chart=_AGREEMENT
+)
+
+
+def _chance(title: str, label: str) -> Quantity:
+    return Quantity(
+        title=title,
+        text="Probability that a negative drawn at random has the label of the sample.",
+        low="There are many classes.",
+        high="There are few classes, or one is frequent.",
+        paper=COSENTINO,
+        where="Fig. 6",
+        bounds=(0, 1),
+        invariances=("rotation", "scale", "translation", "permutation"),
+        percent=True,
+        chart=_AGREEMENT,
+        label=label,
+        baseline=True,
+    )
 
 
 class HardestNegativeDistance(SampledRows):
@@ -30,6 +60,37 @@ class HardestNegativeDistance(SampledRows):
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than two views.
     """
+
+    section = "neighbors"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "distance": _distance(
+            title="Distance to the hardest negative",
+            text="Mean distance in h, between unit vectors, from a sample to its hardest negative, which is found "
+            "behind the projector. Orthogonal vectors have 1.41.",
+            low="Near 0: a sample and its hardest negative nearly coincide, as strong augmentations allow.",
+            high="Beyond 1.41: repulsion drove samples apart.",
+            label="to h*",
+        ),
+        "pair": _distance(
+            title="Distance between views",
+            text="Mean distance in h, between unit vectors, of the two views of a sample.",
+            low="The encoder itself is invariant to the augmentations.",
+            high="As high as for the hardest negative: a view is no closer than another sample.",
+            label="to h2",
+        ),
+        "histogram": _quantity(
+            title="Distances to the hardest negative",
+            text="Share of the samples at each distance to their hardest negative.",
+            low="Mass at low distances: samples and their hardest negatives nearly coincide.",
+            high="Mass at high distances, up to 2: samples are driven apart from their hardest negatives.",
+            where="Fig. 5",
+            bounds=(0, 2),
+            percent=True,
+            chart=Chart("hardest_negative_histogram", "Distances to the hardest negative", "samples"),
+            picture=Picture("histogram"),
+            xlabel="distance of unit vectors",
+        ),
+    }
 
     def __init__(self, bins: int = 40, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
@@ -73,6 +134,29 @@ class LabelAgreement(SampledRows):
     Raises:
         ValueError: In `update`, if there are fewer than two views, or some batches have coarse labels and others not.
     """
+
+    section = "neighbors"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "fine": _shared(
+            title="Label shared with the hardest negative",
+            text="Share of the samples whose hardest negative h* has their label.",
+            low="Near chance: the displacements h2 - h* lead anywhere.",
+            high="The displacements stay within a class, close to the data manifold.",
+            null="fine_chance",
+            label="fine",
+            headline=True,
+        ),
+        "fine_chance": _chance("Chance", "chance, fine"),
+        "coarse": _shared(
+            title="Coarse label shared",
+            text="Share of the samples whose hardest negative h* has their coarse label.",
+            low="Near chance: the hardest negative is of any class.",
+            high="The hardest negative is at least of a related class.",
+            null="coarse_chance",
+            label="coarse",
+        ),
+        "coarse_chance": _chance("Chance, coarse", "chance, coarse"),
+    }
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z", "label", "coarse_label"), contrast_size, seed)

@@ -2,6 +2,9 @@
 
 __all__ = ["NeuralCollapse"]
 
+from functools import partial
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -10,6 +13,17 @@ from torchmetrics.utilities import dim_zero_cat
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
 from lightning_ssl_geometry.functional.rounding import rounding_eps
+from lightning_ssl_geometry.papers import PAPYAN
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+_quantity = partial(
+    Quantity,
+    paper=PAPYAN,
+    invariances=("rotation", "scale", "translation", "permutation"),
+    comparable=("temperature", "batch size"),
+)
+_SIMPLEX = Chart("neural_collapse", "Class means and the simplex", "deviation")
+_spread = partial(_quantity, where="NC2", chart=_SIMPLEX)
 
 
 class NeuralCollapse(Metric):
@@ -30,6 +44,43 @@ class NeuralCollapse(Metric):
             seen.
     """
 
+    section = "neighbors"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "within_class": _quantity(
+            title="Spread within classes",
+            text="Covariance within classes in units of the covariance between them.",
+            low="Near 0: all that varies within a class is lost.",
+            high="Classes overlap.",
+            where="NC1",
+            bounds=(0, None),
+            chart=Chart("within_class", "Spread within classes", "of that between classes"),
+        ),
+        "equinorm": _spread(
+            title="Lengths of class means",
+            text="Deviation of the lengths of the class means as a share of their mean.",
+            low="0: all classes are equally far from the centre.",
+            high="Some classes stand out.",
+            bounds=(0, None),
+            label="lengths",
+        ),
+        "equiangularity": _spread(
+            title="Angles of class means",
+            text="Deviation of the cosines between class means.",
+            low="0: all classes stand at one angle.",
+            high="Some classes are close, and others opposite.",
+            bounds=(0, 1),
+            label="angles",
+        ),
+        "simplex": _spread(
+            title="Distance to the simplex",
+            text="How far the cosines between the means of C classes are from -1 / (C - 1), the smallest that all of "
+            "them can have.",
+            low="0: the simplex that minimises contrastive losses of labelled classes.",
+            high="Classes lie on few directions.",
+            bounds=(0, 1.5),
+            label="simplex",
+        ),
+    }
     full_state_update = False
     classes: list[Tensor]
     count: list[Tensor]

@@ -3,16 +3,26 @@
 __all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
 
 from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
-from lightning_ssl_geometry.diagnostics.tangent import displacements
+from lightning_ssl_geometry.diagnostics.tangent import displacements, isotropic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, unexplained_squares
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
+_UNEXPLAINED = Chart("local_unexplained_variance", "Unexplained variance, per linear region", "share")
+_UNEXPLAINED_TAU = Chart(
+    "local_unexplained_variance_tau", "Unexplained variance at a threshold, per linear region", "share"
+)
+_quantity = partial(Quantity, paper=COSENTINO, invariances=("permutation",), comparable=("temperature", "batch size"))
+_missed = partial(_quantity, where="Eq. 10 and 11", bounds=(0, 1), better="low", label="unexplained")
 _CHUNK = 32  # maps (D, P) held at once
 
 
@@ -62,6 +72,31 @@ class JacobianRank(_AroundSamples):
             changed; when it computes, as `affine_map`.
     """
 
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "rank": _quantity(
+            title="Rank of the projector's Jacobian",
+            text="How many directions of h the projector passes on around a sample, mean over samples; of a linear "
+            "projector, the rank of W.",
+            low="The projector discards directions there.",
+            high="Nearly all directions pass.",
+            where="Eq. 11",
+            bounds=(0, None),
+            cap="min(D, P)",
+            chart=Chart("jacobian_rank", "Rank of the projector's Jacobian", "directions"),
+        ),
+        "singular_values": _quantity(
+            title="Spectrum of the projector's Jacobian",
+            text="Singular values of the projector's Jacobian at a sample, mean over samples.",
+            low="Directions of h that the projector discards there.",
+            high="Directions of h that it passes on.",
+            where="Eq. 11",
+            bounds=(0, None),
+            chart=Chart("jacobian_spectrum", "Spectrum of the projector's Jacobian", "singular value"),
+            picture=Picture("spectrum"),
+        ),
+    }
+
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
         super().__init__(("h",), contrast_size, seed)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
@@ -100,6 +135,30 @@ class LinearRegions(_AroundSamples):
         ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; when it
             computes, if the projector is not piecewise affine.
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "visited": _quantity(
+            title="Linear regions visited",
+            text="Distinct linear pieces of the projector that the samples fall into.",
+            low="1: the projector is linear on these samples.",
+            high="Up to the number of samples: the projector adapts to each.",
+            where="Eq. 11, Fig. 8",
+            bounds=(1, None),
+            cap="N",
+            chart=Chart("linear_regions_visited", "Linear regions visited", "regions"),
+        ),
+        "fraction": _quantity(
+            title="Linear regions",
+            text="Distinct linear pieces of the projector that the samples fall into, per sample.",
+            low="The projector acts as a few linear maps.",
+            high="Near 100%: each sample has a piece of its own.",
+            where="Eq. 11, Fig. 8",
+            bounds=(0, 1),
+            percent=True,
+            chart=Chart("linear_regions", "Linear regions of the projector", "regions per sample"),
+        ),
+    }
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h",), contrast_size, seed)
@@ -140,6 +199,32 @@ class LocalUnexplainedVariance(_AroundSamples):
         ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
             weights have changed; when it computes, as `affine_map`.
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "full": _missed(
+            title="Unexplained variance, per region",
+            text="Share of the displacements h2 - h* that the projector misses, with the linear map of the region in "
+            "which each sample lies.",
+            low="The local maps span the displacements of their own samples. Trained ones should lie below the "
+            "isotropic value.",
+            high="Near 1: the local maps miss the displacements.",
+            null="full_isotropic",
+            chart=_UNEXPLAINED,
+        ),
+        "full_isotropic": isotropic("Eq. 10 and 11", _UNEXPLAINED),
+        "tau": _missed(
+            title="Unexplained variance at a threshold, per region",
+            text="Share of the displacements h2 - h* outside those directions of the local maps whose singular values "
+            "reach a threshold.",
+            low="The directions that count span the displacements.",
+            high="Near 1: the directions that count miss the displacements. Far above the value of all directions: the "
+            "local maps need their faint directions.",
+            null="tau_isotropic",
+            chart=_UNEXPLAINED_TAU,
+        ),
+        "tau_isotropic": isotropic("Eq. 10 and 11", _UNEXPLAINED_TAU),
+    }
 
     def __init__(
         self,

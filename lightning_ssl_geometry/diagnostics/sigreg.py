@@ -2,6 +2,8 @@
 
 __all__ = ["SIGReg"]
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,8 @@ from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.sigreg import sigreg
+from lightning_ssl_geometry.papers import LEJEPA
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class SIGReg(SampledEmbeddings):
@@ -33,6 +37,25 @@ class SIGReg(SampledEmbeddings):
     Raises:
         ValueError: If `num_slices` < 1, or as :class:`SampledRows`.
     """
+
+    section = "hypersphere"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Distance from an isotropic Gaussian (SIGReg)",
+            short="SIGReg",
+            text="Mean Epps-Pulley statistic of random projections. It grows with the number of samples: compare only "
+            "at the same number.",
+            low="Near 1: the cloud looks like an isotropic Gaussian of mean 0 and variance 1.",
+            high="The cloud has another shape, place or size.",
+            paper=LEJEPA,
+            where="Algorithm 1",
+            bounds=(0, None),
+            invariances=("permutation",),
+            comparable=("temperature", "batch size"),
+            better="low",
+            chart=Chart("sigreg", "SIGReg", "statistic"),
+        )
+    }
 
     def __init__(
         self, num_slices: int = 256, standardize: bool = False, contrast_size: int = 1024, seed: int = 0

@@ -2,6 +2,9 @@
 
 __all__ = ["EffectiveRank", "LogSpectrum", "ProjectorRank", "rank_or_nan"]
 
+from functools import partial
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -12,6 +15,20 @@ from lightning_ssl_geometry.functional.spectrum import (
     RankMode,
     singular_values_effective_rank,
     singular_values_rank,
+)
+from lightning_ssl_geometry.papers import COSENTINO, RANKME
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_rank = partial(
+    Quantity,
+    paper=COSENTINO,
+    where="Eq. 2, Fig. 1",
+    bounds=(0, None),
+    comparable=("rows", "views", "temperature", "batch size"),
+)
+_THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
+    *(("relative", 0.1), ("relative", 0.01), ("relative", 0.001)),
+    *(("cumulative", 0.9), ("cumulative", 0.99)),
 )
 
 
@@ -26,6 +43,30 @@ class EffectiveRank(Moments):
         center: Subtract the mean row first.
         eps: As in the function.
     """
+
+    section = "ranks"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Effective rank",
+            text="Exponential of the entropy of the singular values: how many directions are used.",
+            low="Near 1: the rows lie close to few directions (dimensional collapse).",
+            high="Up to the number of dimensions: all directions are used alike.",
+            paper=RANKME,
+            where="Eq. 1 and 2",
+            bounds=(1, None),
+            cap="min(V * N, D)",
+            invariances=("rotation", "scale", "permutation"),
+            comparable=("temperature", "batch size"),
+            chart=Chart(
+                "effective_rank",
+                "Effective rank",
+                "directions",
+                "Embeddings usually use fewer directions than representations: the projector drops what the loss asks "
+                "it to ignore.",
+            ),
+            headline=True,
+        )
+    }
 
     def __init__(self, center: bool = False, eps: float = 1e-7) -> None:
         super().__init__(center)
@@ -51,6 +92,21 @@ class LogSpectrum(Moments):
         center: Subtract the mean row first.
     """
 
+    section = "spectra"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "": Quantity(
+            title="Spectrum",
+            text="Singular values of the rows, in order, divided by the square root of the number of rows.",
+            low="Low values early on, a steep fall or a cliff: few directions carry variance.",
+            high="High values up to the last index: all directions carry variance.",
+            paper=COSENTINO,
+            where="Fig. 4 and 9",
+            invariances=("rotation", "permutation"),
+            chart=Chart("spectrum", "Spectrum", "singular value"),
+            picture=Picture("spectrum", logarithm=True),
+        )
+    }
+
     def compute(self) -> Tensor:
         """Compute the log singular values, (D,), descending."""
         return self.singular_values().log()
@@ -61,7 +117,8 @@ class ProjectorRank(Metric):
 
     Observes `projector`: a linear layer, or a module that contains some; then each of them is told apart by its
     name. From 0 to min(D, P): low means that the projector maps the representation into few dimensions, as strong
-    augmentations make it. O(D P min(D, P)), independent of N. The value is that of the last update.
+    augmentations make it. As the paper gives no threshold, `thresholds` are the ranks at relative 0.1, 0.01 and 0.001
+    and at cumulative 0.9 and 0.99. O(D P min(D, P)), independent of N. The value is that of the last update.
 
     Args:
         tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`. The paper gives none; 1% of
@@ -72,6 +129,44 @@ class ProjectorRank(Metric):
         ValueError: If `tau` or `mode` is out of range; in `update`, if the projector has no linear layer.
     """
 
+    section = "ranks"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "rank": _rank(
+            title="Projector rank",
+            text="How many singular values of the projector's weight W reach a threshold.",
+            low="Directions are discarded before the loss, as strong augmentations make it.",
+            high="Nearly all directions of h reach the loss.",
+            chart=Chart("projector_rank", "Projector rank", "directions"),
+            headline=True,
+        ),
+        "thresholds": _rank(
+            title="Projector rank at other thresholds",
+            text="The rank of W at five thresholds, as the paper gives none. Relative ones count the singular values "
+            "that reach a share of the largest; cumulative ones, how many of the largest make up a share of the sum of "
+            "squares.",
+            low="Few directions of h reach the loss.",
+            high="Nearly all directions of h reach the loss.",
+            chart=Chart("projector_thresholds", "Projector rank at other thresholds", "directions"),
+            picture=Picture(
+                "components",
+                names=tuple(
+                    f"max \N{MULTIPLICATION SIGN} {tau:g}" if mode == "relative" else f"{100 * tau:g}% of sum"
+                    for mode, tau in _THRESHOLDS
+                ),
+            ),
+        ),
+        "singular_values": Quantity(
+            title="Spectrum of the projector",
+            text="Singular values of the projector's weight W.",
+            low="Directions of h that the projector discards.",
+            high="Directions of h that it passes on.",
+            paper=COSENTINO,
+            where="Eq. 2",
+            bounds=(0, None),
+            chart=Chart("projector_spectrum", "Spectrum of the projector", "singular value"),
+            picture=Picture("spectrum"),
+        ),
+    }
     full_state_update = False
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
@@ -92,7 +187,10 @@ class ProjectorRank(Metric):
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank` and `singular_values` (min(D, P),), with the layer's name behind where there are several."""
+        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),).
+
+        Where there are several layers, the name of the layer follows each of the three.
+        """
         if not self.weights:
             raise ValueError("Expected ProjectorRank to have observed a projector, but got none.")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
@@ -100,7 +198,8 @@ class ProjectorRank(Metric):
             f"rank{name}": rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
             for name, sigma in spectra.items()
         }
-        return ranks | {f"singular_values{name}": sigma for name, sigma in spectra.items()}
+        thresholds = {f"thresholds{name}": _at_thresholds(sigma) for name, sigma in spectra.items()}
+        return ranks | thresholds | {f"singular_values{name}": sigma for name, sigma in spectra.items()}
 
     def reset(self) -> None:
         """Forget the weights."""
@@ -118,3 +217,8 @@ class ProjectorRank(Metric):
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
     """A rank, but NaN where the singular values that it counts are not known."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
+
+
+def _at_thresholds(sigma: Tensor) -> Tensor:
+    ranks = [singular_values_rank(sigma, tau, mode=mode) for mode, tau in _THRESHOLDS]
+    return torch.stack([rank_or_nan(rank, sigma).to(sigma) for rank in ranks])

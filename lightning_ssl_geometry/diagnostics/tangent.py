@@ -5,8 +5,12 @@ __all__ = [
     "NullSpaceFraction",
     "UnexplainedVariance",
     "is_linear_projector",
+    "isotropic",
     "projector_weight",
 ]
+
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +23,43 @@ from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, share_outside
+from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+
+_of_augmentations = partial(
+    Quantity,
+    paper=COSENTINO,
+    where="Prop. 4.2",
+    bounds=(0, None),
+    invariances=("rotation", "translation", "permutation"),
+)
+_share = partial(Quantity, paper=COSENTINO, bounds=(0, 1), comparable=("temperature", "batch size"))
+_missed = partial(_share, invariances=("scale", "permutation"), better="low", label="unexplained")
+_NULL_SPACE = Chart("null_space", "Augmentations ignored by the projector", "share")
+_UNEXPLAINED = Chart("unexplained_variance", "Unexplained variance", "share")
+_UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a threshold", "share")
+
+
+def isotropic(where: str, chart: Chart) -> Quantity:
+    """Declare what directions without preference give, beside the share that a projector ignores.
+
+    Args:
+        where: The place in the paper.
+        chart: That of the share.
+    """
+    return Quantity(
+        title="Isotropic",
+        text="What directions without preference would give, 1 - rank / D. Only the distance to it is a choice of "
+        "training.",
+        low="The projector has nearly full rank, at the threshold where there is one.",
+        high="The projector has collapsed.",
+        paper=COSENTINO,
+        where=where,
+        bounds=(0, 1),
+        chart=chart,
+        label="isotropic",
+        baseline=True,
+    )
 
 
 class AugmentationRank(Moments):
@@ -32,6 +73,27 @@ class AugmentationRank(Moments):
         tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
         mode: "absolute" (of the singular values divided by sqrt(n)), "relative" or "cumulative".
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "rank": _of_augmentations(
+            title="Rank of the augmentations",
+            text="How many directions of h the augmentations move in: the rank of v = h2 - h1.",
+            low="The encoder maps augmentations onto few directions: the projector can ignore them and keep its rank.",
+            high="Augmentations point everywhere: the projector has much to discard.",
+            cap="min(N, D)",
+            comparable=("temperature", "batch size"),
+            chart=Chart("augmentation_rank", "Rank of the augmentations", "directions"),
+        ),
+        "singular_values": _of_augmentations(
+            title="Spectrum of the augmentations",
+            text="Singular values of the augmentation directions v = h2 - h1.",
+            low="Low values early on, a steep fall: few directions carry the augmentations.",
+            high="High values to the end: the augmentations move h in all directions.",
+            chart=Chart("augmentation_spectrum", "Spectrum of the augmentations", "singular value"),
+            picture=Picture("spectrum"),
+        ),
+    }
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
@@ -68,6 +130,22 @@ class NullSpaceFraction(Moments):
         ValueError: If `tau` or `mode` is out of range; in `update`, if the projector is not linear or has changed, or h
             has fewer than two views.
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "fraction": _share(
+            title="Augmentations ignored",
+            text="Share of the augmentation directions v = h2 - h1 in the null space of the projector.",
+            low="Near 0: the projector sees all that augmentations do.",
+            high="Near 1: the projector ignores what augmentations do, which leaves the invariance term at its best.",
+            where="Prop. 4.1",
+            null="isotropic",
+            invariances=("scale", "translation", "permutation"),
+            chart=_NULL_SPACE,
+            label="ignored",
+        ),
+        "isotropic": isotropic("Prop. 4.1", _NULL_SPACE),
+    }
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
@@ -120,6 +198,34 @@ class UnexplainedVariance(SampledRows):
         ValueError: If an argument is out of range; in `update`, if the projector is not linear or has changed, or there
             are fewer than two views.
     """
+
+    section = "augmentations"
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "full": _missed(
+            title="Unexplained variance",
+            text="Share of the displacements h2 - h* outside the column space of the projector's W, with h* the vector "
+            "of the hardest negative.",
+            low="The projector spans the displacements. A trained one should lie below the isotropic value.",
+            high="Near 1: the projector misses the displacements.",
+            where="Eq. 10, Fig. 7",
+            null="full_isotropic",
+            chart=_UNEXPLAINED,
+            headline=True,
+        ),
+        "full_isotropic": isotropic("Eq. 10", _UNEXPLAINED),
+        "tau": _missed(
+            title="Unexplained variance at a threshold",
+            text="Share of the displacements h2 - h* outside those directions of W whose singular values reach a "
+            "threshold.",
+            low="The directions of W that count span the displacements.",
+            high="Near 1: the directions that count miss the displacements. Far above the value of all directions: W "
+            "needs its faint directions.",
+            where="Eq. 10",
+            null="tau_isotropic",
+            chart=_UNEXPLAINED_TAU,
+        ),
+        "tau_isotropic": isotropic("Eq. 10", _UNEXPLAINED_TAU),
+    }
 
     def __init__(
         self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 1024, seed: int = 0

@@ -214,7 +214,8 @@ def test_projector_rank_of_a_linear_layer():
 def test_projector_rank_tells_layers_apart():
     metric = ProjectorRank()
     metric.update(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    assert set(metric.compute()) == {"rank_0", "rank_2", "singular_values_0", "singular_values_2"}
+    kinds = ("rank", "thresholds", "singular_values")
+    assert set(metric.compute()) == {f"{kind}_{layer}" for kind in kinds for layer in (0, 2)}
     with pytest.raises(ValueError, match=r"torch.nn.Linear, but got ReLU"):
         metric.update(nn.ReLU())
 
