@@ -43,9 +43,9 @@ class NeuralKernel(SampledRows):
       which begin anew.
 
     A sample that no weight moves, K_ii = 0, has no cosine, and is left out of these. All are NaN where the kernel is
-    not finite, `within`, `between` and `alignment` for labels that are all alike, and
-    what is of labels is left out where there are none. With `outputs` below d, the kernel is an estimate from as many
-    random orthonormal directions, the same at every readout: unbiased, with the error that
+    not finite, `within`, `between` and `alignment` for labels that are all alike, `alignment` for samples that all
+    move alike, and what is of labels is left out where there are none. With `outputs` below d, the kernel is an
+    estimate from as many random orthonormal directions, the same at every readout: unbiased, with the error that
     :func:`lightning_ssl_geometry.functional.neural_kernel_trace` states; it falls as 1 / sqrt(outputs).
     The weights must stand still: stages "val", "test" and "probe". Modes and gradients stay as they are. Cost: one
     forward and `outputs` backward passes over `contrast_size` samples, O(contrast_size^2 W) per output and layer of
@@ -200,9 +200,9 @@ class NeuralKernel(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute what is listed above."""
         rows = self.rows()
-        kernel = self._kernel(rows["image"]).double()
-        now = {"kernel": kernel.detach().cpu(), "sample": rows["sample"].cpu()}
-        found = _spectrum(kernel) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
+        kernel = self._kernel(rows["image"])
+        now = {"kernel": kernel.detach().double().cpu(), "sample": rows["sample"].cpu()}
+        found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
         found["drift"] = self._drift(now).to(kernel.device)
         self._kept["now"] = now
         return found
@@ -264,7 +264,8 @@ def _spectrum(kernel: Tensor) -> dict[str, Tensor]:
 
 
 def _of_classes(kernel: Tensor, label: Tensor) -> dict[str, Tensor]:
-    alignment = kernel_target_alignment(kernel, label) if len(label.unique()) > 1 else kernel.new_tensor(torch.nan)
+    nan = torch.full((), torch.nan, dtype=torch.float64, device=kernel.device)
+    alignment = kernel_target_alignment(kernel, label) if len(label.unique()) > 1 else nan
     if (moved := kernel.diagonal() > 0).sum() >= 2:
         kernel, label = kernel[moved][:, moved], label[moved]
     cosine = normalized_kernel(kernel)
@@ -272,7 +273,7 @@ def _of_classes(kernel: Tensor, label: Tensor) -> dict[str, Tensor]:
     apart, pairs = ~same, same & ~torch.eye(len(label), dtype=torch.bool, device=label.device)
     several = bool(apart.any())
     return {
-        "within": cosine[pairs].mean() if several else kernel.new_tensor(torch.nan),
+        "within": cosine[pairs].mean() if several else nan,
         "between": cosine[apart].mean(),
         "alignment": alignment,
         "blocks": class_blocks(cosine, label),

@@ -97,3 +97,10 @@ def test_what_does_not_fit():
         normalized_kernel(torch.ones(0, 0))
     with pytest.raises(ValueError, match=r"Expected `kernel` and `other` of one shape"):
         kernel_cosine(torch.ones(2, 2), torch.ones(3, 3))
+
+
+def test_the_rounding_of_equal_samples_is_no_alignment():
+    steps = torch.randint(-1, 2, (12, 12), generator=torch.Generator().manual_seed(0))
+    kernel, label = 0.3 * (1 + (steps + steps.T) * 2.0**-24), torch.arange(12) % 3
+    assert kernel_target_alignment(kernel, label).isnan()
+    assert kernel_target_alignment(kernel.double(), label).isfinite()  # in float64 these are values

@@ -5,6 +5,8 @@ __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normaliz
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.functional.rounding import rounding_eps
+
 
 def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
     r"""How far a kernel tells the classes apart: its cosine with the kernel of the labels.
@@ -25,7 +27,8 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
     Returns:
         A float64 scalar; centred and for a K without negative eigenvalues from 0 (nothing to do with the classes) to 1
-        (a multiple of Y), else from -1. NaN if K is all 0 or not finite, after centring where it is asked for.
+        (a multiple of Y), else from -1. NaN if K is all 0 but for the rounding of its dtype, or not finite, after
+        centring where it is asked for.
 
     Raises:
         ValueError: If the shapes do not fit, or all labels are alike.
@@ -41,8 +44,9 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     target = (label[:, None] == label).double()
     target = target - (1 - target) / (classes - 1)
     if center:
-        whole, kernel, target = kernel.double().norm(), _centred(kernel.double()), _centred(target)
-        kernel = kernel.where(~(kernel.norm() <= 1e-12 * whole), 0.0)  # rounding is no kernel
+        floor = max(1e-12, 8 * rounding_eps(kernel.dtype)) * kernel.double().norm()
+        kernel, target = _centred(kernel.double()), _centred(target)
+        kernel = kernel.where(~(kernel.norm() <= floor), 0.0)  # rounding is no kernel
     return kernel_cosine(kernel, target)
 
 
