@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 from lightning_ssl_geometry.papers import CRL_TAC, WANG_ISOLA
@@ -21,7 +21,7 @@ _TRAJECTORY = Chart(
 )
 
 
-class Alignment(Metric):
+class Alignment(Diagnostic):
     """Mean squared distance between the normalised first two views of a sample.
 
     Observes z. From 0 (the views coincide: invariant) to 4; 2 for views that have nothing in common. NaN where all of z

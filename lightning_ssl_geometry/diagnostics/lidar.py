@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
@@ -15,7 +15,7 @@ from lightning_ssl_geometry.papers import LIDAR
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
-class LiDAR(Metric):
+class LiDAR(Diagnostic):
     """Number of directions that tell samples apart, in units of what tells the views of a sample apart.
 
     Observes h, with V = q >= 2 true views of each sample in one update: h[:, i] belong to sample i by construction, so

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.latents import fitted_half, r2_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import row_moments
@@ -29,7 +29,7 @@ _correlation = partial(
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 
 
-class MeanCorrelation(Metric):
+class MeanCorrelation(Diagnostic):
     """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
 
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
@@ -123,7 +123,7 @@ def _share(kind: str, other: str) -> Quantity:
     )
 
 
-class TemperatureOrder(Metric):
+class TemperatureOrder(Diagnostic):
     r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
 
     Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), the first view of

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
 from lightning_ssl_geometry.functional.rounding import rounding_eps
@@ -26,7 +26,7 @@ _SIMPLEX = Chart("neural_collapse", "Class means and the simplex", "deviation")
 _spread = partial(_quantity, where="NC2", chart=_SIMPLEX)
 
 
-class NeuralCollapse(Metric):
+class NeuralCollapse(Diagnostic):
     """How near the classes of a representation are to points at equal angles.
 
     Observes h and label; for z or images without augmentation rename: `GeometryMonitor(rename={"neural_collapse":

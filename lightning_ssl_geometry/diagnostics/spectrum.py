@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, evaluating
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.spectrum import (
     RankMode,
@@ -112,7 +112,7 @@ class LogSpectrum(Moments):
         return self.singular_values().log()
 
 
-class ProjectorRank(Metric):
+class ProjectorRank(Diagnostic):
     """Numerical rank of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1), with the full spectrum.
 
     Observes `projector`: a linear layer, or a module that contains some; then each of them is told apart by its
@@ -165,6 +165,7 @@ class ProjectorRank(Metric):
             bounds=(0, None),
             chart=Chart("projector_spectrum", "Spectrum of the projector", "singular value"),
             picture=Picture("spectrum"),
+            section="spectra",
         ),
     }
     full_state_update = False
