@@ -10,7 +10,7 @@ __all__ = ["FILE", "Declared", "merged", "read_manifest", "written"]
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
@@ -33,7 +33,7 @@ class Declared:
 
     Attributes:
         quantity: What it means.
-        section: The part of the page.
+        section: The part of the page: that of the class, or that of the quantity where it has one of its own.
         diagnostic: Name of the class that computes it.
         key: Under which that class declares it.
         part: What follows the key in the result's name, such as "layers_3".
@@ -48,6 +48,10 @@ class Declared:
     part: str = ""
     space: str = ""
     width: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "section", self.quantity.section or self.section)
+        object.__setattr__(self, "quantity", replace(self.quantity, section=""))
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:

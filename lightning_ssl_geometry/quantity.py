@@ -143,6 +143,7 @@ class Quantity:
             "Fitted to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.
+        section: The part of the page, where it is another one than that of the class.
 
     Raises:
         ValueError: If an attribute is not of its choices, or `title` is empty, or `low` or `high` is, where `baseline`
@@ -172,6 +173,7 @@ class Quantity:
     remark: str = ""
     headline: bool = False
     shown: bool = True
+    section: str = ""
 
     def __post_init__(self) -> None:
         if not self.title:

@@ -6,6 +6,7 @@ __all__ = [
     "AugmentationRank",
     "CKADrift",
     "Clusteredness",
+    "Diagnostic",
     "DimensionTemperature",
     "EffectiveRank",
     "EmbeddingSample",
@@ -68,6 +69,7 @@ from lightning_ssl_geometry.diagnostics.content_style import (
     OutputWeights,
 )
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.homomorphism import LossGap
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.random import counter_hash
 
 
-class Moments(Metric):
+class Moments(Diagnostic):
     """Base: the second moments of rows, exact over any number of batches in D x D memory.
 
     It keeps n, the sum of h and the sum of h h^T in float64, and how far the dtypes of h may have rounded these, which
@@ -82,7 +82,7 @@ class Moments(Metric):
         return eigenvalues.where(eigenvalues > self.noise(), 0).sqrt()
 
 
-class SampledRows(Metric):
+class SampledRows(Diagnostic):
     """Base: the same `contrast_size` samples however they arrive, for quantities that contrast samples.
 
     It keeps the samples whose hash of (seed, index) is smallest: a choice that does not depend on batches, order or

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_warn
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
 
@@ -24,7 +24,7 @@ class _Family(Protocol):
         """(N, C, H, W) to (N, K) bool."""
 
 
-class NonEmptyProbability(Metric):
+class NonEmptyProbability(Diagnostic):
     r"""How probable it is that an augmented image shows anything (Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
@@ -77,7 +77,7 @@ class NonEmptyProbability(Metric):
         return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
 
 
-class PolicyEntropy(Metric):
+class PolicyEntropy(Diagnostic):
     """Mean entropy of P(T | X) over the samples, in nats.
 
     Observes log_policy. From 0 (a single member for each sample, the collapse that CRL-TAC's entropy term is against)

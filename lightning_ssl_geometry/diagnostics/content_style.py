@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
@@ -148,7 +148,7 @@ class LossTerms(SampledEmbeddings):
         return {name: term.mean() for name, term in terms._asdict().items()}
 
 
-class DimensionTemperature(Metric):
+class DimensionTemperature(Diagnostic):
     """The temperature of each dimension of the embeddings, of the last update.
 
     Observes temperature (P,), of a method that has one per dimension. Lower ones weigh the differences of their
@@ -179,7 +179,7 @@ class DimensionTemperature(Metric):
         self.temperature = None
 
 
-class OutputWeights(Metric):
+class OutputWeights(Diagnostic):
     """Mean absolute weight of each output of a layer, of the last update (Appendix E, Fig. 4).
 
     Observes encoder. Outputs that no loss looks at are driven to 0 by weight decay: with DirectCLR, those of the last

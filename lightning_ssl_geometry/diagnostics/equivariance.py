@@ -9,9 +9,9 @@ from typing import get_args
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.equivariance import (
     Transformation,
@@ -23,7 +23,7 @@ from lightning_ssl_geometry.functional.groups.equivariance import (
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 
 
-class EquivarianceError(Metric):
+class EquivarianceError(Diagnostic):
     r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
     Observes image (N, C, H, W) and feature_extractor, which maps it to z (N, C, |G|, H', W'). For a host that has
@@ -116,7 +116,7 @@ class EquivarianceError(Metric):
         return means | {f"elements{key}": row for key, row in zip(self.keys, error, strict=True)}
 
 
-class InvarianceError(Metric):
+class InvarianceError(Diagnostic):
     r"""How far h moves when its image is transformed, in units of the distance between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
 from lightning_ssl_geometry.introspection import layer_outputs
@@ -20,7 +21,7 @@ _STREAM = 0x1A7E27  # apart from other draws by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"
 
 
-class LatentR2(Metric):
+class LatentR2(Diagnostic):
     r"""Adjusted R^2 of content and of style at every layer of encoder and projector, by a linear map, held out.
 
     Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,

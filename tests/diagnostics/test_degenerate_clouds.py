@@ -23,7 +23,7 @@ FROM_A_CLOUD = {
     *("h", "z", "z_image", "index", "label", "coarse_label", "latent", "content", "temperature", "layers", "projector"),
 }
 SETTINGS = {"IntrinsicDimension": {"neighbors": 9}, "LayerSample": {"num_layers": 1}, "SIGReg": {"standardize": True}}
-BASES = {"Moments", "SampledRows", "SampledEmbeddings"}
+BASES = {"Diagnostic", "Moments", "SampledRows", "SampledEmbeddings"}
 # What says nothing of the values of a cloud, and so is there whatever these are.
 SHOWN_AS_IT_IS = {"EmbeddingSample", "LayerSample", "DimensionTemperature", "ProjectorRank"}
 OF_NO_VALUE = {"index", "label", "sample", "first", "last", "isotropic", "full_isotropic", "tau_isotropic"}

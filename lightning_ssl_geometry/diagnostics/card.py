@@ -1,0 +1,131 @@
+"""What results mean, as a card: plain text for a terminal, HTML for a notebook."""
+
+__all__ = ["card", "card_html", "quantities_of", "words"]
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+
+
+def quantities_of(thing: object) -> Mapping[str, Quantity]:
+    """Say what the results of a Metric, a method, a probe or an evaluation mean.
+
+    Args:
+        thing: The class or an object of it.
+
+    Returns:
+        Its `quantities`. A Metric that declares none has its class name as the title of its only result, the first
+        sentence of its docstring as the text, and torchmetrics' `higher_is_better` and limits of the plot. Anything
+        else that declares none has none.
+
+    >>> from torchmetrics import MeanSquaredError
+    >>> quantity = quantities_of(MeanSquaredError())[""]
+    >>> quantity.title, quantity.better, quantity.bounds
+    ('Mean squared error', 'low', (0.0, None))
+    """
+    kind = _class(thing)
+    if found := getattr(thing, "quantities", None):
+        return found
+    if not issubclass(kind, Metric):
+        return {}
+    sentence = _first_sentence(kind.__dict__.get("__doc__") or "")
+    text = sentence or f"What {kind.__name__} computes; its author did not describe it."
+    better = {True: "high", False: "low", None: None}[kind.higher_is_better]
+    bounds = (kind.plot_lower_bound, kind.plot_upper_bound)
+    return {"": Quantity(title=words(kind.__name__), text=text, better=better, bounds=bounds)}  # type: ignore[arg-type]
+
+
+def words(name: str) -> str:
+    """Write the name of a class as words.
+
+    >>> words("MeanSquaredError"), words("KNNProbe"), words("BinaryF1Score")
+    ('Mean squared error', 'KNN probe', 'Binary F1 score')
+    """
+    first, *rest = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+\d*|\d+", name) or [name]
+    return " ".join([first[:1].upper() + first[1:], *(each if each.isupper() else each.lower() for each in rest)])
+
+
+def card(thing: object) -> str:
+    """Describe the results of a Metric, a method, a probe or an evaluation in plain text.
+
+    Args:
+        thing: The class or an object of it.
+
+    Returns:
+        Lines of at most 100 characters: for each result its title, what it measures, what a low and a high value
+        mean, its range and its paper.
+
+    >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
+    >>> card(EffectiveRank).splitlines()[0]
+    'EffectiveRank'
+    """
+    lines = [_class(thing).__name__]
+    for key, quantity in quantities_of(thing).items():
+        lines += ["", _heading(key, quantity, thing)]
+        lines += [
+            textwrap.fill(f"{name}: {said}" if name else said, 100, initial_indent="  ", subsequent_indent="    ")
+            for name, said in _said(quantity)
+        ]
+    return "\n".join(lines)
+
+
+def card_html(thing: object) -> str:
+    """Describe as :func:`card` does, as HTML in which papers are links; every text is escaped."""
+    parts = [f"<pre>{escape(repr(thing))}</pre>"]
+    for key, quantity in quantities_of(thing).items():
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{_linked(said, quantity)}</dd>" for name, said in _said(quantity))
+        parts.append(f"<p><strong>{escape(_heading(key, quantity, thing))}</strong></p><dl>{rows}</dl>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _class(thing: object) -> type:
+    return thing if inspect.isclass(thing) else type(thing)
+
+
+def _heading(key: str, quantity: Quantity, thing: object) -> str:
+    section = quantity.section or getattr(thing, "section", "other")
+    return f"{quantity.title}{f', logged as {key!r}' if key else ''} ({SECTIONS.get(section, section)})"
+
+
+def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
+    better = f"{quantity.better} is better" if quantity.better else ""
+    said = {
+        "": quantity.text,
+        "low": quantity.low,
+        "high": quantity.high,
+        "range": ", ".join(filter(None, (_range(quantity), better))),
+        "unchanged by": ", ".join(quantity.invariances),
+        "compares across": ", ".join(quantity.comparable),
+        "paper": _paper(quantity),
+    }
+    return [(name, text) for name, text in said.items() if text]
+
+
+def _range(quantity: Quantity) -> str:
+    low, high = quantity.bounds
+    ends = [f"from {low:g}"] if low is not None else []
+    tops = ([f"{high:g}"] if high is not None else []) + ([quantity.cap] if quantity.cap else [])
+    ends += [f"{'' if ends else 'up '}to {' and at most '.join(tops)}"] if tops else []
+    return " ".join([*ends, f"({quantity.unit})" if quantity.unit else ""]).strip()
+
+
+def _paper(quantity: Quantity) -> str:
+    paper = quantity.paper
+    return ", ".join(filter(None, (paper.short, paper.title, quantity.where, paper.address))) if paper else ""
+
+
+def _linked(said: str, quantity: Quantity) -> str:
+    address = escape(quantity.paper.address) if quantity.paper else ""
+    return escape(said).replace(address, f'<a href="{address}">{address}</a>') if address else escape(said)
+
+
+def _first_sentence(docstring: str) -> str:
+    paragraph = " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split())
+    plain = re.sub(r"(?::[\w:]+:)?`+([^`<]+?)(?:\s*<[^`]*>)?`+_{0,2}", r"\1", paragraph)
+    return re.split(r"(?<=[.!?])\s", plain, maxsplit=1)[0]
