@@ -2,7 +2,8 @@
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
@@ -39,6 +40,7 @@ class LinearProbe(Probe):
     """
 
     default_name = "linear_probe"
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy",)}
 
     def __init__(
         self,
@@ -70,11 +72,6 @@ class LinearProbe(Probe):
         """Forget the classifier of another fit."""
         self._head, self._descent, self._restored = None, None, {}
 
-    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and labels are there and fit."""
-        names = super().rehearse(observation, stage)
-        return names | ({f"train/{self.name}_loss"} if stage == "train" else set())
-
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
         """Take a step on no samples, for the other ranks' sums."""
         if stage == "train" and self._head is not None:
@@ -84,6 +81,7 @@ class LinearProbe(Probe):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Build the classifier from a checkpoint's state, if there is one."""
+        super().on_fit_start(trainer, pl_module)
         if self._restored:
             self._build(self._restored["head"]["weight"].shape[1], pl_module.device)
 
