@@ -9,11 +9,10 @@ from typing import Any
 
 from docstrings import as_rest, escaped, mathml
 from docutils import nodes
+from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, Entry
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, Entry
 
 
 def topics(room: str, hidden: str | None = None) -> dict[str, list[str]]:

@@ -38,6 +38,7 @@ class Declared:
         key: Under which that class declares it.
         part: What follows the key in the result's name, such as "layers_3".
         space: What it observed: "h", "z", "h_image", ...; empty where it observes none or several.
+        renamed: That space is not the one that the class observes by itself.
         width: Dimensions of that space; None where they are not known.
     """
 
@@ -47,6 +48,7 @@ class Declared:
     key: str = ""
     part: str = ""
     space: str = ""
+    renamed: bool = False
     width: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,8 +71,8 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
-    """Write a manifest as JSON, names in order."""
-    return json.dumps({name: _attributes(manifest[name]) for name in sorted(manifest)}, indent=1, ensure_ascii=False)
+    """Write a manifest as JSON, in its order: that in which a page shows what belongs together."""
+    return json.dumps({name: _attributes(each) for name, each in manifest.items()}, indent=1, ensure_ascii=False)
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
@@ -105,7 +107,7 @@ def _attributes(declared: Declared) -> dict[str, Any]:
     plain = {name: _plain(value) for name, value in kept.items()}
     about = {field.name: getattr(declared, field.name) for field in fields(Declared) if field.name != "quantity"}
     return {_RENAMED.get(name, name): value for name, value in plain.items()} | {
-        name: value for name, value in about.items() if value not in ("", None)
+        name: value for name, value in about.items() if value not in ("", None, False)
     }
 
 
@@ -137,7 +139,7 @@ def _checked(name: str, value: Any) -> Any:
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names"):
         return tuple(_text(each) for each in value[:_LONGEST])
-    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm"):
+    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "renamed"):
         return value is True
     return None if name == "better" and value is None else _text(value)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning_ssl_geometry.report.glossary import lookup
 from pages import CHROMIUM, Page, seen_in_a_browser, write_csv, write_log
 from torch import nn
 from torch.utils.data import DataLoader
@@ -24,7 +25,6 @@ from lightning_ssl_geometry.diagnostics import (
 )
 from lightning_ssl_geometry.methods import AdaptiveTemperatureModule
 from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison, write_report
-from lightning_ssl_geometry.report.glossary import lookup
 from lightning_ssl_geometry.report.headline import headline
 
 LAYERS, DIM = 9, 10

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from diagnoses import LAYERS, SCALARS, write_diagnosis, write_layers
+from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
 from pages import Page, write_csv, write_geometry, write_log
 from rich.console import Console
 
@@ -17,7 +18,6 @@ from lightning_ssl_geometry.report import (
     write_comparison,
     write_report,
 )
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 import matplotlib.pyplot as plt
 import pytest
+from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
 from pages import Page, write_log
 
 from lightning_ssl_geometry.report import figures, read_run, write_report
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
 
 LOGGED = {
     "clusteredness_nmi": [0.02, 0.97],

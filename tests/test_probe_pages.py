@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
+from lightning_ssl_geometry.report.projector_panels import rank_at
 from pages import CHROMIUM, Page, seen_in_a_browser, write_csv, write_geometry, write_log
 
 from lightning_ssl_geometry import plots, report
 from lightning_ssl_geometry.report import read_run, write_report
-from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
-from lightning_ssl_geometry.report.projector_panels import rank_at
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
+from lightning_ssl_geometry.report.html import element
 from pages import CHROMIUM, GEOMETRY, Page, seen_in_a_browser, write_csv, write_log
 from rich.console import Console
 
 from lightning_ssl_geometry import plots, report
 from lightning_ssl_geometry.report import read_run, summary_table, write_report
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, lookup
-from lightning_ssl_geometry.report.html import element
 from lightning_ssl_geometry.report.numbers import duration, number
 
 STEPS = 50

@@ -32,6 +32,7 @@ from lightning_ssl_geometry.views import AugmentationFamily
 
 Weighting = Literal["learned", "top", "oracle", "uniform"]
 Level = Literal["f", "head"]
+_CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 
 
 class ChannelEvaluation(Evaluation):
@@ -97,6 +98,10 @@ class ChannelEvaluation(Evaluation):
         self.top = top
         self.scalars: list[dict[str, Any]] = []
 
+    def logs(self) -> dict[str, str]:
+        """Name the accuracies, and the quantities of `augmentation_channel.csv`."""
+        return super().logs() | {f"augmentation_channel/{name}": name for name in _CHANNEL}
+
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Forget the rows of an earlier fit."""
         super().setup(trainer, pl_module, stage)
@@ -119,6 +124,7 @@ class ChannelEvaluation(Evaluation):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot be evaluated."""
+        super().on_test_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -62,6 +62,10 @@ class Evaluation(RunCallback, ABC):
         self.split = split
         self.rows: list[dict[str, Any]] = []
 
+    def logs(self) -> dict[str, str]:
+        """Name the accuracies of the table."""
+        return {"linear_evaluation": "linear_evaluation"}
+
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Forget the rows of an earlier fit; a checkpoint brings its own back after this."""
         super().setup(trainer, pl_module, stage)

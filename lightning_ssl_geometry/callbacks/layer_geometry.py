@@ -4,6 +4,7 @@ __all__ = ["LayerGeometry"]
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import lightning as L
@@ -15,6 +16,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
+from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
@@ -24,14 +26,13 @@ from lightning_ssl_geometry.diagnostics.neighbors import LabelAgreement
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
-from lightning_ssl_geometry.observe.feed import feed, named_results
+from lightning_ssl_geometry.observe.feed import feed, result_name, results
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 Stage = Literal["val", "test"]
-
-
+_SECTION = "layers"
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
@@ -98,6 +99,10 @@ class LayerGeometry(RunCallback):
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._widths: dict[str, int] = {}
         self._sample: LayerSample | None = None
+
+    def logs(self) -> dict[str, str]:
+        """Name the width of a layer, and the similarities between layers."""
+        return {"layers/width": "width", f"{self.stage}/layer_cka": "layer_cka"}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse files of another run before the first step."""
@@ -167,6 +172,17 @@ class LayerGeometry(RunCallback):
                 feed(metric, seen, self._rename.get(name, {}), name, self.stage)
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
+    def _declare(self, found: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Declare the columns of the table, from the results of a layer."""
+        metrics = next(iter(self._metrics.values()))
+        entries = {
+            f"layers/{result_name(name, key)}": meaning(metrics[name], key)
+            for name, by in found.items()
+            for key, value in by.items()
+            if value.ndim == 0
+        }
+        self.declare({name: replace(entry, section=_SECTION) for name, entry in entries.items() if entry})
+
     def _begin(self, layers: Mapping[str, Tensor], labels: bool, device: torch.device) -> None:
         diagnostics = _default(labels) if self.diagnostics is None else self.diagnostics
         self._widths = {layer: value.shape[-1] for layer, value in layers.items()}
@@ -191,14 +207,12 @@ class LayerGeometry(RunCallback):
         if not self._all_saw(trainer):
             return
         assert self._sample is not None
-        rows = [
-            {"layer": layer, "width": self._widths[layer]}
-            | {name: value.item() for name, value in named_results(metrics).items() if value.ndim == 0}
-            for layer, metrics in self._metrics.items()
-        ]
+        found = {layer: results(metrics) for layer, metrics in self._metrics.items()}
+        rows = [{"layer": layer, "width": self._widths[layer]} | _scalars(by) for layer, by in found.items()]
         sample = self._sample.compute()
         self._sample = None
         write_rows(trainer, "layers.csv", rows)
+        self._declare(next(iter(found.values())))
         files = run_files(trainer)
         if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
@@ -219,6 +233,15 @@ def _default(labels: bool) -> dict[str, Metric]:
         "uniformity": Uniformity(),
     }
     return found | ({"label_agreement": LabelAgreement()} if labels else {})
+
+
+def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
+    return {
+        result_name(name, key): value.item()
+        for name, by in found.items()
+        for key, value in by.items()
+        if not value.ndim
+    }
 
 
 def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -4,7 +4,7 @@ __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -19,18 +19,20 @@ from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.readout import Readout, Seen, named
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.quantities_file import meaning
+from lightning_ssl_geometry.callbacks.readout import Readout, Seen
+from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.feed import check_rename, feed
+from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
 from lightning_ssl_geometry.observe.host import Observer, undisturbed
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
 
 
-class GeometryMonitor(StageCallback, RunCallback):
+class GeometryMonitor(StageCallback):
     """Observe the geometry of a model while it trains.
 
     A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
@@ -39,8 +41,9 @@ class GeometryMonitor(StageCallback, RunCallback):
     Metric that computes a dict is logged as `{stage}/{name}_{key}`.
     One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
     run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. How many samples and
-    views each readout rests on is in `geometry/{stage}/rows_seen.csv`. Training is the same, bit for bit on one
-    machine, with and without the monitor.
+    views each readout rests on is in `geometry/{stage}/rows_seen.csv`, and what each result means, by its logged name,
+    in `geometry/quantities.json`: the `quantities` of its Metric, or where that has none, its class. Training is the
+    same, bit for bit on one machine, with and without the monitor.
 
     Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
     do not fit are an error then, not after the first epoch.
@@ -134,6 +137,7 @@ class GeometryMonitor(StageCallback, RunCallback):
         self.seen: dict[str, Seen] = {}
         self._seen: dict[str, Seen] = {}
         self._widths: dict[tuple[str, str], int] = {}
+        self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
         self._readout = Readout(self.title, self.failures)
         self._probe_loader: Any = None
         self._files: ArrayFiles | None = None
@@ -156,6 +160,7 @@ class GeometryMonitor(StageCallback, RunCallback):
         """Register the hooks, and go before the callbacks that read what is logged here."""
         super().setup(trainer, pl_module, stage)
         self._probe_loader = None
+        self._spaces = {}
         self._readout.restart()
         wanted = self._diagnostics.keys() - ({"projector"} if self._standard and not _has_linear(pl_module) else set())
         for each, metrics in self._metrics.items():
@@ -207,6 +212,7 @@ class GeometryMonitor(StageCallback, RunCallback):
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
         """Feed copies of the diagnostics, and return the names that they log."""
         names: set[str] = set()
+        entries: dict[str, Declared] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
         for name, metric in self._metrics[stage].items():  # type: ignore[index]
@@ -214,8 +220,12 @@ class GeometryMonitor(StageCallback, RunCallback):
             trial.distributed_available_fn = lambda: False  # this rank's batch alone
             feed(trial, observation, self._renamed(metric, name, observation), name, stage)
             names.add(name)
+            found: dict[str, Tensor] = {}
             with suppress(Exception):  # one batch may be too little to compute from
-                names |= named(name, trial.compute()).keys()
+                found = by_key(trial.compute())
+            names |= {result_name(name, key) for key in found}
+            entries |= self._meanings(stage, name, found)
+        self.check(entries)
         return {self._logged(stage, name) for name in names}
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -241,7 +251,10 @@ class GeometryMonitor(StageCallback, RunCallback):
             if self.failures.failed(stage, name):
                 continue
             with self.failures.caught(trainer, self.title, stage, name):
-                feed(metric, observation, self._renamed(metric, name, observation), name, stage)
+                rename = self._renamed(metric, name, observation)
+                feed(metric, observation, rename, name, stage)
+                if (stage, name) not in self._spaces:
+                    self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -263,19 +276,36 @@ class GeometryMonitor(StageCallback, RunCallback):
         return "/".join(part for part in (stage, self.name, name) if part)
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
-        """Compute and reset what was observed: scalars are returned, arrays written."""
+        """Compute and reset what was observed: scalars are returned, arrays written, and what both mean."""
         found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen.get(stage, Seen(0, 0)), trainer)
-        results = {self._logged(stage, name): value for name, value in found.items()}
         assert self._files is not None
         moment = (trainer.current_epoch, trainer.global_step)
-        for name, value in found.items():
+        results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
+        for name, value in results.items():
             if value.ndim:
                 with self.failures.caught(trainer, self.title, stage, name):
                     self._files.append(self._logged(stage, name), *moment, value)
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
             self._files.append_seen(self._logged(stage, SEEN), *moment, [*self.seen[stage], *widths])
-        return [(name, value) for name, value in results.items() if not value.ndim]
+        with self.failures.caught(trainer, self.title, stage):
+            self._declare(stage, found)
+        return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
+
+    def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write what results mean that were computed here for the first time."""
+        entries: dict[str, Declared] = {}
+        for name, results in found.items():
+            if not self.failures.failed(stage, name):
+                entries |= self._meanings(stage, name, results)
+        self.declare(entries)
+
+    def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared]:
+        """Find what a diagnostic declares of its results, by their logged names."""
+        metric = self._diagnostics[name]
+        space, width = self._spaces.get((stage, name)) or (space_of(metric, self._rename.get(name, {})), None)
+        found = {key: meaning(metric, key, space, width) for key in results}
+        return {self._logged(stage, result_name(name, key)): entry for key, entry in found.items() if entry}
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begin("probe", trainer, pl_module)
@@ -303,6 +333,12 @@ class GeometryMonitor(StageCallback, RunCallback):
         if self._probe_loader is None:
             raise ValueError("Expected a validation set for the stage 'probe', but the Trainer has none.")
         return self._probe_loader
+
+
+def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
+    """A space with its width, where it is a tensor."""
+    value = observation.get(name)
+    return name, value.shape[-1] if isinstance(value, Tensor) and value.ndim > 1 else None
 
 
 def _refuse_twins(trainer: L.Trainer) -> None:

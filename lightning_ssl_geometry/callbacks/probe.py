@@ -4,6 +4,7 @@ __all__ = ["PROBE_ACCURACY", "Probe"]
 
 import itertools
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import lightning as L
@@ -57,6 +58,7 @@ class Probe(StageCallback):
 
     default_name: str
     looks_itself = True
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> what is logged behind the name
 
     def __init__(
         self,
@@ -99,6 +101,15 @@ class Probe(StageCallback):
         self._classes = int(found)
         self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
+    def logs(self) -> dict[str, str]:
+        """Name the scalars of all stages."""
+        return {name: key for stage in self.scalars for name, key in self._logged(stage).items()}
+
+    @property
+    def part(self) -> str:
+        """The name that tells this probe from others of its class."""
+        return "" if self.name == self.default_name else self.name
+
     def watches(self, stage: str) -> bool:
         """Probes learn in training and are scored in validation."""
         return stage in ("train", "val")
@@ -106,7 +117,7 @@ class Probe(StageCallback):
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
         """Check that h and labels are there and fit."""
         self._labelled(observation, check=True)
-        return {f"val/{self.name}_accuracy"} if stage == "val" else set()
+        return set(self._logged(stage))
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin an epoch or a validation."""
@@ -167,6 +178,9 @@ class Probe(StageCallback):
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self._score(seen)
         self.on_validation_epoch_end(trainer, pl_module)
+
+    def _logged(self, stage: str) -> dict[str, str]:
+        return {f"{stage}/{self.name}_{key}": key for key in self.scalars.get(stage, ())}
 
     def _score(self, observation: dict[str, Any]) -> None:
         """Score the predictions from the images without augmentation where the step has them, else from view 1."""

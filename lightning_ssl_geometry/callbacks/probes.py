@@ -2,6 +2,7 @@
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -63,6 +64,7 @@ class LinearProbe(Probe):
     }
 
     default_name = "linear_probe"
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy",)}
 
     def __init__(
         self,
@@ -94,11 +96,6 @@ class LinearProbe(Probe):
         """Forget the classifier of another fit."""
         self._head, self._descent, self._restored = None, None, {}
 
-    def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and labels are there and fit."""
-        names = super().rehearse(observation, stage)
-        return names | ({f"train/{self.name}_loss"} if stage == "train" else set())
-
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
         """Take a step on no samples, for the other ranks' sums."""
         if stage == "train" and self._head is not None:
@@ -108,6 +105,7 @@ class LinearProbe(Probe):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Build the classifier from a checkpoint's state, if there is one."""
+        super().on_fit_start(trainer, pl_module)
         if self._restored:
             self._build(self._restored["head"]["weight"].shape[1], pl_module.device)
 

@@ -1,6 +1,6 @@
 """Reading diagnostics out on all ranks together, whatever each rank has seen."""
 
-__all__ = ["Readout", "Seen", "gather_rows", "named"]
+__all__ = ["Readout", "Seen", "gather_rows"]
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import Failures
+from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
@@ -36,7 +37,7 @@ class Readout:
     def __init__(self, title: str, failures: Failures) -> None:
         self.title = title
         self.failures = failures
-        self._names: dict[tuple[str, str], list[str]] = {}
+        self._keys: dict[tuple[str, str], list[str]] = {}
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
@@ -45,8 +46,8 @@ class Readout:
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, seen: Seen, trainer: L.Trainer
-    ) -> tuple[dict[str, Tensor], Seen]:
-        """Return the results by name, `{name}` or `{name}_{key}`, and what all ranks together saw."""
+    ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
+        """Return the results, name -> key -> value, and what all ranks together saw."""
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
             + [list(seen)],
@@ -58,8 +59,8 @@ class Readout:
             saw, failed = ranks[:, place].bool().unbind(1)
             found[name] = self._result(name, metric, stage, saw.tolist(), bool(failed.any()), trainer)
             metric.reset()
-        results = self._agreed(found, stage, trainer)
-        return results, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
+        self._agree(found, stage, trainer)
+        return found, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
 
     def _result(
         self, name: str, metric: Metric, stage: str, saw: list[bool], failed: bool, trainer: L.Trainer
@@ -72,13 +73,13 @@ class Readout:
             return {}
         result: dict[str, Tensor] = {}
         with self.failures.caught(trainer, self.title, stage, name):
-            result = named(name, _computed(metric, saw, trainer, self._group(saw)))
+            result = by_key(_computed(metric, saw, trainer, self._group(saw)))
         if not result:
             return self._nan(name, stage)
-        self._names[stage, name] = [key for key, value in result.items() if value.ndim == 0]
+        self._keys[stage, name] = [key for key, value in result.items() if value.ndim == 0]
         return result
 
-    def _agreed(self, found: dict[str, dict[str, Tensor]], stage: str, trainer: L.Trainer) -> dict[str, Tensor]:
+    def _agree(self, found: dict[str, dict[str, Tensor]], stage: str, trainer: L.Trainer) -> None:
         """Make NaN on all ranks what could not be computed on one."""
         device = trainer.lightning_module.device
         lost = torch.tensor([[self.failures.failed(stage, name) for name in found]], dtype=torch.int64, device=device)
@@ -87,10 +88,9 @@ class Readout:
                 found[name] = self._nan(name, stage)
                 if not self.failures.failed(stage, name):
                     self.failures.elsewhere(f"{self.title}, diagnostic {name!r}, stage {stage!r}: another rank failed.")
-        return {key: value for results in found.values() for key, value in results.items()}
 
     def _nan(self, name: str, stage: str) -> dict[str, Tensor]:
-        return {key: torch.tensor(torch.nan) for key in self._names.get((stage, name), [name])}
+        return {key: torch.tensor(torch.nan) for key in self._keys.get((stage, name), [""])}
 
     def _group(self, saw: list[bool]) -> Any:
         """Process group of the ranks that saw something; None for all."""
@@ -122,11 +122,6 @@ def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Ten
         none = {name: torch.zeros(0, *shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
         rows = rows or none
     return {name: distributed.gather(rows[name]).cpu() for name in sorted(rows)}
-
-
-def named(name: str, result: Any) -> dict[str, Tensor]:
-    """Name the results of a diagnostic: `{name}`, or `{name}_{key}` of one with several."""
-    return {f"{name}_{key}": value for key, value in result.items()} if isinstance(result, dict) else {name: result}
 
 
 def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -> Any:

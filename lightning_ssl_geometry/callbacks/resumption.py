@@ -14,6 +14,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_ssl_geometry.callbacks.quantities_file import QuantitiesFile
 from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.report.files import attempt, read_table
@@ -64,12 +65,13 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
     return found | {"epoch": trainer.current_epoch} if found else {}
 
 
-def resume(trainer: L.Trainer, files: RunFiles, loaded: Mapping[str, Any]) -> None:
+def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
     """Cut what the resumed run writes anew, note where it was resumed, and log what was not logged.
 
     Args:
         trainer: Its loggers are continued.
         files: Of the resumed run.
+        quantities: Likewise; of names that only the earlier part logged it keeps what these mean.
         loaded: What the checkpoint says of the run that is resumed; its `step` and `epoch`.
 
     Raises:
@@ -82,6 +84,8 @@ def resume(trainer: L.Trainer, files: RunFiles, loaded: Mapping[str, Any]) -> No
     if same(earlier, files.folder):
         files.rewind(loaded["step"])
         _say_deleted(tables, files.folder, logged)
+    elif earlier is not None:
+        quantities.carry(earlier)
     for table in tables:
         if isinstance(table, ResumableCSVLogger):
             if same(Path(table.log_dir), files.folder):

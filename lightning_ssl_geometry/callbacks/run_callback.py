@@ -3,47 +3,98 @@
 __all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
 from lightning_ssl_geometry.callbacks.resumption import resume, unlogged
 from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.manifest import Declared
 
 _KEY = "ssl_geometry_run"
-_FILES: WeakKeyDictionary[Any, RunFiles] = WeakKeyDictionary()
+_RUNS: WeakKeyDictionary[Any, "_Run"] = WeakKeyDictionary()
 _LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()
 _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder; one that overrides a hook of these calls it, too."""
+    """Base of the callbacks that write to the run's folder; one that overrides a hook of these calls it, too.
+
+    What is logged and written, and means something, is declared in `geometry/quantities.json`: by a callback with
+    `quantities` and :meth:`logs`, or :meth:`declare`; and by the host, as whose `quantities` are the names of its
+    scalars behind the stage.
+    """
+
+    _quantities: QuantitiesFile | None = None
+
+    @property
+    def part(self) -> str:
+        """What tells this callback from others of its class; empty where nothing has to."""
+        return ""
+
+    def logs(self) -> dict[str, str]:
+        """Name what this callback logs or writes in any case: logged name -> its key in the class's `quantities`."""
+        return {}
+
+    def declare(self, entries: Mapping[str, Declared]) -> None:
+        """Declare what results mean, once they are known, by their logged names.
+
+        Raises:
+            ValueError: If another callback declares one of the names differently.
+        """
+        if self._quantities is not None:
+            self._quantities.declare({self: entries})
+
+    def check(self, entries: Mapping[str, Declared]) -> None:
+        """Refuse what :meth:`declare` would refuse.
+
+        Raises:
+            ValueError: If another callback declares one of the names differently.
+        """
+        if self._quantities is not None:
+            self._quantities.check(self, entries)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Find the run's folder, on all ranks together."""
-        run_files(trainer).reopen()
+        run = _run(trainer)
+        run.files.reopen()
+        run.quantities.restart()
+        self._quantities = run.quantities
         _BEGUN.pop(trainer, None)
         _LOADED.pop(trainer, None)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse, where no checkpoint is loaded, a folder with scalars of another run before anything is written."""
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
-            self.refuse(trainer, *["metrics.csv"] * _is_table(trainer))
+            self.refuse(trainer, NAME, *["metrics.csv"] * _is_table(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin a history, or go on behind the step that a checkpoint brought."""
         _begin(trainer)
+        self.refuse(trainer, NAME)
+        _declare(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Do so, too, if a finished run was resumed, which starts no training."""
         _begin(trainer)
+        _declare(trainer, pl_module)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Declare what is logged outside a fit."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            _declare(trainer, pl_module)
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Declare what is logged outside a fit."""
+        _declare(trainer, pl_module)
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
         """Refuse, on all ranks together, files that neither this run nor the one that it resumes wrote.
@@ -90,19 +141,39 @@ def starts_anew(trainer: L.Trainer, stage: str) -> bool:
     return stage == "fit" and trainer.global_step == 0
 
 
+class _Run(NamedTuple):
+    files: RunFiles
+    quantities: QuantitiesFile
+
+
 def run_files(trainer: L.Trainer) -> RunFiles:
     """Return the files of a Trainer's run, the same object to all callbacks; a run is what one logger logs.
 
     All ranks must call for the first time together, which :class:`RunCallback` does in `setup`.
     """
+    return _run(trainer).files
+
+
+def _run(trainer: L.Trainer) -> _Run:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]
-        return RunFiles(None, quiet=True)
+        files = RunFiles(None, quiet=True)
+        return _Run(files, QuantitiesFile(files))
     logger = next((each for each in trainer.loggers if isinstance(each, CSVLogger)), next(iter(trainer.loggers), None))
     key = trainer if logger is None else logger
-    if key not in _FILES:
+    if key not in _RUNS:
         folder = None if logger is None else trainer.strategy.broadcast(_folder(trainer, logger))
-        _FILES[key] = RunFiles(None if folder is None else Path(folder), trainer.is_global_zero)
-    return _FILES[key]
+        files = RunFiles(None if folder is None else Path(folder), trainer.is_global_zero)
+        _RUNS[key] = _Run(files, QuantitiesFile(files))
+    return _RUNS[key]
+
+
+def _declare(trainer: L.Trainer, host: L.LightningModule) -> None:
+    """Declare what the host logs, and what all callbacks log or write in any case."""
+    quantities = _run(trainer).quantities
+    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    quantities.declare_host(host_entries(trainer, host))
+    own = [each for each in callbacks if isinstance(each, RunCallback)]
+    quantities.declare({each: meanings(each, each.logs(), part=each.part) for each in own})
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:
@@ -129,12 +200,12 @@ def _folder(trainer: L.Trainer, logger: Any) -> str:
 
 def _begin(trainer: L.Trainer) -> None:
     """Make the history of a fit begin, or go on, at its step; once for a fit."""
-    files, loaded = run_files(trainer), _LOADED.pop(trainer, None)
+    (files, quantities), loaded = _run(trainer), _LOADED.pop(trainer, None)
     if _BEGUN.get(trainer) or files.folder is None:
         return
     _BEGUN[trainer] = True
     if loaded is not None:
-        _together(trainer, partial(resume, trainer, files, loaded))
+        _together(trainer, partial(resume, trainer, files, quantities, loaded))
     elif trainer.global_step == 0:
         _together(trainer, partial(_start, trainer, files))
 

@@ -167,7 +167,8 @@ class RunFiles:
                 left.unlink()
             if name.startswith("geometry/") and path.exists():
                 try:
-                    (_rewind_rows if path.suffix == ".csv" else _rewind_array)(path, step, partial(self.aside, name))
+                    rewind = {".csv": _rewind_rows, ".npz": _rewind_array}.get(path.suffix, _rewind_whole)
+                    rewind(path, step, partial(self.aside, name))
                 except (ValueError, KeyError, EOFError, OSError) as error:
                     aside = set_aside(path)
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
@@ -276,7 +277,12 @@ def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
             own = int(file["step"])
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error
-    if not step or own > step:
+    _rewind_whole(path, 0 if own > step else step, aside)
+
+
+def _rewind_whole(path: Path, step: int, aside: Callable[[], Path]) -> None:
+    """Move a file where everything is moved."""
+    if not step:
         to = aside()
         to.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, to)

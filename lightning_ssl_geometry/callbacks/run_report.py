@@ -96,6 +96,7 @@ class RunReport(RunCallback):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Do the same for a diagnosis."""
+        super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
 

@@ -9,14 +9,14 @@ import lightning as L
 
 from lightning_ssl_geometry.callbacks.failures import Failures, OnError
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
-from lightning_ssl_geometry.callbacks.run_callback import starts_anew
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, starts_anew
 from lightning_ssl_geometry.observe.host import Observer, undisturbed
 from lightning_ssl_geometry.observe.padding import without_repeats
 
 Stage = Literal["train", "val", "test", "probe"]
 
 
-class StageCallback(L.Callback, ABC):
+class StageCallback(RunCallback, ABC):
     """Base: each of Lightning's loops is a stage that begins, sees observations and ends.
 
     Before the first step of a fit, all such callbacks of the Trainer are rehearsed together on one batch of each stage:

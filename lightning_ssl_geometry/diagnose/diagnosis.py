@@ -157,6 +157,7 @@ class _Config(RunCallback):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write it."""
+        super().on_test_start(trainer, pl_module)
         with run_files(trainer).replacing("config.yaml") as file:
             file.write(self.text.encode())
 

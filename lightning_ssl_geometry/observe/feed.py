@@ -1,6 +1,6 @@
 """A diagnostic gets what the arguments of its `update` name."""
 
-__all__ = ["check_rename", "feed", "named_results"]
+__all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_of"]
 
 import inspect
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.observe.batch_keys import class_numbers
 
 _CLASSES = ("label", "coarse_label")
+_SPACES = ("h", "z", "fibers", "h_image", "z_image")
 
 
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
@@ -62,13 +63,43 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
             )
 
 
-def named_results(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
-    """Compute and reset diagnostics that have observed something: `{name}`, or `{name}_{key}` of one with several."""
-    results: dict[str, Tensor] = {}
+def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
+    """Find the space that a diagnostic observes: what it gets for `h` or `z`, or a space of another name.
+
+    Args:
+        metric: Its `update` names what it observes.
+        rename: As in :func:`feed`.
+        observation: What is there; None where that is not known.
+
+    Returns:
+        Such as "h" or "h_image"; empty where it observes no space, or several.
+
+    >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
+    >>> space_of(EffectiveRank(), {"h": "z"})
+    'z'
+    """
+    arguments = inspect.signature(metric.update).parameters
+    taken = {argument: rename.get(argument, argument) for argument in arguments}
+    spaces = {what for argument, what in taken.items() if argument in ("h", "z") or what in _SPACES}
+    seen = spaces if observation is None else spaces & observation.keys()
+    return next(iter(seen)) if len(seen) == 1 else ""
+
+
+def by_key(result: Any) -> dict[str, Tensor]:
+    """Take what a diagnostic computed by its keys; the key of a single result is ""."""
+    return {str(key): value for key, value in result.items()} if isinstance(result, dict) else {"": result}
+
+
+def result_name(name: str, key: str) -> str:
+    """Name a result of a diagnostic: `{name}`, or `{name}_{key}` of one with several."""
+    return f"{name}_{key}" if key else name
+
+
+def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
+    """Compute and reset diagnostics that have observed something: name -> key -> result."""
+    found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
-        if not metric.update_called:  # an epoch that was resumed behind its last observed step
-            continue
-        result = metric.compute()
-        results |= {f"{name}_{key}": v for key, v in result.items()} if isinstance(result, dict) else {name: result}
-        metric.reset()
-    return results
+        if metric.update_called:  # an epoch that was resumed behind its last observed step has none
+            found[name] = by_key(metric.compute())
+            metric.reset()
+    return found

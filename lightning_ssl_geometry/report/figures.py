@@ -213,7 +213,7 @@ def printable(text: str, most: int = 18) -> str:
 
 
 def members(runs: Sequence[Run]) -> list[Member]:
-    """Join the logs of runs: first scalars as they were logged, then arrays and snapshots by name."""
+    """Join the logs of runs, in the order in which they were declared; the others behind them."""
     found: dict[Identity, Member] = {}
     identities = [_identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
@@ -231,6 +231,8 @@ def _identities(run: Run) -> dict[str, Identity]:
     names = [name for name in run.scalars if not _is_step_twin(run, name)]
     names += [*sorted(run.arrays), *sorted(run.snapshots)]
     names += [f"{_LAYERS}{column}" for column in run.layers.values] if run.layers and len(run.layers.names) > 1 else []
+    place = {name: place for place, name in enumerate(run.declared)}
+    names.sort(key=lambda name: place.get(name, len(place)))
     return {name: _identity(run.declared.get(name), name) for name in names}
 
 

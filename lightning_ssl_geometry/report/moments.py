@@ -96,7 +96,9 @@ def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
                 continue
             several = len(plan.drawn) > 1
             once = row is not None or several or (not view.alone and plan.kind != "spectrum")
-            looks: dict[int, tuple[str, Dash]] = {-1 if row is None else row: ("", "solid")} if once else _moments(mean.time)
+            looks: dict[int, tuple[str, Dash]] = (
+                {-1 if row is None else row: ("", "solid")} if once else _moments(mean.time)
+            )
             for at, (muted, dash) in looks.items():
                 color = COLORS[place % len(COLORS)] if view.alone else group.color
                 color = muted if view.alone and muted else color

@@ -39,7 +39,7 @@ def test_labels_that_are_not_there_are_not(tmp_path, probe):
 def test_the_host_trains_the_same_and_its_checkpoint_has_the_same_keys(tmp_path, probe):
     bare, watched = PlainHost(), None
     watched = copy.deepcopy(bare)
-    fit(tmp_path, bare)
+    fit(tmp_path / "bare", bare)
     trainer = fit(tmp_path, watched, probe(**TAP))
     for name, value in bare.state_dict().items():
         assert torch.equal(value, watched.state_dict()[name])

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from torch import nn
 
 from lightning_ssl_geometry.diagnostics import NeuralKernel
@@ -15,7 +16,6 @@ from lightning_ssl_geometry.functional import (
 )
 from lightning_ssl_geometry.nn import MLPBackbone, SmallCNN
 from lightning_ssl_geometry.report import figures
-from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot
 from lightning_ssl_geometry.report.run import Run
 

@@ -1,0 +1,172 @@
+"""What a run's logs and files mean: `geometry/quantities.json`, declared by its callbacks and by the host."""
+
+__all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings"]
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.diagnostics.card import quantities_of
+from lightning_ssl_geometry.files import set_aside
+from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, written
+from lightning_ssl_geometry.quantity import Quantity, declared
+
+NAME = f"geometry/{FILE}"
+_STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
+
+
+class QuantitiesFile:
+    """The manifest of a run: what this Trainer's callbacks declare, the host, and what the file held before.
+
+    A callback's entry for a name goes before the host's, whose logs are known by their names alone, and both before
+    those of an earlier part of the run.
+
+    Args:
+        files: The run's.
+    """
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self._earlier: dict[str, Declared] = {}
+        self._host: dict[str, Declared] = {}
+        self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
+        self._text: str | None = None
+
+    def restart(self) -> None:
+        """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
+        self._earlier, self._host, self._said, self._text = {}, {}, {}, None
+
+    def carry(self, folder: Path) -> None:
+        """Take over what the run declared in another folder, from where it is resumed."""
+        found, why = _read(folder / NAME)
+        self._earlier |= found
+        if why:
+            rank_zero_warn(f"{folder / NAME} could not be read: {why}. The run goes on without what it held.")
+
+    def declare_host(self, entries: Mapping[str, Declared]) -> None:
+        """Take in what the host declares; it is written with the callbacks' entries."""
+        self._host = dict(entries)
+
+    def check(self, callback: L.Callback, entries: Mapping[str, Declared]) -> None:
+        """Refuse another meaning than the one that another callback declared.
+
+        Raises:
+            ValueError: If there is one; it names both.
+        """
+        merged(*(said for other, said in self._said.items() if other != id(callback)), entries)
+
+    def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+        """Take in what callbacks declare, and write the file if that is new.
+
+        Raises:
+            ValueError: If two callbacks declare one name differently.
+        """
+        now = self._said | {id(who): self._said.get(id(who), {}) | dict(entries) for who, entries in said.items()}
+        callbacks = merged(*now.values())
+        self._said = now
+        if self.files.writes:
+            self._write(self._host | callbacks)
+
+    def _write(self, now: dict[str, Declared]) -> None:
+        path = self.files.path(NAME)
+        if self._text is None and NAME in self.files.names:
+            self._earlier |= _own(path)
+        whole = self._earlier | now
+        text = written(whole) + "\n"
+        if text == self._text or not whole:
+            return
+        with self.files.replacing(NAME) as file:
+            file.write(text.encode())
+        self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
+
+
+def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
+    """Find what a Metric declares of one of its results.
+
+    Args:
+        thing: The Metric.
+        key: Of the result; "" of a single one.
+        space: What it observed.
+        width: Of that space.
+
+    Returns:
+        None if it declares other results, and not this one. A Metric that declares none has for each a title of its
+        class and the key.
+
+    Raises:
+        ValueError: If its `quantities` are no mapping to Quantity.
+    """
+    quantities = quantities_of(thing)
+    if getattr(thing, "quantities", None):
+        _check(type(thing).__name__, quantities)
+        found = declared(quantities, key)
+    else:
+        whole = quantities[""]
+        found = key, replace(whole, title=f"{whole.title}, {key.replace('_', ' ')}") if key else whole
+    if found is None:
+        return None
+    known, quantity = found
+    part = key.removeprefix(known).removeprefix("_")
+    return _entry(thing, known, quantity, "other", part=part, space=space, width=width)
+
+
+def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
+    """Find what anything but a Metric declares of what it logs or writes.
+
+    Args:
+        thing: A callback or a module, with `quantities`, and `section` where it is not the one given here.
+        names: Logged name -> key in `quantities`; what is not declared is left out.
+        section: The part of the page.
+        part: What tells it from others of its class.
+    """
+    quantities = quantities_of(thing)
+    if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
+        return {}
+    found = {name: (key, quantities.get(key)) for name, key in names.items()}
+    return {
+        name: _entry(thing, key, quantity, section, part=part)
+        for name, (key, quantity) in found.items()
+        if isinstance(quantity, Quantity)
+    }
+
+
+def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
+    """Find what a module declares of its own logs, in the stages of the Trainer's present run."""
+    quantities = quantities_of(host)
+    keys = list(quantities) if isinstance(quantities, Mapping) else []
+    stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
+    return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
+
+
+def _entry(thing: object, key: str, quantity: Quantity, section: str, **about: Any) -> Declared:
+    own = getattr(thing, "section", section)
+    section = own if isinstance(own, str) else section
+    return Declared(quantity=quantity, section=section, diagnostic=type(thing).__name__, key=key, **about)
+
+
+def _check(name: str, quantities: object) -> None:
+    if isinstance(quantities, Mapping) and all(isinstance(each, Quantity) for each in quantities.values()):
+        return
+    raise ValueError(f"Expected `quantities` of {name} to map keys of results to Quantity, but got {quantities!r}.")
+
+
+def _own(path: Path) -> dict[str, Declared]:
+    """Read the run's own file; what cannot be read is set aside."""
+    found, why = _read(path)
+    if why:
+        rank_zero_warn(f"{path} could not be read: {why}. It is now {set_aside(path)}; the run goes on without it.")
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, Declared], str]:
+    """Read a manifest if there is one; where that fails, return why."""
+    try:
+        return (read_manifest(path.read_text(encoding="utf-8"))[0], "") if path.exists() else ({}, "")
+    except (ValueError, RecursionError, OSError) as error:
+        return {}, str(error)
