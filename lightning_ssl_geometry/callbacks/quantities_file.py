@@ -10,11 +10,13 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
+from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
 from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, written
+from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 
 NAME = f"geometry/{FILE}"
@@ -113,7 +115,8 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
         return None
     known, quantity = found
     part = key.removeprefix(known).removeprefix("_")
-    return _entry(thing, known, quantity, "other", part=part, space=space, width=width)
+    own = space_of(thing, {}) if isinstance(thing, Metric) else space
+    return _entry(thing, known, quantity, "other", part=part, space=space, width=width, renamed=space not in ("", own))
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
@@ -147,7 +150,15 @@ def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Decla
 def _entry(thing: object, key: str, quantity: Quantity, section: str, **about: Any) -> Declared:
     own = getattr(thing, "section", section)
     section = own if isinstance(own, str) else section
-    return Declared(quantity=quantity, section=section, diagnostic=type(thing).__name__, key=key, **about)
+    return Declared(quantity=quantity, section=section, diagnostic=_declaring(thing, key).__name__, key=key, **about)
+
+
+def _declaring(thing: object, key: str) -> type:
+    """Find the class that a result is known by: a Metric's own; else the base that declares it for several classes."""
+    if isinstance(thing, Metric):
+        return type(thing)
+    bases = type(thing).__mro__
+    return next((base for base in bases if key in (vars(base).get("quantities") or {})), type(thing))
 
 
 def _check(name: str, quantities: object) -> None:

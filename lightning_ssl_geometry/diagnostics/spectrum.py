@@ -136,6 +136,7 @@ class ProjectorRank(Diagnostic):
             text="How many singular values of the projector's weight W reach a threshold.",
             low="Directions are discarded before the loss, as strong augmentations make it.",
             high="Nearly all directions of h reach the loss.",
+            cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
         ),

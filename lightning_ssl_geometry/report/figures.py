@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +40,7 @@ _OBJECTIVE = re.compile("loss|objective|criterion", re.IGNORECASE)
 _CLEAN = "_image"
 _LAYERS = "layers/"  # before the name of a column of layers.csv
 Figured = Kind | Literal["layers"]
-_ONE_FIGURE: tuple[Figured, ...] = ("line", "components", "path", "images", "points", "layers")  # whatever the spaces
+_ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
 _OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
 _OF_SNAPSHOTS: tuple[Figured, ...] = ("matrix", "points", "images")
 Identity = tuple[str, ...]
@@ -54,12 +55,14 @@ class Member:
         base: Its logged name behind the stage, in the first run that has it.
         names: Run's place -> stage -> its logged name.
         distinct: Its name says more than what is known of it.
+        spaces: Others of its kind observed other spaces, or it another one than its class does by itself.
     """
 
     declared: Declared | None
     base: str
     names: dict[int, dict[str, str]] = field(default_factory=dict)
     distinct: bool = False
+    spaces: bool = False
 
     @property
     def quantity(self) -> Quantity:
@@ -79,7 +82,7 @@ class Member:
     @property
     def title(self) -> str:
         """Its name for people, with what tells it apart from others of that name."""
-        apart = [space_name(self.space), self.part, self.base if self.distinct else ""]
+        apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
         named = ", ".join(filter(None, apart))
         return f"{self.quantity.title} ({named})" if named else self.quantity.title
 
@@ -217,11 +220,15 @@ def members(runs: Sequence[Run]) -> list[Member]:
     found: dict[Identity, Member] = {}
     identities = [_identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
+    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if len(each) > 3}
+    spaces = Counter(each[:2] for each in observed)
     for place, held in enumerate(identities):
         for name, identity in held.items():
             stage, base = split(name)
             key = (*identity, base) if identity in several else identity
-            member = found.setdefault(key, Member(runs[place].declared.get(name), base, distinct=identity in several))
+            declared = runs[place].declared.get(name)
+            apart = declared is not None and (declared.renamed or spaces[identity[:2]] > 1)
+            member = found.setdefault(key, Member(declared, base, distinct=identity in several, spaces=apart))
             member.names.setdefault(place, {}).setdefault(stage, name)
     return list(found.values())
 
@@ -301,13 +308,14 @@ def _plans(figure: tuple[str, str, str], members: list[Member], view: View) -> l
 def _one(figure: tuple[str, str, str], members: Sequence[Member], kind: Figured, title: str) -> Plan:
     spaces = {member.space for member in members if not member.quantity.baseline}
     parts = {member.part for member in members}
-    apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 else []
+    apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 and any(member.spaces for member in members) else []
     apart += [next(iter(parts))] if len(parts) == 1 else []
     apart += [members[0].base] if members[0].distinct and len(members) == 1 else []
     named = ", ".join(filter(None, apart))
-    chart = members[0].quantity.chart
-    unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "")
-    whole = f"{title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
+    chart = members[0].quantity.chart if kind != "layers" else None
+    unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "value")
+    unit += ", %" if all(member.quantity.percent for member in members) else ""
+    whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     name = "_".join(filter(None, ["layers" if kind == "layers" else "", *figure]))
     return Plan(name, whole, unit, kind, tuple(members), chart.remark if chart else "")
 

@@ -91,7 +91,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     figure = curves(
         drawn,
         xlabel=view.time_label,
-        ylabel=plan.unit or "value",
+        ylabel=plan.unit,
         xlim=xlim,
         floor=floor_of(plan.drawn),
         caption=caption,
@@ -160,9 +160,7 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     notes = [f"Without: {printable(', '.join(missing), 50)}."] if missing else []
     remark = remark_of(plan, view, {track.stage for track in found})
     caption = Caption(plan.title if view.titled else "", (), notes + (wrap(remark, _WIDTH) if view.titled else []))
-    figure = dots(
-        [(printable(name, 40), rows) for name, rows in blocks.items()], xlabel=plan.unit or "value", caption=caption
-    )
+    figure = dots([(printable(name, 40), rows) for name, rows in blocks.items()], xlabel=plan.unit, caption=caption)
     said = "; ".join(
         f"{row.label} {name} {row.text}".replace("  ", " ") for name, rows in blocks.items() for row in rows
     )
@@ -215,7 +213,7 @@ def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
     if view.alone:
         rows = [(track.words, *row) for track in found
                 for row in zip(track.mean.epoch, track.mean.step, track.mean.mean, strict=True)]  # fmt: skip
-        return Numbers((plan.unit or "name", "epoch", "step", "value"), rows)
+        return Numbers((plan.unit, "epoch", "step", "value"), rows)
     rows_of = [
         (track, np.full(len(track.mean.step), np.nan) if track.mean.std is None else track.mean.std) for track in found
     ]

@@ -78,7 +78,7 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
     caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
                       [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
     figure = curves([line.curve for line in lines] + _baselines(plan, view, stage, lines), xlabel=_xlabel(plan),
-                    ylabel=plan.unit or "value", xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
+                    ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
                     caption=caption)  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
     label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
@@ -285,6 +285,6 @@ def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
         else:
             rows += [(line.group.name, line.label or line.moment, *each) for each in zip(x, raw, std, strict=True)]
     if view.alone:
-        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.unit or "value"), rows)
+        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.unit), rows)
     kind = "geometric " if _log(plan) else ""
     return Numbers(("group", "quantity", _xlabel(plan), f"{kind}mean", f"{kind}standard deviation"), rows)

@@ -4,7 +4,7 @@ __all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import chain, count
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from matplotlib.figure import Figure
 
+_COLUMNS, _MUCH_LONGER = 3, 400  # figures in a row, letters
 _MODELS = Quantity(
     title="CKA between models",
     text="Linear CKA between the models' representations of the same samples.",
@@ -51,6 +52,7 @@ class Shown:
         saved: Its numbers as a link.
         texts: Quantities whose sentences are new to the section.
         named: Each sentence says which quantity it is about.
+        alone: It would be the only one in the last row of three, and takes its whole width.
     """
 
     panel: Panel
@@ -58,6 +60,7 @@ class Shown:
     saved: Any
     texts: Sequence[Quantity] = field(default_factory=list)
     named: bool = False
+    alone: bool = False
 
 
 def write_report(run: Run | str | Path, output: str | Path | None = None) -> Path:
@@ -225,7 +228,15 @@ def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: 
                 Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), new, len(texts) > 1)
             )
             said += new
-    return sections
+    return {name: _last_alone(shown) for name, shown in sections.items()}
+
+
+def _last_alone(shown: list[Shown]) -> list[Shown]:
+    """Let the last of four, seven, ... figures take a row; where texts differ in length, columns fill the holes."""
+    letters = [sum(len(text.text + text.low + text.high) for text in each.texts) for each in shown[:-1]]
+    if len(shown) % _COLUMNS != 1 or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
+        return shown
+    return [*shown[:-1], replace(shown[-1], alone=True)]
 
 
 def _style() -> str:

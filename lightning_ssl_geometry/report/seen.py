@@ -48,7 +48,7 @@ def cap_of(run: "Run", name: str) -> Cap | None:
     """Return what the rows of the last readout and the width leave a logged name at most; None if that is not known."""
     known = run.declared.get(name)
     seen = _last(run, name)
-    if known is None or not known.quantity.cap or seen is None:
+    if known is None or not known.quantity.cap or known.part or seen is None:
         return None
     samples, views, h, z = seen
     width = nan if known.width is None else float(known.width)

@@ -49,9 +49,9 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     low, high = member.quantity.bounds
     low = float(np.nanmin(values)) if low is None else min(0.0, float(np.nanmin(values))) if low < 0 else low
     limits = (low, float(np.nanmax(values)) if high is None else high)
-    figure = matrix([printable(name, 20) for name in names], values, meaning=plan.unit or "value", limits=limits)
-    return Panel(plan.name, plan.title, figure, f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.unit),
-                 plan.members, [stage])  # fmt: skip
+    figure = matrix([printable(name, 20) for name in names], values, meaning=plan.unit, limits=limits)
+    label, cells = f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.unit)
+    return Panel(plan.name, plan.title, figure, label, cells, plan.members, [stage])
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
@@ -103,8 +103,8 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
     figure = trajectory(x, y, xlabel=names[1], ylabel=names[0], ends=ends, tips=tips)
     said = [f"{name} from {number(v[kept][0])} to {number(v[kept][-1])}" for name, v in zip(names, (y, x), strict=True)]
     label = f"{plan.title}{f' ({stage})' if stage else ''}: {', '.join(said)}."
-    return Panel(f"{stage}_{plan.name}", plan.title, figure, label, series_numbers([above, along]), plan.members, [stage],
-                 remark=plan.remark)  # fmt: skip
+    name, numbers = "_".join(filter(None, [stage, plan.name])), series_numbers([above, along])
+    return Panel(name, plan.title, figure, label, numbers, plan.members, [stage], remark=plan.remark)
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
@@ -169,8 +169,8 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         tips = [
             f"{_of(group.name)}{name}: {scale * value:.5g}" for name, value in zip(_names(view, len(y)), y, strict=True)
         ]
-        lines.append(Curve(f"{printable(group.name, _LONGEST)} {last}".strip(), np.arange(float(len(y))), scale * y, group.color,
-                           tips=tips, spread=None if std is None else scale * std))  # fmt: skip
+        label, spread = f"{printable(group.name, _LONGEST)} {last}".strip(), None if std is None else scale * std
+        lines.append(Curve(label, np.arange(float(len(y))), scale * y, group.color, tips=tips, spread=spread))
         said.append(f"{group.name} ends at {last}".strip())
         spreads = np.full(len(y), np.nan) if std is None else std
         names = (
@@ -187,7 +187,7 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
     figure = curves(
         lines,
         xlabel=_PLACE,
-        ylabel=plan.unit or "value",
+        ylabel=plan.unit,
         names=names,
         caption=Caption(plan.title if view.titled else "", (), notes),
     )
