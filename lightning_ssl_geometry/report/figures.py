@@ -272,8 +272,10 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
 def _figure(member: Member, view: View) -> tuple[str, str, str]:
     """Chart, and for what is drawn at some moments, the space and part that have a figure of their own."""
     apart = _kind(member, view) not in _ONE_FIGURE
-    named = _own_name(member) if _kind(member, view) == "layers" else _chart_name(member)
-    return named, member.space if apart else "", member.part if apart and view.alone else ""
+    if _kind(member, view) == "layers":
+        return member.base.replace("/", "_"), "", ""
+    space = member.space if apart and member.spaces else ""
+    return _chart_name(member), space, member.part if apart and view.alone else ""
 
 
 def _chart_name(member: Member) -> str:
@@ -316,7 +318,7 @@ def _one(figure: tuple[str, str, str], members: Sequence[Member], kind: Figured,
     unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "value")
     unit += ", %" if all(member.quantity.percent for member in members) else ""
     whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
-    name = "_".join(filter(None, ["layers" if kind == "layers" else "", *figure]))
+    name = "_".join(filter(None, figure))
     return Plan(name, whole, unit, kind, tuple(members), chart.remark if chart else "")
 
 

@@ -211,13 +211,13 @@ def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
         logs = (logged(view.runs[0], track.mean.name) for track in found)
         return series_numbers(log for log in logs if isinstance(log, Series))
     if view.alone:
-        rows = [(track.words, *row) for track in found
+        rows = [(track.stage, track.label, *row) for track in found
                 for row in zip(track.mean.epoch, track.mean.step, track.mean.mean, strict=True)]  # fmt: skip
-        return Numbers((plan.unit, "epoch", "step", "value"), rows)
+        return Numbers(("data", "quantity", "epoch", "step", "value"), rows)
     rows_of = [
         (track, np.full(len(track.mean.step), np.nan) if track.mean.std is None else track.mean.std) for track in found
     ]
-    rows = [(track.group.name, track.words, *row) for track, std in rows_of
+    rows = [(track.group.name, track.label, *row) for track, std in rows_of
             for row in zip(_time(track, view), track.mean.mean, std, strict=True)]  # fmt: skip
     return Numbers(("group", "quantity", view.time_label, "mean", "standard deviation"), rows)
 

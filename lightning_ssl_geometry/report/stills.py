@@ -45,7 +45,9 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     picture, count = member.quantity.picture, len(values)
     declared = picture.names if picture and len(picture.names) == count else ()
     layers = run.layers.names if run.layers and len(run.layers.names) == count and "layer" in plan.title.lower() else ()
-    names = declared or layers or tuple(f"{place}" for place in range(1, count + 1))
+    word = member.quantity.xlabel
+    counted_ = (f"{place + 1}" if word == "index" else f"{word} {place}" for place in range(count))
+    names = declared or layers or tuple(counted_)
     low, high = member.quantity.bounds
     low = float(np.nanmin(values)) if low is None else min(0.0, float(np.nanmin(values))) if low < 0 else low
     limits = (low, float(np.nanmax(values)) if high is None else high)
@@ -173,12 +175,10 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         lines.append(Curve(label, np.arange(float(len(y))), scale * y, group.color, tips=tips, spread=spread))
         said.append(f"{group.name} ends at {last}".strip())
         spreads = np.full(len(y), np.nan) if std is None else std
-        names = (
-            view.runs[0].layers.names
-            if view.alone and view.runs[0].layers
-            else [f"{at}" for at in range(1, len(y) + 1)]
-        )
-        rows += [(group.name, name, *each) for name, *each in zip(names, y, spreads, strict=True)]
+        if view.alone and group.runs[0].layers:
+            rows += zip(group.runs[0].layers.names, group.runs[0].layers.width, y, strict=True)
+        else:
+            rows += [(group.name, at, *each) for at, *each in zip(range(1, len(y) + 1), y, spreads, strict=True)]
     if not lines:
         return None
     names = [printable(name, _LONGEST) for name in _names(view, max(len(line.x) for line in lines))]
@@ -191,7 +191,8 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         names=names,
         caption=Caption(plan.title if view.titled else "", (), notes),
     )
-    numbers = Numbers(("group", "layer", "mean", "standard deviation"), rows)
+    header = ("layer", "width", plan.unit) if view.alone else ("group", "layer's place", "mean", "standard deviation")
+    numbers = Numbers(header, rows)
     return Panel(
         plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, remark=remark
     )
