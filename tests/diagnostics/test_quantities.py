@@ -159,6 +159,11 @@ def test_every_diagnostic_declares_its_results():
 
 
 @pytest.mark.parametrize("name", METRICS)
+def test_it_is_a_diagnostic_with_a_card(name):
+    assert issubclass(METRICS[name], Diagnostic)
+
+
+@pytest.mark.parametrize("name", METRICS)
 def test_a_person_is_told_what_it_means(name):
     assert list(wordless(METRICS[name].quantities)) == []
     assert METRICS[name].section in SECTIONS
