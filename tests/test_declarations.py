@@ -1,0 +1,80 @@
+"""What diagnostics, methods and callbacks declare of what they log agrees, and leaves nothing out."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from lightning_ssl_geometry import callbacks, diagnostics, methods
+from lightning_ssl_geometry.diagnostics.card import card
+from lightning_ssl_geometry.manifest import Declared, read_manifest, written
+from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+
+METHODS = Path(methods.__file__).parent
+ROOMS = (diagnostics, methods, callbacks)
+
+
+def classes(room):
+    return [kind for name in room.__all__ if inspect.isclass(kind := getattr(room, name))]
+
+
+DECLARING = [kind for room in ROOMS for kind in classes(room) if hasattr(kind, "quantities")]
+
+
+def logged(path):
+    """Names behind the stage that a method's file logs: by `self.log`, or as one of its `scores`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="log"), args=[ast.Constant(value=str(name)), *_]):
+                yield name.partition("/")[2]
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "scores":
+                        yield from (each.value for each in value.keys)
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="scores"))], value=ast.Dict(keys=keys)):
+                yield from (key.value for key in keys)
+            case ast.Assign(targets=[ast.Subscript(value=scores, slice=ast.Constant(value=str(name)))]):
+                if ast.unparse(scores).endswith("['scores']"):
+                    yield name
+
+
+def test_quantities_on_one_chart_agree_on_it():
+    charts = {}
+    for kind in DECLARING:
+        for quantity in kind.quantities.values():
+            if quantity.chart is not None:
+                place = quantity.section or kind.section, quantity.chart.name
+                assert charts.setdefault(place, quantity.chart) == quantity.chart, f"{kind.__name__}: {place}"
+    names = [name for _, name in charts]
+    assert len(set(names)) == len(names), "a chart's name is that of a file, whatever its section"
+
+
+@pytest.mark.parametrize("kind", classes(methods), ids=lambda kind: kind.__name__)
+def test_a_method_declares_what_it_logs(kind):
+    found = {"loss", *logged(METHODS / f"{kind.__module__.rpartition('.')[2]}.py")}
+    assert found == set(kind.quantities)
+
+
+@pytest.mark.parametrize("kind", DECLARING, ids=lambda kind: kind.__name__)
+def test_a_card_says_it(kind):
+    shown = card(kind)
+    assert shown.startswith(kind.__name__)
+    for quantity in kind.quantities.values():
+        assert (quantity.section or kind.section) in SECTIONS
+        assert f"{quantity.title}" in shown
+
+
+def test_files_of_methods_log_what_is_known():
+    assert {*logged(METHODS / "byol.py")} == {"momentum"}
+    assert {*logged(METHODS / "hssl.py")} == {"ssl_loss", "classifier_loss", "accuracy"}
+    assert {*logged(METHODS / "crl_tac.py")} == {"policy_entropy", "policy_loss"}
+
+
+def test_a_quantity_may_have_a_section_of_its_own():
+    accuracy = methods.SupervisedModule.quantities["accuracy"]
+    declared = Declared(quantity=accuracy, section="learning", diagnostic="SupervisedModule", key="accuracy")
+    assert declared.section == "probes"
+    assert Declared(quantity=Quantity(title="Loss", text="Loss."), section="learning").section == "learning"
+    manifest = {"val/accuracy": declared}
+    assert read_manifest(written(manifest)) == (manifest, [])
