@@ -137,6 +137,7 @@ class NeuralKernel(SampledRows):
             unit="cosine",
             bounds=(-1.0, 1.0),
             invariances=("permutation",),
+            xlabel="class",
             picture=Picture("matrix"),
         ),
         "drift": Quantity(

@@ -302,6 +302,11 @@ def _plans(figure: tuple[str, str, str], members: list[Member], view: View) -> l
         return [_one((_own_name(member), "", ""), [member], "line", member.quantity.title) for member in members]
     if kind is None:
         return []
+    if not view.alone and len({member.declared.diagnostic for member in members if member.declared}) > 1:
+        titled = {member.quantity.title: member for member in members}
+        if len(titled) > 1:  # of several classes, such as probes: colours are the groups', so each has its own figure
+            alike = {title: [each for each in members if each.quantity.title == title] for title in titled}
+            return [_one((_own_name(each[0]), "", ""), each, kind, title) for title, each in alike.items()]
     first = next(member for member in members if not role(member) and not member.quantity.baseline)
     chart = first.quantity.chart
     return [_one(figure, members, kind, chart.title if chart else first.quantity.title)]
