@@ -247,6 +247,7 @@ class PairSimilarity(SampledRows):
             invariances=("rotation", "scale", "permutation"),
             comparable=("temperature", "batch size", "method"),
             picture=Picture("quantiles"),
+            xlabel="pairs, %",
         )
     }
 

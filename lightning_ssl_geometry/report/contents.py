@@ -105,6 +105,7 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
         "evaluation": _evaluation(run),
         "evaluated": evaluated(view),
         "order": _order(drawn, readings),
+        "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),
         "values": _values(run),
         "coverage": None,
         "made": [_made(run)],
@@ -119,24 +120,20 @@ def comparison_contents(
 ) -> dict[str, Any]:
     """Gather what the page of a comparison says beside its figures."""
     coverage = _coverage(view)
-    notes = [
-        f"{group.name}, {run.name}: {note}"
-        for group in view.groups for run in group.runs for note in run.notes
-        if any(part in note for part in _OF_MEANS)
-    ]  # fmt: skip
     return {
         "heading": title,
         "status": None,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
         "tiles": [],
-        "notes": _graved([*notes, *_odd_widths(view), *drawings.lost]),
+        "notes": _graved([*_notes_on_means(view), *_odd_widths(view), *drawings.lost]),
         "left_out": drawings.left_out,
         "readings": {},
         "layers": None,
         "evaluation": None,
         "evaluated": "",
         "order": _order(drawn, {}),
+        "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),
         "values": _compared(view, title),
         "coverage": coverage,
         "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group in view.groups for run in group.runs],
@@ -153,6 +150,17 @@ def _order(drawn: Mapping[str, Sequence[Panel]], readings: Mapping[str, Sequence
 
 def _graved(notes: Iterable[str]) -> list[tuple[str, bool]]:
     return [(note, any(part in note for part in _GRAVE)) for note in notes]
+
+
+def _notes_on_means(view: View) -> list[str]:
+    """What the runs' own notes say that changes a mean, each once, with the runs that say so."""
+    said: dict[str, list[str]] = {}
+    for group in view.groups:
+        for run in group.runs:
+            for note in run.notes:
+                if any(part in note for part in _OF_MEANS):
+                    said.setdefault(note, []).append(f"{group.name}, {run.name}")
+    return [f"{'; '.join(runs) if len(runs) < len(view.runs) else 'All runs'}: {note}" for note, runs in said.items()]
 
 
 def _readings(view: View) -> dict[str, list[Reading]]:

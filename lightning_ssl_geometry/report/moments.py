@@ -120,7 +120,7 @@ def _line(
     x, when = _x(plan, group, stage, view, len(y)), time_name(group.runs[0], float(mean.time[at]))
     stepped = len(x) > len(y)
     last = y[np.isfinite(y)][-1:]
-    value = show(float(last[0]) / scale) if len(last) and not stepped and not _log(plan) else ""
+    value = show(float(last[0]) / scale) if len(last) and plan.kind == "profile" else ""
     solid = dash == "solid" or len(plan.drawn) > 1
     if view.alone:
         ends = f"{label} {value}" if label else when

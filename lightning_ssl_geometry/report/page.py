@@ -251,7 +251,7 @@ def _template() -> "Template":
         loader=PackageLoader("lightning_ssl_geometry.report", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.globals |= {"headings": SECTIONS, "style": Markup(_style())}
+    environment.globals |= {"style": Markup(_style())}
     return environment.get_template("page.html.j2")
 
 

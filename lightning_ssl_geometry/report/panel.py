@@ -69,7 +69,7 @@ def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
 def floor_of(members: Iterable[Member]) -> float | None:
     """Where the axis starts: at 0, where all quantities have a full scale above it; else below the data."""
     every = [member.quantity for member in members]
-    full = all(q.bounds[0] == 0 and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
+    full = all(q.bounds[0] in (0, 1) and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
     return 0.0 if every and full else None
 
 
