@@ -1,4 +1,4 @@
-"""The command `ssl-geometry`: Lightning's own CLI, and the subcommand that Lightning lacks."""
+"""The command `ssl-geometry`: Lightning's own CLI, and the subcommands that Lightning lacks."""
 
 __all__ = ["lightning_cli", "main"]
 
@@ -14,8 +14,9 @@ from lightning_ssl_geometry.cli_lightning import GeometryCLI
 from lightning_ssl_geometry.start import SaveConfig, prepare
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
-LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it, and
-`ssl-geometry report RUN [--output PAGE]` writes the page of a run. A wrong setting ends with one line; the environment
+LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it,
+`ssl-geometry report RUN [--output PAGE]` writes the page of a run, and `ssl-geometry describe [NAME]` says what the
+results of a diagnostic, a method, a probe or a callback mean. A wrong setting ends with one line; the environment
 variable JSONARGPARSE_DEBUG=true shows the traceback."""
 
 
@@ -37,6 +38,10 @@ def main(args: Sequence[str] | None = None) -> None:
         from lightning_ssl_geometry.diagnose import command
 
         command.run(given[1:])
+    elif given[:1] == ["describe"]:
+        from lightning_ssl_geometry import describe
+
+        describe.run(given[1:])
     else:
         lightning_cli(args)
 

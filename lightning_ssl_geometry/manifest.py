@@ -101,10 +101,8 @@ def _said(each: Declared) -> str:
 
 
 def _attributes(declared: Declared) -> dict[str, Any]:
-    quantity, default = declared.quantity, Quantity(title="-", text="-")
-    held = {field.name: getattr(quantity, field.name) for field in fields(Quantity)}
-    kept = {name: value for name, value in held.items() if value != getattr(default, name) or name == "title"}
-    plain = {name: _plain(value) for name, value in kept.items()}
+    held = [(field, getattr(declared.quantity, field.name)) for field in fields(Quantity)]
+    plain = {field.name: _plain(value) for field, value in held if value != field.default}
     about = {field.name: getattr(declared, field.name) for field in fields(Declared) if field.name != "quantity"}
     return {_RENAMED.get(name, name): value for name, value in plain.items()} | {
         name: value for name, value in about.items() if value not in ("", None, False)
@@ -114,7 +112,9 @@ def _attributes(declared: Declared) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, Paper | Chart | Picture):
         return {field.name: _plain(held) for field in fields(value) if (held := getattr(value, field.name))}
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):  # of texts, or bounds, of which infinite ones are none
+        return [None if isinstance(each, float) and not math.isfinite(each) else each for each in value]
+    return value
 
 
 def _declared(entry: Mapping[str, Any]) -> Declared:
@@ -131,9 +131,7 @@ def _checked(name: str, value: Any) -> Any:
         parts = {field.name for field in fields(_PARTS[name])}
         return _PARTS[name](**{key: _checked(key, part) for key, part in value.items() if key in parts})
     if name == "bounds":
-        low, high = (None if side is None else float(side) for side in value)
-        if any(side is not None and not math.isfinite(side) for side in (low, high)):
-            raise ValueError(name)
+        low, high = map(_bound, value if isinstance(value, list) else ())
         return low, high
     if name == "width":
         return value if value is None else _int(value)
@@ -148,6 +146,14 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST:
         raise ValueError("no text")
     return value
+
+
+def _bound(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("no number")
+    return float(value)
 
 
 def _int(value: object) -> int:

@@ -5,9 +5,11 @@
 Axes, everywhere: V views, N samples of a batch, D representation, P projection, C channels.
 """
 
-__all__ = ["Batch", "Observation"]
+__all__ = ["COLUMNS", "SAMPLE_AXIS", "Batch", "Observation"]
 
-from typing import TypedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypedDict
 
 from torch import Tensor, nn
 
@@ -87,3 +89,26 @@ class Observation(TypedDict, total=False):
     log_policy: Tensor
     family: nn.Module
     scores: dict[str, Tensor]
+
+
+SAMPLE_AXIS: Mapping[str, int | None] = MappingProxyType(
+    {
+        **dict.fromkeys(("views", "g"), 0),  # of each of V tensors
+        **dict.fromkeys(("image", "h_image", "z_image", "log_policy"), 0),
+        **dict.fromkeys(("label", "coarse_label", "index", "box"), 0),
+        **dict.fromkeys(("h", "z", "fibers", "latent"), 1),
+        **dict.fromkeys(("loss", "scores", "content", "temperature"), None),
+        **dict.fromkeys(("encoder", "projector", "feature_extractor", "family"), None),
+    }
+)
+"""Which axis is the samples', of every key of a batch and of an observation; None of what is not one per sample."""
+
+COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "content"], ...] = (
+    "label",
+    "coarse_label",
+    "index",
+    "box",
+    "latent",
+    "content",
+)
+"""What a batch says of its samples, and an observation of them likewise."""

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
 from lightning_ssl_geometry.callbacks.loaders import first_batches, is_repeatable, on_device
-from lightning_ssl_geometry.observe.random_state import random_state_kept
+from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 _ROWS, _BATCHES = 1024, 16
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")

@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
-from lightning_ssl_geometry.observe.host import undisturbed
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 

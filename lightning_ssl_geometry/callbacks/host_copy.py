@@ -15,7 +15,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import nn
 
-from lightning_ssl_geometry.observe.random_state import random_state_kept
+from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 
 class HostCopy:

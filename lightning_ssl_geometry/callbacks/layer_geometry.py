@@ -30,6 +30,7 @@ from lightning_ssl_geometry.observe.feed import feed, result_name, results
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.types import COLUMNS
 
 Stage = Literal["val", "test"]
 _SECTION = "layers"
@@ -53,8 +54,9 @@ class LayerGeometry(RunCallback):
     Args:
         diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
             the views as `h` and as `z` (V, N, D_l), of the clean images, or else the first views, as `h_image`
-            (N, D_l), `label` and `index`. None: effective rank, alignment, uniformity and, with labels, how often the
-            hardest negative has the same one; of clean images alpha-ReQ and intrinsic dimension.
+            (N, D_l), `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
+            uniformity and, with labels, how often the hardest negative has the same one; of clean images alpha-ReQ and
+            intrinsic dimension.
         rename: Name of a diagnostic -> {argument of its `update`: what it gets}, as in :class:`GeometryMonitor`.
         stage: "val" or "test".
         sample_size: Samples that are kept, chosen by their index.
@@ -165,7 +167,7 @@ class LayerGeometry(RunCallback):
         if self._sample is None:
             self._begin(layers, "label" in outputs, trainer.lightning_module.device)
         assert self._sample is not None
-        rest = {name: outputs[name] for name in ("label", "coarse_label", "index") if name in outputs}
+        rest = {name: outputs[name] for name in COLUMNS if name in outputs}
         for layer, value in layers.items():
             seen = {"h": value, "z": value, "h_image": clean[layer]} | rest
             for name, metric in self._metrics[layer].items():

@@ -27,9 +27,10 @@ from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standar
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
-from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 
 class GeometryMonitor(StageCallback):

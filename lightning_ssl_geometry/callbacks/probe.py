@@ -19,9 +19,10 @@ from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, 
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, class_numbers
-from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 PROBE_ACCURACY = Quantity(

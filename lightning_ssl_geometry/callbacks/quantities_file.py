@@ -116,14 +116,16 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
     known, quantity = found
     part = key.removeprefix(known).removeprefix("_")
     own = space_of(thing, {}) if isinstance(thing, Metric) else space
-    return _entry(thing, known, quantity, "other", part=part, space=space, width=width, renamed=space not in ("", own))
+    renamed = space not in ("", own)
+    return _entry(type(thing), known, quantity, "other", part=part, space=space, width=width, renamed=renamed)
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
     """Find what anything but a Metric declares of what it logs or writes.
 
     Args:
-        thing: A callback or a module, with `quantities`, and `section` where it is not the one given here.
+        thing: A callback or a module, with `quantities`, and `section` where it is not the one given here. The entries
+            are those of the class that declares them, which classes that derive from it share.
         names: Logged name -> key in `quantities`; what is not declared is left out.
         section: The part of the page.
         part: What tells it from others of its class.
@@ -132,8 +134,9 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
     if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
         return {}
     found = {name: (key, quantities.get(key)) for name, key in names.items()}
+    owner = next((kind for kind in type(thing).__mro__ if "quantities" in vars(kind)), type(thing))
     return {
-        name: _entry(thing, key, quantity, section, part=part)
+        name: _entry(owner, key, quantity, section, part=part)
         for name, (key, quantity) in found.items()
         if isinstance(quantity, Quantity)
     }
@@ -147,18 +150,10 @@ def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Decla
     return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
 
 
-def _entry(thing: object, key: str, quantity: Quantity, section: str, **about: Any) -> Declared:
-    own = getattr(thing, "section", section)
+def _entry(kind: type, key: str, quantity: Quantity, section: str, **about: Any) -> Declared:
+    own = getattr(kind, "section", section)
     section = own if isinstance(own, str) else section
-    return Declared(quantity=quantity, section=section, diagnostic=_declaring(thing, key).__name__, key=key, **about)
-
-
-def _declaring(thing: object, key: str) -> type:
-    """Find the class that a result is known by: a Metric's own; else the base that declares it for several classes."""
-    if isinstance(thing, Metric):
-        return type(thing)
-    bases = type(thing).__mro__
-    return next((base for base in bases if key in (vars(base).get("quantities") or {})), type(thing))
+    return Declared(quantity=quantity, section=section, diagnostic=kind.__name__, key=key, **about)
 
 
 def _check(name: str, quantities: object) -> None:

@@ -19,8 +19,8 @@ from lightning_ssl_geometry.callbacks.loaders import (
     on_device,
     validation_loader,
 )
-from lightning_ssl_geometry.observe.host import NotFiniteError, undisturbed
-from lightning_ssl_geometry.observe.random_state import random_state_kept
+from lightning_ssl_geometry.observe.host import NotFiniteError
+from lightning_ssl_geometry.observe.undisturbed import random_state_kept, undisturbed
 
 if TYPE_CHECKING:
     from lightning_ssl_geometry.callbacks.stage import StageCallback

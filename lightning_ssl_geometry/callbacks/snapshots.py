@@ -18,9 +18,10 @@ from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 _FILE = "embeddings.npz"
 

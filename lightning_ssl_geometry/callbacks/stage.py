@@ -10,8 +10,9 @@ import lightning as L
 from lightning_ssl_geometry.callbacks.failures import Failures, OnError
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, starts_anew
-from lightning_ssl_geometry.observe.host import Observer, undisturbed
+from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 Stage = Literal["train", "val", "test", "probe"]
 

@@ -2,7 +2,7 @@
 
 __all__ = ["Subject"]
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.introspection import layer_outputs, submodule
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.types import Observation
 
 _NAMES = ("views", "image", "label", "coarse_label", "index")
@@ -54,10 +55,13 @@ class Subject(L.LightningModule):
             submodule(self.backbone, layer, "layer")
         self.layer = layer
         self.projector = None if projector is None else submodule(network, projector, "projector")
-        self.batch_keys = batch_keys or {}
-        check_keys(self.batch_keys, _NAMES)
         self.augment = augment
-        self._seen = 0
+        self.reader = BatchReader(batch_keys, augment, _NAMES, only=True)
+
+    @property
+    def batch_keys(self) -> BatchKeys:
+        """Where a foreign batch has its parts."""
+        return self.reader.batch_keys
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C, H, W) to h (N, D)."""
@@ -77,44 +81,35 @@ class Subject(L.LightningModule):
 
     def on_test_epoch_start(self) -> None:
         """Number samples without an index from 0."""
-        self._seen = 0
+        self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
         """Observe a batch: its views, and its images without augmentation where it has them."""
-        found = self._found(batch)
-        views, n = found.pop("views"), len(found["index"])
+        views, found = self._read(batch)
+        n = len(found["index"])
         h = self(torch.cat(list(views))).unflatten(0, (-1, n))
-        observation: Observation = {"encoder": self, "h": h, **found}  # type: ignore[typeddict-item]
-        if "image" in found:
-            observation["h_image"] = self(found["image"])
+        observation: dict[str, Any] = {"encoder": self, "h": h, **found}
         if self.projector is not None:
             observation["projector"] = self.projector
             z = _rows("projector", self.projector(h.flatten(0, 1)), len(h) * n)
             observation["z"] = z.unflatten(0, h.shape[:2])
-        return observation
+        return with_clean(observation)  # type: ignore[return-value]
 
-    def _found(self, batch: Any) -> dict[str, Any]:
-        """Take what there is out of a batch."""
-        known, keys = batch if isinstance(batch, Mapping) else {}, stage_keys(self.batch_keys, "test")
-        found: dict[str, Any] = {
-            name: place(batch, keys.get(name, name), name) for name in _NAMES if name in keys or name in known
-        }
-        if "views" not in found and ("image" not in found or self.augment is None):
+    def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
+        """Take the views out of a batch, or make them of its images; and what else it has, with an index."""
+        found = self.reader.read(batch, "test")
+        has_views = self.reader.has_views(batch, "test")
+        if not has_views and ("image" not in found or self.augment is None):
             raise ValueError(
                 "Expected batches with `views`, or with an `image` beside `augment`, but they have "
                 f"{', '.join(found) or 'nothing'} that is known. Say in `batch_keys` where they are."
             )
+        views = self.reader.views(batch, "test") if has_views else []
         if "index" not in found:
-            found["index"] = self._numbers(len(found["views"][0] if "views" in found else found["image"]))
-        if "views" not in found:
-            assert self.augment is not None
-            found["views"] = augmented(self.augment, found["image"], found["index"].cpu())
-        return found
-
-    def _numbers(self, n: int) -> Tensor:
-        """Number the next n samples, on each rank its own."""
-        self._seen += n
-        return numbers(self.trainer, self._seen - n, n, self.device)
+            n = len(views[0] if has_views else found["image"])
+            found["index"] = self.reader.numbers(n, self.trainer, "test", self.device)
+            self.reader.count(n, "test")
+        return views if has_views else self.reader.augmented(found["image"], found["index"].cpu()), found
 
 
 def _rows(name: str, output: Any, n: int) -> Tensor:

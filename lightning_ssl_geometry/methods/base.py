@@ -18,7 +18,7 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Quantity
-from lightning_ssl_geometry.types import Batch, Observation
+from lightning_ssl_geometry.types import COLUMNS, Batch, Observation
 
 LOSS = Quantity(
     title="Loss",
@@ -38,14 +38,6 @@ CONTRASTIVE_LOSS = replace(
 )
 
 _CLASS = "ssl_geometry_class"
-_COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "content"], ...] = (
-    "label",
-    "coarse_label",
-    "index",
-    "box",
-    "latent",
-    "content",
-)
 _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"], ...] = (
     "h",
     "z",
@@ -181,7 +173,7 @@ class SSLModule(L.LightningModule):
         for space in _SPACES:
             if space in observation:
                 observation[space] = observation[space].detach()
-        for name in _COLUMNS:
+        for name in COLUMNS:
             if name in batch:
                 observation[name] = batch[name]
         if not self.training:

@@ -1,18 +1,18 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["NotFiniteError", "Observer", "undisturbed"]
+__all__ = ["NotFiniteError", "Observer"]
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
-from lightning_ssl_geometry.observe.random_state import random_state_kept
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
+from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 
 class NotFiniteError(ValueError):
@@ -47,11 +47,13 @@ class Observer:
     ) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.augment = augment
         self.taps = Taps(taps, views) if taps else None
-        self.batch_keys = batch_keys or {}
-        check_keys(self.batch_keys)
-        self._rows: dict[str, int] = {}
+        self.reader = BatchReader(batch_keys, augment)
+
+    @property
+    def augment(self) -> nn.Module | None:
+        """Makes views of a batch's image."""
+        return self.reader.augment
 
     def attach(self, host: L.LightningModule) -> None:
         """Register the hooks of the taps, if there are any."""
@@ -75,7 +77,7 @@ class Observer:
 
     def restart(self, stage: str) -> None:
         """Begin a new pass of a stage: samples without an index are numbered from 0 again."""
-        self._rows[stage] = 0
+        self.reader.restart(stage)
 
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """End it: the observation, with every tensor detached.
@@ -88,8 +90,7 @@ class Observer:
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
         if self.taps:
             found |= self.taps.close()
-        keys = stage_keys(self.batch_keys, stage)
-        found |= {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
+        found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}
         if spaces:
@@ -117,39 +118,21 @@ class Observer:
         observation = self.close(None, batch, trainer, stage) | {"views": tuple(views)}
         if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
             observation["image"] = batch["image"]
-        if "image" in observation and "encoder" in observation and "h_image" not in observation:
-            with trainer.precision_plugin.forward_context():
-                observation["h_image"] = observation["encoder"](observation["image"]).flatten(1)
-        return observation
+        with trainer.precision_plugin.forward_context():
+            return with_clean(observation)
 
     def _views(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
         if self.augment is not None:
-            return self._augmented(batch, trainer, stage)
-        keys = stage_keys(self.batch_keys, stage)
-        if self.one_view and "image" in keys and "views" not in keys:
-            return [place(batch, keys["image"], "image")]
-        try:
-            found = place(batch, keys.get("views", "views"), "views")
-        except ValueError as error:
-            other = 'or "image"' if self.one_view else 'or "image" beside `augment`'
-            raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
-        if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
-            hint = " Let the data set return a list of views, not one tensor." if isinstance(found, Tensor) else ""
-            raise ValueError(
-                f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.{hint}"
-            )
-        return found
-
-    def _augmented(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
-        """Make the views of a batch that has one image per sample."""
-        assert self.augment is not None
-        keys = stage_keys(self.batch_keys, stage)
-        image = place(batch, keys.get("image", "image"), "image")
-        if "index" in keys:
-            index = place(batch, keys["index"], "index")
-        else:
-            index = self._numbers(len(image), trainer, stage, torch.device("cpu"))
-        return augmented(self.augment, image, index)
+            image = self.reader.image(batch, stage)
+            index = self.reader.read(batch, stage).get("index")
+            if index is None:
+                index = self.reader.numbers(len(image), trainer, stage, torch.device("cpu"))
+            return self.reader.augmented(image, index)
+        if not self.one_view:
+            return self.reader.views(batch, stage)
+        if not self.reader.has_views(batch, stage) and "image" in (named := self.reader.read(batch, stage)):
+            return [named["image"]]
+        return self.reader.views(batch, stage, 'or "image"')
 
     def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
         for name, value in spaces.items():
@@ -163,8 +146,8 @@ class Observer:
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
         n = next(iter(shapes.values()))[1]
-        for name in ("label", "index"):
-            if name in observation and (rows := len(observation[name])) != n:
+        for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
+            if observation.get(name) is not None and (rows := len(observation[name])) != n:
                 one_call = self.taps and self.taps.views == "calls" and n == 2 * rows
                 hint = " One call on both views is `views='halves'` or `'interleaved'`." if one_call else ""
                 raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
@@ -173,22 +156,5 @@ class Observer:
         if "index" in observation:
             return
         n = space.shape[1]
-        observation["index"] = self._numbers(n, trainer, stage, space.device)
-        self._rows[stage] = self._rows.get(stage, 0) + n
-
-    def _numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
-        """Number the next n samples of a stage, on each rank its own."""
-        return numbers(trainer, self._rows.get(stage, 0), n, device)
-
-
-@contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Run in eval mode without gradients, and leave modes and random state as they were."""
-    modes = [(child, child.training) for child in module.modules()]
-    module.eval()
-    try:
-        with random_state_kept(module), torch.no_grad():  # numpy's too: transforms of data sets draw from it
-            yield
-    finally:
-        for child, training in modes:
-            child.training = training
+        observation["index"] = self.reader.numbers(n, trainer, stage, space.device)
+        self.reader.count(n, stage)

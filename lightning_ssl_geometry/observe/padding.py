@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
-_OF_VIEWS = ("h", "z", "fibers", "latent")
-_OF_NO_SAMPLE = ("content", "temperature")
+from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 def without_repeats(
@@ -18,7 +17,9 @@ def without_repeats(
     """Cut off the samples that a DistributedSampler repeats to give every process as many.
 
     Args:
-        observation: With `h` or `z`, (V, N, ...); other tensors, and each of `views`, have N rows.
+        observation: Keys of an `Observation` are cut at their samples' axis. Of another tensor that is the second axis
+            if its shape begins with (V, N), as that of h does, and the first one if it has N rows; else it is no
+            matter of samples, and stays whole.
         loaders: The loader of the batch, or a list of them.
         batch_idx: Number of batches of this loader before.
         dataloader_idx: Place in the list.
@@ -27,7 +28,8 @@ def without_repeats(
         The observation of the rest; None if all its samples are repeats.
 
     Raises:
-        ValueError: If the set has fewer samples than there are processes: one would see nothing.
+        ValueError: If the set has fewer samples than there are processes: one would see nothing; if V = N and another
+            tensor is (V, N, ...), where nobody knows which of the two axes is the samples'.
 
     >>> without_repeats({"h": 5}, [[1, 2]], 0)
     {'h': 5}
@@ -40,12 +42,39 @@ def without_repeats(
     if size < sampler.num_replicas:
         raise ValueError(f"Expected a set with a sample for each of {sampler.num_replicas} processes, but got {size}.")
     left = len(range(sampler.rank, size, sampler.num_replicas)) - batch_idx * loader.batch_size
-    return {name: _cut(name, value, left) for name, value in observation.items()} if left > 0 else None
+    if left <= 0:
+        return None
+    views, n = _sizes(observation)
+    if n is not None and left >= n:
+        return dict(observation)
+    return {name: _cut(value, _axis(name, value, views, n), left) for name, value in observation.items()}
 
 
-def _cut(name: str, value: Any, rows: int) -> Any:
-    if name == "views":
-        return tuple(view[:rows] for view in value)
-    if not isinstance(value, Tensor) or value.ndim == 0 or name in _OF_NO_SAMPLE:
+def _sizes(observation: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Find V and N, None where nothing says it."""
+    known = [(SAMPLE_AXIS[name], value) for name, value in observation.items() if name in SAMPLE_AXIS]
+    shapes = [(axis, value.shape) for axis, value in known if isinstance(value, Tensor) and value.ndim > (axis or 0)]
+    of_views = next((shape for axis, shape in shapes if axis == 1), (None, None))
+    return of_views[0], next((shape[axis] for axis, shape in shapes if axis is not None), None)
+
+
+def _axis(name: str, value: Any, views: int | None, n: int | None) -> int | None:
+    if name in SAMPLE_AXIS or not isinstance(value, Tensor):
+        return SAMPLE_AXIS.get(name)
+    of_views, of_samples = tuple(value.shape[:2]) == (views, n), value.ndim > 0 and len(value) == n
+    if of_views and of_samples:
+        raise ValueError(
+            f"Expected {name!r} to show which of its axes is the samples', but got shape {tuple(value.shape)} of "
+            f"{views} views and {n} samples. Leave it out of what the step returns, or of `taps` and `batch_keys`."
+        )
+    return 1 if of_views else 0 if of_samples else None
+
+
+def _cut(value: Any, axis: int | None, rows: int) -> Any:
+    if axis is None:
         return value
-    return value[:, :rows] if name in _OF_VIEWS else value[:rows]
+    if isinstance(value, tuple | list) and all(isinstance(each, Tensor) for each in value):
+        return tuple(_cut(each, axis, rows) for each in value)
+    if not isinstance(value, Tensor) or value.ndim <= axis:
+        return value
+    return value[:, :rows] if axis else value[:rows]

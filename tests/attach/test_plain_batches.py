@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
 from lightning_ssl_geometry.diagnostics import EffectiveRank
-from lightning_ssl_geometry.observe.host import undisturbed
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.views import SimCLRViews
 
 STAGES = {"train", "val", "probe"}

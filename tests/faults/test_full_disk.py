@@ -6,6 +6,7 @@ import resource
 import signal
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import killed
 import lightning as L
@@ -24,10 +25,11 @@ from lightning_ssl_geometry.callbacks import (
     RunReport,
 )
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.diagnostics import LogSpectrum, PolicyMaps
+from lightning_ssl_geometry.diagnostics import EffectiveRank, LogSpectrum, PolicyMaps
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.methods import CRLTACModule
 from lightning_ssl_geometry.nn import ShallowCNN
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.views import CropFamily
 
 FILES = [
@@ -40,12 +42,30 @@ FILES = [
     "embeddings.npz",
     "linear_evaluation.csv",
     "augmentation_channel.csv",
+    "geometry/quantities.json",
     "geometry/val/rows_seen.csv",
     "geometry/val/spectrum.csv",
     "geometry/val/policy_maps_image.npz",
     "geometry/val/policy_maps_probability.npz",
     "geometry/val/layer_cka.npz",
 ]
+
+
+class Late(EffectiveRank):
+    """Has one more result from the second readout on, which is then to be declared."""
+
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "value": Quantity(title="Rank", text="At each readout."),
+        "more": Quantity(title="Rank again", text="From the second readout on."),
+    }
+
+    def __init__(self):
+        super().__init__()
+        self.readouts = 0
+
+    def compute(self):
+        self.readouts += 1
+        return dict.fromkeys(["value", "more"][: self.readouts], super().compute())
 
 
 def fit(folder, *callbacks):
@@ -58,7 +78,8 @@ def fit(folder, *callbacks):
         ShallowCNN(image_size=8, out_dim=9, width=8),
         draws=4,
     )
-    monitor = GeometryMonitor({"spectrum": LogSpectrum(), "policy_maps": PolicyMaps()}, stages=["val"])
+    diagnostics = {"spectrum": LogSpectrum(), "policy_maps": PolicyMaps(), "late": Late()}
+    monitor = GeometryMonitor(diagnostics, stages=["val"])
     everything = [
         monitor,
         LayerGeometry(),

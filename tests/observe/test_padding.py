@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, rand
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
 from lightning_ssl_geometry.diagnostics import EffectiveRank
 from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS, Batch, Observation
 
 KEYS = {"views": [0, 1], "label": 2}
 TAPS = {"h": "trunk", "z": "head"}
@@ -148,3 +149,95 @@ def test_fewer_samples_than_processes():
     lone = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, num_replicas=3, rank=2))
     with pytest.raises(ValueError, match="a set with a sample for each of 3 processes, but got 2"):
         without_repeats({"h": torch.ones(2, 1, 3)}, lone, 0)
+
+
+class Rank:
+    """What Lightning's loader is on the second of two processes, with a last batch that repeats a sample."""
+
+    def __init__(self, size, batch_size):
+        self.sampler = DistributedSampler(range(size), num_replicas=2, rank=1, shuffle=False)
+        self.batch_size = batch_size
+
+
+def padded(n=3, **more):
+    """The last batch of 2 n - 1 samples, of which the second process has n - 1 and one that repeats."""
+    return without_repeats({"h": torch.zeros(2, n, 5), **more}, Rank(2 * n - 1, n), 0)
+
+
+def test_every_key_is_cut_at_the_axis_of_its_samples():
+    n = 3
+    given = {
+        "views": (torch.zeros(n, 1, 4, 4), torch.zeros(n, 1, 4, 4)),
+        "g": (torch.zeros(n, 2), torch.zeros(n, 2)),
+        **{name: torch.zeros(n, 7) for name in ("image", "h_image", "z_image", "log_policy", "box")},
+        **{name: torch.arange(n) for name in ("label", "coarse_label", "index")},
+        **{name: torch.zeros(2, n, 7) for name in ("z", "fibers", "latent")},
+        "content": torch.ones(n, dtype=torch.bool),  # as many latents as samples
+        "temperature": torch.ones(n),
+        "loss": torch.zeros(()),
+        "scores": {"accuracy": torch.zeros(())},
+        "encoder": torch.nn.Identity(),
+    }
+    cut = padded(n, **given)
+    for name, value in given.items():
+        axis = SAMPLE_AXIS[name]
+        if axis is None:
+            assert cut[name] is value, name
+        elif isinstance(value, tuple):
+            assert [len(each) for each in cut[name]] == [n - 1] * 2, name
+        else:
+            assert cut[name].shape[axis] == n - 1, name
+            assert cut[name].shape[:axis] == value.shape[:axis], name
+
+
+def test_a_key_of_no_table_is_cut_where_its_shape_says_so():
+    kept = torch.zeros(4, 3)  # of something else
+    cut = padded(3, layer=torch.zeros(2, 3, 8), mine=torch.zeros(3, 8), kept=kept, scalar=torch.zeros(()), word="x")
+    assert cut["layer"].shape == (2, 2, 8)
+    assert cut["mine"].shape == (2, 8)
+    assert cut["kept"] is kept
+    assert cut["scalar"].ndim == 0
+    assert cut["word"] == "x"
+    alone = without_repeats({"index": torch.arange(3), "mine": torch.zeros(3, 8), "box": None}, Rank(5, 3), 0)
+    assert alone["mine"].shape == (2, 8)
+
+
+def test_a_key_of_no_table_whose_shape_does_not_say_it_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"'mine' to show which .* shape \(2, 2, 8\) of 2 views and 2 samples"):
+        padded(2, mine=torch.zeros(2, 2, 8))
+    whole = without_repeats({"h": torch.zeros(2, 2, 5), "mine": torch.zeros(2, 2, 8)}, Rank(8, 2), 0)
+    assert whole["mine"].shape == (2, 2, 8)  # nothing is cut here
+
+
+def test_the_table_of_axes_has_every_key():
+    assert set(SAMPLE_AXIS) == set(Batch.__annotations__) | set(Observation.__annotations__)
+    assert set(COLUMNS) == set(Batch.__annotations__) & set(Observation.__annotations__) - {"views", "image"}
+
+
+class Layered(PlainHost):
+    """Has a tap on a layer of another name: (V, N, ...)."""
+
+    def validation_step(self, batch, batch_idx):
+        self.embed(*batch[:2])
+
+
+class Rows(EffectiveRank):
+    def update(self, h):
+        super().update(h)
+
+    def compute(self):
+        return self.rows
+
+
+def seen_on_two(rank, folder):
+    taps = TAPS | {"layer": "trunk.0"}
+    diagnostics = {"of_h": Rows(), "of_layer": Rows()}
+    monitor = GeometryMonitor(diagnostics, {"of_layer": {"h": "layer"}}, ["val"], taps=taps, batch_keys=KEYS)
+    trainer = quiet(folder, callbacks=[monitor], devices=2, strategy="ddp")
+    data = TensorDataset(*(tensor[:17] for tensor in pairs(40).tensors))
+    trainer.fit(Layered(), loader(40), DataLoader(data, batch_size=4))
+    return {name: int(trainer.callback_metrics[f"val/{name}"]) for name in diagnostics}
+
+
+def test_a_tap_of_another_name_counts_each_sample_once(tmp_path, two_processes):
+    assert two_processes(seen_on_two, tmp_path) == [{"of_h": 34, "of_layer": 34}] * 2

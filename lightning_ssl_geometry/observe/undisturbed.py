@@ -1,10 +1,11 @@
-"""The global random state, kept over what must draw no numbers from it."""
+"""Look at a module, and leave its modes, its gradients and the global random state as they are."""
 
-__all__ = ["random_state_kept"]
+__all__ = ["random_state_kept", "undisturbed"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
@@ -24,3 +25,16 @@ def random_state_kept(module: nn.Module) -> Iterator[None]:
             raised = error
     if raised is not None:
         raise raised
+
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Run in eval mode without gradients, and leave modes and random state as they were."""
+    modes = [(child, child.training) for child in module.modules()]
+    module.eval()
+    try:
+        with random_state_kept(module), torch.no_grad():  # numpy's too: transforms of data sets draw from it
+            yield
+    finally:
+        for child, training in modes:
+            child.training = training

@@ -1,0 +1,110 @@
+"""What a batch of somebody else's holds, at whatever places: one way for a host that is trained and one that is not."""
+
+__all__ = ["BatchReader", "with_clean"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
+
+
+class BatchReader:
+    """Finds the parts of batches by name, makes views, and numbers samples that have no index.
+
+    Args:
+        batch_keys: Name -> place; "val/label" for a stage of its own.
+        augment: Makes views of images: called with (image, index, epoch).
+        names: Names that a batch which is a mapping may have itself, without a place.
+        only: `batch_keys` names these alone.
+
+    Raises:
+        ValueError: If `batch_keys` names no stage, or none of `names` with `only`.
+    """
+
+    def __init__(
+        self,
+        batch_keys: BatchKeys | None = None,
+        augment: nn.Module | None = None,
+        names: Sequence[str] = (),
+        only: bool = False,
+    ) -> None:
+        self.batch_keys = batch_keys or {}
+        check_keys(self.batch_keys, names if only else None)
+        self.augment = augment
+        self.names = names
+        self._rows: dict[str, int] = {}
+
+    def restart(self, stage: str) -> None:
+        """Begin a new pass of a stage: samples without an index are numbered from 0 again."""
+        self._rows[stage] = 0
+
+    def count(self, n: int, stage: str) -> None:
+        """Note that n samples of a stage were numbered."""
+        self._rows[stage] = self._rows.get(stage, 0) + n
+
+    def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
+        """Number the next n samples of a stage, (n,), on each rank its own."""
+        return numbers(trainer, self._rows.get(stage, 0), n, device)
+
+    def read(self, batch: Any, stage: str) -> dict[str, Any]:
+        """Take everything that has a place, or a name of its own, but the views.
+
+        Raises:
+            ValueError: If there is nothing at a place.
+        """
+        keys = self._places(batch, stage)
+        return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
+
+    def has_views(self, batch: Any, stage: str) -> bool:
+        """Whether a batch has views at a place, or under that name."""
+        return "views" in self._places(batch, stage)
+
+    def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
+        """Take V views (N, ...) out of a batch.
+
+        Args:
+            batch: Has them at their place, or as "views".
+            stage: Whose batch it is.
+            other: What may be named instead, for the error.
+
+        Raises:
+            ValueError: If there are none, or they are no list of tensors.
+        """
+        try:
+            found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
+        except ValueError as error:
+            raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
+        if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
+            hint = " Let the data set return a list of views, not one tensor." if isinstance(found, Tensor) else ""
+            raise ValueError(
+                f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.{hint}"
+            )
+        return found
+
+    def image(self, batch: Any, stage: str) -> Any:
+        """Take the images out of a batch.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        return place(batch, stage_keys(self.batch_keys, stage).get("image", "image"), "image")
+
+    def augmented(self, image: Tensor, index: Tensor) -> Sequence[Tensor]:
+        """Make views of images (N, C, H, W), drawn by the samples' numbers (N,)."""
+        assert self.augment is not None
+        return augmented(self.augment, image, index)
+
+    def _places(self, batch: Any, stage: str) -> BatchKeys:
+        own = {name: name for name in self.names if isinstance(batch, Mapping) and name in batch}
+        return {**own, **stage_keys(self.batch_keys, stage)}
+
+
+def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
+    """Add the representation of images without augmentation, `h_image` (N, D), where there are such."""
+    if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
+        return observation
+    return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

@@ -1,0 +1,116 @@
+"""ssl-geometry describe: the card of a class by its name, and a table of all."""
+
+import sys
+
+import pytest
+
+from lightning_ssl_geometry import callbacks, diagnostics, methods
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnostics.card import quantities_of
+
+ROOMS = (diagnostics, methods, callbacks)
+CLASSES = {
+    name: getattr(room, name) for room in ROOMS for name in room.__all__ if isinstance(getattr(room, name), type)
+}
+
+MINE = '''
+from torchmetrics import MeanMetric
+from lightning_ssl_geometry.quantity import Paper, Quantity
+
+NUMBER = 3
+
+class Spread(MeanMetric):
+    section = "ranks"
+    quantities = {
+        "": Quantity(title="Spread of rows", low="Alike.", high="Far apart.", paper=Paper("A 2024", "On spread")),
+        "near": Quantity(title="Spread of neighbours", text="Of the nearest ones.", section="neighbors"),
+    }
+
+class Silent:
+    """Does something.
+
+    Something else.
+    """
+
+class Wrong(MeanMetric):
+    quantities = {"": "Spread"}
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A package of a user's, on the path."""
+    (tmp_path / "own_metrics.py").write_text(MINE)
+    (tmp_path / "own_broken.py").write_text("raise RuntimeError('not\\nhere')")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_metrics", None)
+
+
+def described(capsys, *args):
+    main(["describe", *args])
+    return capsys.readouterr().out
+
+
+def refused(capsys, name):
+    with pytest.raises(SystemExit, match="2"):
+        main(["describe", name])
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_of_the_package_by_its_name(capsys, name):
+    shown = described(capsys, name)
+    assert shown.startswith(name)
+    for quantity in quantities_of(CLASSES[name]).values():
+        assert quantity.title in shown
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_a_class_of_anybody_by_its_import_path(capsys, mine):
+    shown = described(capsys, "own_metrics.Spread")
+    for text in ("Spread of rows (Ranks", "low: Alike.", "high: Far apart.", "A 2024, On spread"):
+        assert text in shown
+    assert "Spread of neighbours, logged as 'near' (Neighbours" in shown
+    assert described(capsys, "own_metrics.Silent") == "Silent\nDoes something.\n\nIt declares no results of its own.\n"
+    assert described(capsys, "torchmetrics.MeanSquaredError").splitlines()[2].startswith("Mean squared error")
+    assert described(capsys, "lightning_ssl_geometry.diagnostics.LiDAR") == described(capsys, "LiDAR")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lidar", "Near: LiDAR"),
+        ("EfectiveRank", "Near: EffectiveRank"),
+        ("LinearProb", "Near: LinearProbe"),
+        ("xyzzy", "but got 'xyzzy'. `ssl-geometry describe` lists all."),
+        ("no_such_package.Metric", "but: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("own_metrics.Spred", "AttributeError: module 'own_metrics' has no attribute 'Spred'"),
+        ("own_metrics.NUMBER", "to be a class, but got a int."),
+        ("own_metrics.Wrong", "`quantities` of Wrong to map keys to Quantity, but got {'': 'Spread'}"),
+        ("own_broken.Metric", "but: RuntimeError: not here"),
+        (".", "Expected '.' to be importable"),
+        ("..", "Expected '..' to be importable"),
+        ("", "but got ''"),
+    ],
+)
+def test_an_unknown_name_is_one_line_with_the_nearest(capsys, mine, name, said):
+    assert said in refused(capsys, name)
+
+
+def test_the_table_has_everything_that_is_declared(capsys, monkeypatch, mine):
+    import own_metrics
+
+    monkeypatch.setattr(diagnostics, "LiDAR", own_metrics.Spread)
+    shown = described(capsys)
+    sections = shown.split("\n\n")
+    assert [part for part in sections if part.startswith("Ranks") and "Spread of rows" in part]
+    assert [part for part in sections if part.startswith("Neighbours") and "Spread of neighbours" in part]
+    words = " ".join(shown.split())
+    for name, kind in CLASSES.items():
+        if name != "LiDAR" and getattr(kind, "quantities", None):
+            assert f" {name} " in words
+    assert max(map(len, shown.splitlines())) <= 100
