@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
@@ -41,8 +42,7 @@ class LiDAR(Metric):
 
     def __init__(self, delta: float = 1e-4, eps: float = 1e-8) -> None:
         super().__init__()
-        if not delta > 0:
-            raise ValueError(f"Expected `delta` > 0, but got {delta}.")
+        positive(delta=delta)
         self.delta = delta
         self.eps = eps
         self.views = 0
