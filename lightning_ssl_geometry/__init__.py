@@ -1,5 +1,69 @@
-"""Train contrastive self-supervised models with PyTorch Lightning and see the geometry of what they learn."""
+"""Train contrastive self-supervised models with PyTorch Lightning and see the geometry of what they learn.
+
+The public names of methods, losses, diagnostics, callbacks, data, views, networks and loggers, and the functions of
+`report` and `diagnose`, can be taken from here, and are imported when they are asked for:
+
+    import lightning_ssl_geometry as sslg
+
+    sslg.HSSLModule  # lightning_ssl_geometry.methods.HSSLModule
+    sslg.functional.effective_rank
+
+A name that is also a part of the package is that part: `sslg.diagnose.diagnose` is the function.
+"""
 
 __all__ = ["__version__"]
 
 __version__ = "0.1.0.dev0"
+
+_ROOMS = ("methods", "losses", "diagnostics", "callbacks", "data", "views", "nn", "loggers", "report", "diagnose")
+_FUNCTIONS_ONLY = ("report", "diagnose")
+_found: dict[str, str] = {}  # name -> the room that it is in; read from the rooms' files when first needed
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _parts():
+        return import_module(f"{__name__}.{name}")
+    if room := _names().get(name):
+        return getattr(import_module(f"{__name__}.{room}"), name)
+    # With a name of its own, Python does not add its suggestion to ours.
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_near(name)}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_parts(), *_names()})
+
+
+def _parts() -> list[str]:
+    from pkgutil import iter_modules
+
+    return [part.name for part in iter_modules(__path__) if not part.name.startswith("_")]
+
+
+def _names() -> dict[str, str]:
+    """Read `__all__` of the rooms without importing them, which would import torch."""
+    for room in _ROOMS if not _found else ():
+        public = [name for name in _public(room) if room not in _FUNCTIONS_ONLY or name[0].islower()]
+        _found.update((name, room) for name in public if name not in _parts())
+    return _found
+
+
+def _public(room: str) -> list[str]:
+    import ast
+    from importlib.util import find_spec
+
+    spec = find_spec(f"{__name__}.{room}")
+    source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
+    for node in ast.parse(source or "").body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return list(ast.literal_eval(value))
+    return []
+
+
+def _near(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = [] if name.startswith("_") else get_close_matches(name, [*_names(), *_parts()], n=1)
+    return f". Did you mean: {near[0]!r}?" if near else ""

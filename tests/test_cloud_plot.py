@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from recipes import beside
 
-from lightning_ssl_geometry.plots import Caption, clouds
-from lightning_ssl_geometry.plots.style import CLASSES
+from lightning_ssl_geometry.plots import Caption
+
+module = beside("variational_and_dynamics", "draw_clouds")
+CLASSES, clouds = module.CLASSES, module.clouds
 
 NAMES = [f"class {k}" for k in range(10)]
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from recipes import beside
 
-from lightning_ssl_geometry.plots import Still, stills
+module = beside("variational_and_dynamics", "draw_stills")
+Still, stills = module.Still, module.stills
 
 
 def sphere(dim, n=20):

@@ -20,11 +20,12 @@ import numpy as np
 import torch
 
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
-from lightning_ssl_geometry.plots import Caption, Curve, Point, curves, points
+from lightning_ssl_geometry.plots import Caption, Curve, curves
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from draw_points import Point, points  # noqa: E402
 from recipe import Fit, finished, logger, run_all  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."

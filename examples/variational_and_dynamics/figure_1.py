@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from draw_clouds import clouds
 from lightning.pytorch.cli import LightningCLI
 from numpy.typing import NDArray
 from recipe import Fit, finished, logger, run_all
@@ -31,7 +32,7 @@ from lightning_ssl_geometry.diagnose import load_weights
 from lightning_ssl_geometry.functional import clusteredness
 from lightning_ssl_geometry.functional.knn import knn_predict
 from lightning_ssl_geometry.methods.base import SSLModule
-from lightning_ssl_geometry.plots import Caption, clouds
+from lightning_ssl_geometry.plots import Caption
 
 HERE = Path(__file__).parent
 BANK = 10_000  # training images among which a test image looks for its nearest neighbours, at most

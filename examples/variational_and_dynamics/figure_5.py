@@ -11,10 +11,10 @@ k-means with the input's clusters, silhouettes, and the uniformity over that of 
 import argparse
 
 import torch
+from draw_clouds import clouds
+from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
 from record import markdown, save, write
-
-from lightning_ssl_geometry.plots import clouds, stills
 
 FLOWS = (
     Flow("network", ("figure_5",), (0, 15, 30, 70, 200)),

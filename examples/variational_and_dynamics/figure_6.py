@@ -6,10 +6,9 @@ reproduce.py figure_6 --seeds 0 --jobs 1
 
 import argparse
 
+from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
 from record import markdown, save, write
-
-from lightning_ssl_geometry.plots import stills
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
 FLOWS = {

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import lightning as L
 import numpy as np
 import torch
+from draw_stills import Still, stills
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -21,7 +22,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.functional import clusteredness, first_variation, tangential, uniform_uniformity, uniformity
-from lightning_ssl_geometry.plots import Caption, Still, stills
+from lightning_ssl_geometry.plots import Caption
 
 HERE = Path(__file__).parent
 FRAMES = 48  # of the film

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.prints import rank_zero_warn
 
+from lightning_ssl_geometry.checks import at_least, shaped
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
@@ -198,8 +199,7 @@ class PolicyMaps(SampledRows):
     }
 
     def __init__(self, count: int = 8, seed: int = 0) -> None:
-        if count < 2:
-            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        at_least(2, count=count)
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
@@ -253,8 +253,7 @@ class PairSimilarity(SampledRows):
 
     def __init__(self, quantiles: int = 101, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
-        if quantiles < 2:
-            raise ValueError(f"Expected `quantiles` >= 2, but got {quantiles}.")
+        at_least(2, quantiles=quantiles)
         self.quantiles = quantiles
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
@@ -307,8 +306,7 @@ class EmbeddingSample(SampledRows):
     }
 
     def __init__(self, count: int = 200, seed: int = 0) -> None:
-        if count < 2:
-            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        at_least(2, count=count)
         super().__init__(("z", "label"), count, seed)
         self.has_label = False
 
@@ -330,6 +328,5 @@ def _probability(log_policy: Tensor) -> Tensor:
 
 
 def _embeddings(z_image: Tensor) -> Tensor:
-    if z_image.ndim != 2:
-        raise ValueError(f"Expected `z_image` of shape (N, P), but got {tuple(z_image.shape)}.")
+    shaped("N, P", z_image=z_image)
     return z_image

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.undefined import directions
@@ -110,8 +111,7 @@ class Clusteredness(SampledRows):
     ) -> None:
         super().__init__(("z", "label"), contrast_size, seed)
         uniform_uniformity(2, t)  # checks it
-        if not n_init >= 1:
-            raise ValueError(f"Expected `n_init` >= 1, but got {n_init}.")
+        at_least(1, n_init=n_init)
         self.normalize = normalize
         self.t = t
         self.n_init = n_init

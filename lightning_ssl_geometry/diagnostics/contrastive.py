@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
@@ -109,8 +110,7 @@ class UpperBound(SampledEmbeddings):
 
     def __init__(self, temperature: float = 0.5, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
-        if not temperature > 0:
-            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        positive(temperature=temperature)
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:

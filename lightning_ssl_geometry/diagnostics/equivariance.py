@@ -10,6 +10,7 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -221,10 +222,8 @@ class InvarianceError(Diagnostic):
         fill: float | Sequence[float] = 0.0,
     ) -> None:
         super().__init__()
-        if group not in get_args(Transformation):
-            raise ValueError(f"Expected `group` to be one of {get_args(Transformation)}, but got {group!r}.")
-        if shift < 1:
-            raise ValueError(f"Expected `shift` >= 1, but got {shift}.")
+        one_of(get_args(Transformation), group=group)
+        at_least(1, shift=shift)
         if not factors or not all(0 < factor < math.inf for factor in factors):
             raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
         self.group: Transformation = group

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
@@ -113,8 +114,7 @@ class LossGap(SampledRows):
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
         if group not in ("rotation", "translation", "scale"):
             raise ValueError(f"Expected `group` to be one of 'rotation', 'translation', 'scale', but got {group!r}.")
-        if not temperature > 0:
-            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        positive(temperature=temperature)
         self.group, self.scales, self.stride = group, scales, stride
         self.temperature, self.fill = temperature, fill
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.quantity import Quantity
 
@@ -33,8 +34,7 @@ class LayerSample(SampledRows):
     }
 
     def __init__(self, num_layers: int, contrast_size: int = 1024, seed: int = 0) -> None:
-        if num_layers < 1:
-            raise ValueError(f"Expected `num_layers` >= 1, but got {num_layers}.")
+        at_least(1, num_layers=num_layers)
         super().__init__(("sample", "label", *(f"layer_{k}" for k in range(num_layers))), contrast_size, seed)
         self.num_layers = num_layers
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
@@ -64,8 +65,7 @@ class LiDAR(Diagnostic):
 
     def __init__(self, delta: float = 1e-4, eps: float = 1e-8) -> None:
         super().__init__()
-        if not delta > 0:
-            raise ValueError(f"Expected `delta` > 0, but got {delta}.")
+        positive(delta=delta)
         self.delta = delta
         self.eps = eps
         self.views = 0

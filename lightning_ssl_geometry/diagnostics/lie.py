@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional import r2_score
 
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
@@ -135,12 +136,10 @@ class LieGenerator(SampledRows):
         ridge: float = 1e-3,
     ) -> None:
         super().__init__(("image", "position"), contrast_size, seed)
-        if contrast_size < 4:
-            raise ValueError(f"Expected `contrast_size` >= 4, but got {contrast_size}.")
+        at_least(4, contrast_size=contrast_size)
         if not 0 < max_strength < math.inf:
             raise ValueError(f"Expected `max_strength` > 0 and finite, but got {max_strength}.")
-        if order not in get_args(LieOrder):
-            raise ValueError(f"Expected `order` to be one of {get_args(LieOrder)}, but got {order!r}.")
+        one_of(get_args(LieOrder), order=order)
         if dimensions is not None and dimensions < 1:
             raise ValueError(f"Expected `dimensions` >= 1 or None, but got {dimensions}.")
         if not 0 <= ridge < math.inf:
@@ -289,8 +288,7 @@ class RotationRank(SampledRows):
         super().__init__(("image", "position"), contrast_size, seed)
         if not ranges or not all(0 < angle < math.inf for angle in ranges):
             raise ValueError(f"Expected `ranges` with at least one angle, each > 0 and finite, but got {ranges}.")
-        if count < 2:
-            raise ValueError(f"Expected `count` >= 2, but got {count}.")
+        at_least(2, count=count)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
         self.ranges = tuple(ranges)
         self.count = count

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
@@ -94,8 +95,7 @@ class HardestNegativeDistance(SampledRows):
 
     def __init__(self, bins: int = 40, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
-        if bins < 1:
-            raise ValueError(f"Expected `bins` >= 1, but got {bins}.")
+        at_least(1, bins=bins)
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     class_blocks,
@@ -162,8 +163,7 @@ class NeuralKernel(SampledRows):
         memory: int = 2**30,
     ) -> None:
         super().__init__(("image", "label", "sample"), contrast_size, seed)
-        if output not in get_args(Output):
-            raise ValueError(f"Expected `output` to be one of {get_args(Output)}, but got {output!r}.")
+        one_of(get_args(Output), output=output)
         if outputs is not None and outputs < 1:
             raise ValueError(f"Expected `outputs` >= 1, but got {outputs}.")
         if not memory > 0:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import displacements, isotropic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -236,8 +237,7 @@ class LocalUnexplainedVariance(_AroundSamples):
     ) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
-        if samples < 1:
-            raise ValueError(f"Expected `samples` >= 1, but got {samples}.")
+        at_least(1, samples=samples)
         self.tau = tau
         self.mode: RankMode = mode
         self.samples = samples

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -61,8 +62,7 @@ class SIGReg(SampledEmbeddings):
         self, num_slices: int = 256, standardize: bool = False, contrast_size: int = 1024, seed: int = 0
     ) -> None:
         super().__init__(contrast_size, seed)
-        if num_slices < 1:
-            raise ValueError(f"Expected `num_slices` >= 1, but got {num_slices}.")
+        at_least(1, num_slices=num_slices)
         self.num_slices = num_slices
         self.standardize = standardize
 

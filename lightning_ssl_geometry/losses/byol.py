@@ -5,6 +5,7 @@ __all__ = ["BYOLLoss"]
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.distributed import all_reduce_sum, world_size
 from lightning_ssl_geometry.functional.byol import check_byol_views, prediction_error
 
@@ -30,8 +31,7 @@ class BYOLLoss(nn.Module):
 
     def __init__(self, eps: float = 1e-8) -> None:
         super().__init__()
-        if not eps >= 0:
-            raise ValueError(f"Expected `eps` >= 0, but got {eps}.")
+        at_least(0, eps=eps)
         self.eps = eps
 
     def forward(self, q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.info_nce.log_bilinear import check_log_bilinear_settings, log_bilinear_info_nce
 from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 from lightning_ssl_geometry.losses.gather import gather_views
@@ -63,8 +64,7 @@ class LogBilinearInfoNCELoss(nn.Module):
             "negatives": negatives,
             "joint": joint,
         }
-        if dim < 1:
-            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        at_least(1, dim=dim)
         check_log_bilinear_settings(**self.settings)
         check_switch("gather", gather)
         self.gather = gather

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
     content_style_temperature,
@@ -113,8 +114,7 @@ class LearnedTemperature(nn.Module):
 
     def __init__(self, dim: int, initial: float | Sequence[float] = 1.0) -> None:
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        at_least(1, dim=dim)
         check_temperature(initial)
         check_length(initial, dim)
         tau = torch.as_tensor(initial, dtype=torch.float64).expand(dim)
@@ -184,8 +184,7 @@ class GradientSpectrumTemperature(nn.Module):
         self, dim: int, momentum: float = 0.99, floor: float = 0.1, min_ratio: float = 10.0, eps: float = 1e-6
     ) -> None:
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        at_least(1, dim=dim)
         if not 0 <= momentum < 1:
             raise ValueError(f"Expected `momentum` with 0 <= momentum < 1, but got {momentum}.")
         if not 0 < floor <= 1:

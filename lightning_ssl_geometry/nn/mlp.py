@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from lightning_ssl_geometry.checks import at_least
+
 
 class MLPBackbone(nn.Sequential):
     """Linear layers with leaky ReLU between them, for observations that are vectors.
@@ -42,9 +44,7 @@ class MLPBackbone(nn.Sequential):
         last_activation: bool = False,
     ) -> None:
         for name, widths in {"in_dim": [in_dim], "hidden_dims": hidden_dims, "out_dim": [out_dim]}.items():
-            for width in widths:
-                if width < 1:
-                    raise ValueError(f"Expected `{name}` >= 1, but got {width}.")
+            at_least(1, **{name: min(widths, default=1)})
         if not 0 <= slope < math.inf:
             raise ValueError(f"Expected `slope` >= 0 and finite, but got {slope}.")
         super().__init__()

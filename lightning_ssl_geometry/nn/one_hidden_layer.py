@@ -4,6 +4,8 @@ __all__ = ["OneHiddenLayer"]
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
+
 
 class OneHiddenLayer(nn.Module):
     r"""A hidden layer that trains, and a last one that averages: :math:`f(x) = A^T \sigma(B x)`, without biases.
@@ -29,9 +31,7 @@ class OneHiddenLayer(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int, width: int, activation: nn.Module | None = None) -> None:
         super().__init__()
-        for name, size in {"in_dim": in_dim, "out_dim": out_dim, "width": width}.items():
-            if size < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {size}.")
+        at_least(1, in_dim=in_dim, out_dim=out_dim, width=width)
         self.out_dim, self.width = out_dim, width
         self.hidden = nn.Linear(in_dim, width * out_dim, bias=False)
         self.activation = activation or nn.ReLU()

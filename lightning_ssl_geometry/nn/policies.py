@@ -5,6 +5,8 @@ __all__ = ["ConvPolicy"]
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
+
 
 class ConvPolicy(nn.Module):
     """Scores every crop of a `CropFamily` by what is in it: a convolution over the image, wherever the crop lies.
@@ -32,9 +34,7 @@ class ConvPolicy(nn.Module):
     def __init__(
         self, in_channels: int = 1, size: int = 20, stride: int = 4, width: int = 32, reduction: int = 4
     ) -> None:
-        for name, value in {"in_channels": in_channels, "size": size, "stride": stride, "width": width}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        at_least(1, in_channels=in_channels, size=size, stride=stride, width=width)
         if reduction not in (1, 2, 4) or size % reduction or stride % reduction:
             wanted = f"1, 2 or 4 and to divide {size} (`size`) and {stride} (`stride`)"
             raise ValueError(f"Expected `reduction` to be {wanted}, but got {reduction}.")

@@ -4,6 +4,7 @@ __all__ = ["MLPProjector", "SubVector"]
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 
 
@@ -37,9 +38,7 @@ class MLPProjector(nn.Sequential):
         last_norm: bool = False,
         first_norm: bool = False,
     ) -> None:
-        for name, value in {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "depth": depth}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        at_least(1, in_dim=in_dim, hidden_dim=hidden_dim, out_dim=out_dim, depth=depth)
         if depth > 1000:
             raise ValueError(f"Expected `depth` <= 1000, but got {depth}.")
         super().__init__()
@@ -68,8 +67,7 @@ class SubVector(nn.Module):
     """
 
     def __init__(self, dim: int) -> None:
-        if dim < 1:
-            raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+        at_least(1, dim=dim)
         super().__init__()
         self.dim = dim
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 _NormLayer = Callable[[int], nn.Module]
@@ -49,8 +50,7 @@ class ResNet(nn.Module):
             raise ValueError(f"Expected `depth` to be one of 18, 34, 50, but got {depth}.")
         if stem not in ("cifar", "stride", "imagenet"):
             raise ValueError(f"Expected `stem` to be one of 'cifar', 'stride', 'imagenet', but got {stem!r}.")
-        if width < 1:
-            raise ValueError(f"Expected `width` >= 1, but got {width}.")
+        at_least(1, width=width)
         network = _network(depth, width, partial(norm_2d, norm))
         self.out_dim: int = network.fc.in_features
         network.fc = nn.Identity()

@@ -12,29 +12,21 @@ __all__ = [
     "Curve",
     "Dash",
     "Dot",
-    "Point",
-    "Still",
-    "clouds",
     "curves",
     "dots",
     "matrix",
     "overlay",
-    "points",
     "policy_maps",
     "ramp",
     "scatter",
-    "stills",
     "trajectory",
 ]
 
 from lightning_ssl_geometry.plots.canvas import Caption
-from lightning_ssl_geometry.plots.cloud import clouds
 from lightning_ssl_geometry.plots.dot import Dot, dots
 from lightning_ssl_geometry.plots.embedding import overlay, scatter
 from lightning_ssl_geometry.plots.line import Curve, curves
 from lightning_ssl_geometry.plots.maps import policy_maps
 from lightning_ssl_geometry.plots.matrix import matrix
 from lightning_ssl_geometry.plots.path import trajectory
-from lightning_ssl_geometry.plots.points import Point, points
-from lightning_ssl_geometry.plots.stills import Still, stills
 from lightning_ssl_geometry.plots.style import COLORS, RAMP, Dash, ramp

@@ -1,12 +1,19 @@
-"""An empty figure, its axes, and the texts on it."""
+"""An empty figure, the axes on it, and the texts around them.
 
-__all__ = ["LEAST", "Caption", "canvas", "drawable", "finite_values", "look", "named_axis", "padded", "put_tips",
-           "sheet", "spaced", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
+Places are in pixels of the page that shows the figure, and room for texts is measured: axes stand at the same place in
+each figure unless a text beside them needs more. matplotlib's constrained layout gives neighbours axes of different
+sizes, fails where a name leaves no room, and more than doubles the time that a figure takes.
+"""
+
+__all__ = ["LEAST", "Caption", "arrange", "canvas", "drawable", "finite_values", "head", "named_axis", "padded", "put",
+           "put_tips", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
 
 import json
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +25,7 @@ from lightning_ssl_geometry.plots.style import (
     HEIGHT,
     LEFT,
     RIGHT,
+    TALL,
     TEXT,
     TOP,
     WIDTH,
@@ -32,7 +40,9 @@ if TYPE_CHECKING:
 
 LEAST = 1e-100
 _MOST = 1e100
-_ROW = 16.0
+_ROW, _TITLE, _MOST_LINES = 16.0, 12.5, 4  # of a caption: pixels, pixels, lines of a text
+_LETTER = 0.56  # mean width of a letter, in heights of the text
+_AXES = ("axes fraction", "axes fraction")
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Caption:
 
     Attributes:
         title: Above it.
-        dashes: What dashes mean: (dash, meaning) pairs, in a row below it.
+        dashes: What dashes mean: (dash, meaning) pairs, in rows below it.
         notes: Lines below those.
     """
 
@@ -49,55 +59,25 @@ class Caption:
     dashes: Sequence[tuple[Dash, str]] = ()
     notes: Sequence[str] = ()
 
-    @property
-    def above(self) -> float:
-        """Height of what is above, in pixels."""
-        return 18.0 if self.title else 0.0
 
-    @property
-    def below(self) -> float:
-        """Height of what is below."""
-        return _ROW * (len(self.rows) + len(self.notes))
-
-    @property
-    def rows(self) -> list[list[tuple[float, Dash, str]]]:
-        """Dashes with their place from the left, in as many rows as they need."""
-        rows: list[list[tuple[float, Dash, str]]] = []
-        at = WIDTH
-        for dash, meaning in self.dashes:
-            width = 46 + 0.56 * TEXT * len(meaning)
-            if at + width > WIDTH + 16:
-                rows, at = [*rows, []], 0.0
-            rows[-1].append((at, dash, meaning))
-            at += width
-        return rows
-
-
-def canvas(
-    caption: Caption, *, left: float = LEFT, right: float = RIGHT, height: float = HEIGHT, under: float = 0.0
-) -> "tuple[Figure, Axes]":
-    """Make an empty figure with its axes at the same place in each, so that neighbours line up.
-
-    Args:
-        caption: What is written around it.
-        left: Beside the axes, in pixels.
-        right: The same.
-        height: Without the caption.
-        under: How much more the names below the axes need.
-    """
+def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]":
+    """Make an empty figure with axes that have the look of all figures; bare ones have no ticks and lines."""
     from matplotlib.figure import Figure
 
-    whole = height + under + caption.above + caption.below
-    figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
-    low, tall = (BOTTOM + under + caption.below) / whole, (height - TOP - BOTTOM) / whole
-    axes = figure.add_axes((left / WIDTH, low, (WIDTH - left - right) / WIDTH, tall), facecolor="none")
-    look(axes)
-    _put_caption(axes, caption, left, under)
-    return figure, axes
+    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
+    cells = [figure.add_axes((0, 0, 1, 1), facecolor="none") for _ in range(count)]
+    for axes in cells:
+        put(axes, LEFT, TOP, WIDTH - LEFT - RIGHT, TALL)
+        _look(axes, bare)
+    return figure, cells
 
 
-def look(axes: "Axes") -> None:
-    """Give axes the look of all figures: a line below, horizontal lines behind, and numbers without ticks."""
+def _look(axes: "Axes", bare: bool) -> None:
+    """A line below, horizontal lines behind, and numbers without ticks."""
+    if bare:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        return
     axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set(color=COLORS["muted"], linewidth=0.8)
     axes.tick_params(which="both", length=0, labelsize=TEXT, labelcolor=COLORS["muted"], pad=5)
@@ -106,54 +86,120 @@ def look(axes: "Axes") -> None:
     axes.grid(visible=True, axis="y", color=COLORS["grid"], linewidth=0.8)
 
 
-def sheet(height: float, caption: Caption) -> "tuple[Figure, Callable[[float, float, float, float], Axes]]":
-    """Make an empty figure for several axes, and the function that puts them there.
+def put(axes: "Axes", left: float, top: float, wide: float, tall: float) -> None:
+    """Put axes at a place in pixels from the upper left corner of their figure."""
+    width, height = 72 * axes.figure.get_size_inches()  # type: ignore[union-attr]
+    axes.set_position((left / width, 1 - (top + tall) / height, wide / width, tall / height))
+
+
+def arrange(
+    figure: "Figure",
+    cells: "Sequence[Axes]",
+    caption: Caption,
+    *,
+    left: float = LEFT,
+    right: float = RIGHT,
+    foot: float = BOTTOM,
+    wide: float = WIDTH,
+    tall: float | None = TALL,
+    most: float = WIDTH,
+) -> None:
+    """Put axes of one size in rows of two, with room for the texts beside them, and write the caption.
 
     Args:
-        height: In pixels, without the caption.
+        figure: As :func:`canvas` makes it.
+        cells: Its axes, with all texts that need room.
         caption: What is written around it.
-
-    Returns:
-        The figure, and a function of left, top, width and height in pixels that makes bare axes.
+        left: Least room left of the axes, in pixels.
+        right: The same at the right.
+        foot: The same below.
+        wide: What the cells of a row have together.
+        tall: Height of the axes; their width if None.
+        most: The width that they may have.
     """
-    from matplotlib.figure import Figure
-
-    whole = height + caption.above + caption.below
-    figure = Figure(figsize=(WIDTH / 72, whole / 72), dpi=72, facecolor="white")
-
-    def put(left: float, top: float, wide: float, tall: float) -> "Axes":
-        low = whole - caption.above - top - tall
-        axes = figure.add_axes((left / WIDTH, low / whole, wide / WIDTH, tall / whole), facecolor="none")
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-        return axes
-
-    if caption.above or caption.below:
-        _put_caption(put(0, TOP, WIDTH, height - TOP - BOTTOM), caption, 0)
-    return figure, put
+    columns = min(len(cells), 2)
+    needed = np.max([_needed(axes) for axes in cells], axis=0)
+    left, right, foot = (float(side) for side in np.maximum(needed, (left, right, foot)))
+    size = min(wide / columns - left - right, most)
+    tall = size if tall is None else tall
+    above = stretch(figure, -(-len(cells) // columns) * (TOP + tall + foot), caption)
+    for place, axes in enumerate(cells):
+        row, column = divmod(place, columns)
+        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, size, tall)
 
 
-def _put_caption(axes: "Axes", caption: Caption, left: float, under: float = 0.0) -> None:
-    foot = -BOTTOM - under
-    if caption.title:
-        write(axes, caption.title, (0, 1), (-left, TOP + 8), COLORS["ink"], ha="left", size=12.5)
-    for row, pieces in enumerate(caption.rows):
-        down = foot - _ROW * (row + 0.5) + 2
-        for at, dash, meaning in pieces:
-            swatch(axes, (0, 0), (at - left + 1, down), COLORS["muted"], dash)
-            write(axes, meaning, (0, 0), (at - left + 30, down), COLORS["muted"], ha="left")
-    for row, note in enumerate(caption.notes, start=len(caption.rows)):
-        write(axes, note, (0, 0), (-left, foot - _ROW * (row + 0.5) + 2), COLORS["muted"], ha="left")
+def _needed(axes: "Axes") -> tuple[float, float, float]:
+    """Room that the texts beside axes need: left, right, below."""
+    for artist in (*axes.lines, axes.xaxis.label):
+        artist.set_in_layout(False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a page has its own font
+        box, whole = axes.bbox, axes.get_tightbbox()
+    return (0.0, 0.0, 0.0) if whole is None else (box.x0 - whole.x0 + 1, whole.x1 - box.x1 + 1, box.y0 - whole.y0 + 6)
 
 
-def swatch(axes: "Axes", at: tuple[float, float], offset: tuple[float, float], color: str, dash: Dash) -> None:
-    """Draw a piece of line, 24 pixels long, at an offset in pixels from a point in fractions of the axes."""
+def stretch(figure: "Figure", height: float, caption: Caption) -> float:
+    """Give a figure its height, in pixels without the caption, and write the caption; return what is above."""
+    title, rows = _lines(caption.title, _TITLE), _rows(caption)
+    above = _ROW * len(title) + 2 * bool(title)
+    whole = above + height + _ROW * len(rows)
+    figure.set_size_inches(WIDTH / 72, whole / 72)
+    for number, line in enumerate(title):
+        _put_text(figure, line, 0, 1 - (_ROW * number + 10) / whole, "ink", _TITLE)
+    for number, row in enumerate(rows):
+        up = (_ROW * (len(rows) - number - 0.5) + 2) / whole
+        for left, dash, text in row:
+            if dash:
+                start = (left + 1, 0.0)
+                swatch(figure.axes[0], COLORS["muted"], dash, at=(0, up), within=figure.transFigure, offset=start)
+            _put_text(figure, text, left + 30 * bool(dash), up, "muted", TEXT)
+    return above
+
+
+def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
+    """The texts below a figure: dashes in as many rows as they need, then notes; each with its place from the left."""
+    rows: list[list[tuple[float, Dash | None, str]]] = []
+    at = WIDTH
+    for dash, meaning in caption.dashes:
+        text = shortened(meaning, WIDTH - 46)
+        width = 46 + _LETTER * TEXT * len(text)
+        if at + width > WIDTH + 16:
+            rows, at = [*rows, []], 0.0
+        rows[-1].append((at, dash, text))
+        at += width
+    return rows + [[(0.0, None, line)] for note in caption.notes for line in _lines(note, TEXT)]
+
+
+def _lines(text: str, size: float) -> list[str]:
+    return wrap(text, int(WIDTH / (_LETTER * size)), max_lines=_MOST_LINES, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+
+
+def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, size: float) -> None:
+    at = left / WIDTH, up
+    write(figure.axes[0], text, at, (0, 0), COLORS[color], ("figure fraction", "figure fraction"), "left", size=size)
+
+
+def swatch(
+    axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
+) -> None:
+    """Draw a piece of line of a colour and dash, 24 pixels long, at an offset in pixels from a point."""
+    from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
-    origin = axes.transAxes.transform(at)
-    shift = ScaledTranslation((origin[0] + offset[0]) / 72, (origin[1] + offset[1]) / 72, axes.figure.dpi_scale_trans)
-    line = axes.plot([0, 24 / 72], [0, 0], color=color, linestyle=DASHES[dash], linewidth=1.8, clip_on=False)[0]
-    line.set_transform(axes.figure.dpi_scale_trans + shift)
+    figure = axes.figure
+    ends, up = [offset[0] / 72, (offset[0] + 24) / 72], offset[1] / 72
+    place = figure.dpi_scale_trans + ScaledTranslation(*at, within)
+    figure.add_artist(Line2D(ends, [up, up], color=color, linestyle=DASHES[dash], linewidth=1.8, transform=place))
+
+
+def shortened(text: str, wide: float) -> str:
+    """Leave out the middle of a text that is longer than so many pixels.
+
+    >>> shortened("projector.layers.3.weight 0.5", 80)
+    'proje…ht 0.5'
+    """
+    most = int(wide / (_LETTER * TEXT))
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}\N{HORIZONTAL ELLIPSIS}{text[-(most // 2) :]}"
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
@@ -185,9 +231,15 @@ def y_axis(axes: "Axes", values: Floats, label: str, floor: float | None, log: b
     if floor is not None and not log and values.min() >= floor:
         low = floor
     axes.set_ylim(10.0**low if log else low, 10.0**high if log else high)
-    axes.set_yscale("log" if log else "linear")  # after the limits: it would look at a caption's lines for its own
+    axes.set_yscale("log" if log else "linear")
     left_out = set_ticks(axes, "y", log)
-    write(axes, f"{label}{' (log scale)' if log else ''}{left_out}", (0, 1), (-LEFT, 16), COLORS["muted"], ha="left")
+    head(axes, f"{label}{' (log scale)' if log else ''}{left_out}", COLORS["muted"])
+
+
+def head(axes: "Axes", text: str, color: str) -> None:
+    """Write a text above axes, which makes no room for itself."""
+    write(axes, text, (0, 1), (-LEFT, 16), color, ha="left")
+    axes.texts[-1].set_in_layout(False)
 
 
 def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
@@ -196,11 +248,12 @@ def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
     axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
 
 
-def named_axis(axes: "Axes", names: Sequence[str], slanted: bool) -> None:
+def named_axis(axes: "Axes", names: Sequence[str]) -> None:
     """Set names at 0, 1, 2, ... of the horizontal axis, slanted where they do not fit beside each other."""
+    names = [shortened(name, 0.4 * WIDTH) for name in names]
     axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set_xticks(range(len(names)), names, parse_math=False)
-    if slanted:
+    if _LETTER * TEXT * max(map(len, names)) + 8 > axes.bbox.width / max(len(names) - 0.4, 1.0):
         axes.tick_params(axis="x", labelrotation=35)
         for label in axes.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
@@ -224,10 +277,10 @@ def write(
     at: tuple[float, float],
     offset: tuple[float, float],
     color: str,
-    coords: tuple[str, str] = ("axes fraction", "axes fraction"),
-    ha: Literal["left", "right"] | None = None,
-    size: float = TEXT,
+    coords: tuple[str, str] = _AXES,
+    ha: Literal["left", "center", "right"] | None = None,
     gid: str | None = None,
+    size: float = TEXT,
 ) -> None:
     """Put a text, as it is, at an offset in pixels from a point; `gid="plain"`: on a page without an edge of paper."""
     side = ha or ("left" if offset[0] >= 0 else "right")

@@ -10,21 +10,24 @@ import numpy as np
 
 from lightning_ssl_geometry.plots.canvas import (
     Caption,
+    arrange,
     canvas,
     drawable,
     finite_values,
     padded,
     put_tips,
+    shortened,
     write,
     x_axis,
 )
-from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TEXT, TOP
+from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 _NO_CAPTION = Caption()
-_LEAST = 160.0  # height, in pixels
+_LEAST, _ROW, _LABEL, _TEXT = 96.0, 22.0, 0.45 * WIDTH, 0.3 * WIDTH  # of the axes, a row, its texts, in pixels
 
 
 @dataclass(frozen=True)
@@ -64,19 +67,21 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
     bars = [(dot.value, 0.0 if np.isnan(dot.spread) else dot.spread) for _, rows in groups for dot in rows]
     values = finite_values([np.array([value - spread, value + spread]) for value, spread in bars], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
-    figure, axes = canvas(caption, left=112, right=92, height=max(_LEAST, TOP + BOTTOM + 22.0 * rows))
+    figure, (axes,) = canvas()
     x_axis(axes, xlabel, padded(values, 0.1))
-    _thin_ticks(axes)
     axes.set(ylim=(rows - 0.4, -0.6), yticks=[])
     axes.grid(visible=True, axis="x", color=COLORS["grid"], linewidth=0.8)
-    row = 0
+    headings, row = [], 0
     for heading, members in groups:
-        if heading:
-            write(axes, heading, (0, row), (-112, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
-            row += 1
+        headings += [(row, heading)] if heading else []
+        row += bool(heading)
         for number, dot in enumerate(members, start=row):
             _dot(axes, number, dot)
         row += len(members)
+    arrange(figure, [axes], caption, left=0, right=0, tall=max(_LEAST, _ROW * rows))
+    for place, heading in headings:
+        write(axes, heading, (0, place), (-axes.bbox.x0, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
+    _thin_ticks(axes)
     return figure
 
 
@@ -89,8 +94,8 @@ def _thin_ticks(axes: "Axes") -> None:
 
 def _dot(axes: "Axes", row: int, dot: Dot) -> None:
     value, color = np.array([dot.value]), COLORS[dot.color]
-    write(axes, dot.label, (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
-    write(axes, dot.text, (1, row), (8, 0), color, ("axes fraction", "data"))
+    write(axes, shortened(dot.label, _LABEL), (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
+    write(axes, shortened(dot.text, _TEXT), (1, row), (8, 0), color, ("axes fraction", "data"))
     if np.isfinite(dot.spread):
         axes.plot([dot.value - dot.spread, dot.value + dot.spread], [row, row], color=color, linewidth=1.6)
     axes.plot(value, [row], "o", markersize=8, color=color)

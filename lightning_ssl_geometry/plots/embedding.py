@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from lightning_ssl_geometry.plots.canvas import (
     Caption,
-    look,
+    arrange,
+    canvas,
+    head,
     padded,
     put_tips,
-    sheet,
     spaced,
     write,
     x_axis,
     y_axis,
 )
-from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, HEIGHT, LEFT, TOP, WIDTH, Floats
+from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,15 +47,16 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
     """
     _check([z for _, z in runs])
     values = np.concatenate([z.ravel() for _, z in runs])
-    figure, cells = _cells(len(runs), caption, HEIGHT, WIDTH / min(len(runs), 2))
+    figure, cells = canvas(len(runs))
     for axes, (title, z) in zip(cells, runs, strict=True):
         y_axis(axes, values, "" if title else "value", None, log=False)
         x_axis(axes, "dimension", (1.0, float(z.shape[1])))
-        write(axes, title, (0, 1), (-LEFT, 16), COLORS["ink"], ha="left")
+        head(axes, title, COLORS["ink"])
         alpha = float(np.clip(20 / len(z), 0.1, 0.6))
         for row in z:
             axes.plot(np.arange(1, len(row) + 1), row, color=COLORS["blue"], linewidth=0.8, alpha=alpha)
         _tips_by_dimension(axes, z)
+    arrange(figure, cells, caption, right=_RIGHT)
     return figure
 
 
@@ -79,8 +81,7 @@ def scatter(
             raise ValueError(f"Expected embeddings (n, 2) and labels (n,), but got {shapes}.")
     classes = sorted({int(kind) for *_, label in runs if label is not None for kind in label})
     classes = classes if len(classes) <= _MOST_CLASSES else []
-    wide = min(_WIDEST, (WIDTH - _LEGEND * bool(classes)) / min(len(runs), 2))
-    figure, cells = _cells(len(runs), caption, wide - LEFT - _RIGHT + TOP + BOTTOM, wide)
+    figure, cells = canvas(len(runs))
     far = max(map(abs, padded(np.concatenate([np.ones(1), *(z.ravel() for _, z, _ in runs)]), 0.06)))
     for axes, (title, z, label) in zip(cells, runs, strict=True):
         _plane(axes, title, far)
@@ -89,6 +90,8 @@ def scatter(
             color = COLORS["blue"] if kind is None else _color(classes, kind)
             axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
         _tips_by_sample(axes, z, label)
+    wide = _WIDEST if len(runs) == 1 else WIDTH - _LEGEND * bool(classes)
+    arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None)
     for row, kind in enumerate(classes):
         write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), (12, -6 - 15.0 * row), _color(classes, kind))
     return figure
@@ -109,19 +112,9 @@ def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) ->
     put_tips(axes, z[rows, 0], z[rows, 1], texts)
 
 
-def _cells(count: int, caption: Caption, height: float, wide: float) -> "tuple[Figure, list[Axes]]":
-    """Axes in rows of two, each in its cell of that height and width."""
-    figure, put = sheet(height * -(-count // 2), caption)
-    size = (wide - LEFT - _RIGHT, height - TOP - BOTTOM)
-    cells = [put(place % 2 * wide + LEFT, place // 2 * height + TOP, *size) for place in range(count)]
-    for axes in cells:
-        look(axes)
-    return figure, cells
-
-
 def _plane(axes: "Axes", title: str, far: float) -> None:
     """The unit circle, on two axes of one scale."""
-    write(axes, title, (0, 1), (-LEFT, 16), COLORS["ink"], ha="left")
+    head(axes, title, COLORS["ink"])
     y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
     x_axis(axes, "first dimension", (-far, far))
     axes.set_ylim(axes.get_xlim())

@@ -4,7 +4,7 @@ __all__ = ["Curve", "curves"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,24 +12,27 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry.plots.canvas import (
     LEAST,
     Caption,
+    arrange,
     canvas,
     drawable,
     finite_values,
     named_axis,
     put_tips,
+    shortened,
     spaced,
     swatch,
     write,
     x_axis,
     y_axis,
 )
-from lightning_ssl_geometry.plots.style import COLORS, DASHES, LEFT, RIGHT, TEXT, WIDTH, Dash, Floats
+from lightning_ssl_geometry.plots.style import COLORS, DASHES, TALL, Dash, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_TIPS, _MOST_POINTS = 60, 600
+_BESIDE, _LINE = 165.0, 13.0  # the longest label, and the height of one, in pixels
 _NO_CAPTION = Caption()
 
 
@@ -121,12 +124,11 @@ def curves(
         log = bool(values.min() > LEAST and values.max() > 1e5 * values.min())
     bands = [edge for line in lines for edge in line.edges or ()]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
-    right, under = _right(lines), _under(names, WIDTH - LEFT - _right(lines))
-    figure, axes = canvas(caption, right=right, under=under)
+    figure, (axes,) = canvas()
     y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log)
     x = np.concatenate([line.x for line in lines])
     if names:
-        named_axis(axes, names, under > 0)
+        named_axis(axes, names)
     else:
         x_axis(axes, xlabel, xlim or (float(x.min()), float(x.max())))
     for line in lines:
@@ -136,19 +138,8 @@ def curves(
     named = [line for line in lines if line.label and not line.faint]
     _end_labels(axes, [(line, drawable(line.y, log)) for line in named if not line.stepped])
     _listed(axes, [line for line in named if line.stepped])
+    arrange(figure, [axes], caption)
     return figure
-
-
-def _under(names: Sequence[str], wide: float) -> float:
-    """How much more than a row names need below the axis: nothing, or what the longest does on a slant."""
-    longest = 0.56 * TEXT * max(map(len, names), default=0)
-    return 0.0 if longest + 8 <= wide / max(len(names) - 0.4, 1.0) else max(0.0, 0.6 * longest - 12)
-
-
-def _right(lines: Sequence[Curve]) -> float:
-    """Make room for labels that are longer than usual."""
-    widths = [0.56 * TEXT * len(line.label) + (38 if line.stepped else 10) for line in lines if not line.faint]
-    return float(np.clip(max(widths, default=0.0), RIGHT, 150.0))
 
 
 def _shown(arrays: Sequence[Floats], log: bool) -> Floats:
@@ -170,9 +161,9 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
     y = np.where(drawn, line.y, np.nan)
     shown = _thinned(y)
     drawstyle = "steps-post" if line.stepped else "default"
-    style = {"linewidth": 1.0, "alpha": 0.35} if line.faint else {"linewidth": 1.8}
-    color = COLORS[line.color]
-    axes.plot(line.x[shown], y[shown], color=color, linestyle=DASHES[line.dash], drawstyle=drawstyle, **style)  # type: ignore[arg-type]
+    style: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.35} if line.faint else {"linewidth": 1.8}
+    style |= {"color": COLORS[line.color], "linestyle": DASHES[line.dash]}
+    axes.plot(line.x[shown], y[shown], drawstyle=drawstyle, **style)
     if not line.faint:
         _draw_points(axes, line, y, drawn)
 
@@ -206,17 +197,18 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
     ended = [(line, np.flatnonzero(drawn)[-1]) for line, drawn in lines if drawn.any()]
     if not ended:
         return
-    heights = axes.transData.transform([(line.x[last], line.y[last]) for line, last in ended])[:, 1]
-    low, high = axes.transAxes.transform([(0, 0), (0, 1)])[:, 1]
-    for (line, _), height in zip(ended, _apart(heights, 13.0, low, high), strict=True):
-        write(axes, line.label, (1, (height - low) / (high - low)), (7, 0), COLORS[line.color])
+    ends = [(line.x[last], line.y[last]) for line, last in ended]
+    heights = (axes.transData - axes.transAxes).transform(ends)[:, 1] * TALL
+    for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, TALL), strict=True):
+        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), (7, 0), COLORS[line.color])
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
     """Write labels from the top down, each behind a piece of its line: histograms all end at the same height."""
     for row, line in enumerate(lines):
-        swatch(axes, (1, 1), (7, -6 - 15.0 * row), COLORS[line.color], line.dash)
-        write(axes, line.label, (1, 1), (36, -6 - 15.0 * row), COLORS[line.color])
+        color, down = COLORS[line.color], -6 - 15.0 * row
+        swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
+        write(axes, shortened(line.label, _BESIDE - 29), (1, 1), (36, down), color)
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, write
-from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
+from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, put_tips, stretch, write
+from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,23 +41,23 @@ def policy_maps(
     """
     _check(runs, columns)
     tile = (WIDTH - _GAP * (columns - 1)) / columns
-    blocks = [
-        (bool(title) * _TITLE, 2 * tile + _NEAR + 2 * _GAP, -(-len(image) // columns)) for title, image, _ in runs
-    ]
-    figure, put = sheet(sum(head + rows * tall for head, tall, rows in blocks) + _SCALE, caption)
-    most, down = max(float(probability.max()) for _, _, probability in runs), 0.0
-    for (title, image, probability), (head, tall, rows) in zip(runs, blocks, strict=True):
-        for place, (picture, cells) in enumerate(zip(image, probability, strict=True)):
-            left, top = place % columns * (tile + _GAP), down + head + place // columns * tall
-            picture_axes = _framed(put(left, top, tile, tile))
-            _picture(picture_axes, picture)
-            map_axes = _framed(put(left, top + tile + _NEAR, tile, tile))
-            _map(map_axes, cells, most)
-            _tips(map_axes, cells, tile)
+    tall = 2 * tile + _NEAR + 2 * _GAP
+    blocks = [bool(title) * _TITLE + tall * -(-len(image) // columns) for title, image, _ in runs]
+    figure, cells = canvas(1 + 2 * sum(len(image) for _, image, _ in runs), bare=True)
+    down, free = stretch(figure, sum(blocks) + _SCALE, caption), iter(cells)
+    most = max(float(probability.max()) for _, _, probability in runs)
+    for (title, image, probability), block in zip(runs, blocks, strict=True):
+        for place, (sample, chances) in enumerate(zip(image, probability, strict=True)):
+            row, column = divmod(place, columns)
+            left, top = column * (tile + _GAP), down + bool(title) * _TITLE + row * tall
+            _picture(picture := _framed(next(free), left, top, tile), sample)
+            _map(chart := _framed(next(free), left, top + tile + _NEAR, tile), chances, most)
+            _tips(chart, chances, tile)
             if title and not place:
-                write(picture_axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
-        down += head + rows * tall
-    _scale(put(0, down + 8, 76, 8), most, most * float(np.prod(runs[0][2].shape[1:])))
+                write(picture, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
+        down += block
+    put(scale := next(free), 0, down + 8, 76, 8)
+    _scale(scale, most, most * float(np.prod(runs[0][2].shape[1:])))
     return figure
 
 
@@ -78,8 +78,9 @@ def _picture(axes: "Axes", image: Floats) -> None:
     axes.imshow(image, cmap="gray", interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
 
 
-def _framed(axes: "Axes") -> "Axes":
-    """A dark picture needs an edge on dark paper."""
+def _framed(axes: "Axes", left: float, top: float, tile: float) -> "Axes":
+    """Put a square there, with an edge, which a dark picture needs on dark paper."""
+    put(axes, left, top, tile, tile)
     axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
     return axes
 
@@ -103,9 +104,7 @@ def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
 def _scale(axes: "Axes", most: float, times: float) -> None:
     """What the brightest cell stands for."""
     _map(axes, np.linspace(0, 1, 64)[None], 1.0)
-    write(
-        axes, f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform", (1, 0.5), (8, 0), COLORS["muted"], size=TEXT
-    )
+    write(axes, f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform", (1, 0.5), (8, 0), COLORS["muted"])
 
 
 def _heat() -> "Colormap":

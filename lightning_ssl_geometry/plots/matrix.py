@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, write
-from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
+from lightning_ssl_geometry.plots.canvas import Caption, arrange, canvas, put, put_tips, shortened, write
+from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LETTER = 0.56 * TEXT  # its mean width, in pixels
-_TOP, _FOOT, _LARGEST, _ROOM = 20.0, 28.0, 52.0, 25.0  # in pixels; a value needs that room
-_NUMBER = 20.0
+_FOOT, _LARGEST, _ROOM, _NUMBER = 28.0, 52.0, 25.0, 20.0  # in pixels; a value needs that room
 _NO_CAPTION = Caption()
 
 
@@ -47,17 +45,20 @@ def matrix(
     count = len(names)
     if not count or values.shape != (count, count):
         raise ValueError(f"Expected `values` of shape ({count}, {count}) for {count} names, but got {values.shape}.")
-    left = min(_LETTER * max(map(len, names)) + _NUMBER + 8, 0.45 * WIDTH)
-    cell = min((WIDTH - left - 2) / count, _LARGEST)
-    figure, put = sheet(_TOP + count * cell + _FOOT, caption)
-    axes = put(left, _TOP, count * cell, count * cell)
+    figure, (axes, scale) = canvas(2, bare=True)
     axes.set(xlim=(0, count), ylim=(count, 0))
     _shade(axes, values, limits)
-    _label(axes, names, cell)
+    for row, name in enumerate(names):
+        at, label = (0, row + 0.5), shortened(name, 0.4 * WIDTH)
+        write(axes, label, at, (-6 - _NUMBER, 0), COLORS["ink"], ("axes fraction", "data"))
+    arrange(figure, [axes], caption, left=0, right=2, foot=_FOOT, tall=None, most=count * _LARGEST)
+    cell = axes.bbox.width / count
+    _number(axes, count, every=max(1, int(np.ceil(12 / cell))))
     if cell >= _ROOM:
         _write_values(axes, values)
     _tips(axes, names, values, cell)
-    _scale(put(left, _TOP + count * cell + 12, 76, 8), meaning, limits)
+    put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + 12, 76, 8)
+    _scale(scale, meaning, limits)
     return figure
 
 
@@ -71,22 +72,22 @@ def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=COLORS["violet"], alpha=alpha, linewidth=0))
 
 
-def _label(axes: "Axes", names: Sequence[str], cell: float) -> None:
-    """Every name where there is room for a line of text, else every second, and so on; columns have its number."""
-    every = max(1, int(np.ceil(12 / cell)))
-    for place in range(0, len(names), every):
-        write(axes, names[place], (0, place + 0.5), (-6 - _NUMBER, 0), COLORS["ink"], ("axes fraction", "data"))
-        write(axes, f"{place + 1}", (0, place + 0.5), (-6, 0), COLORS["muted"], ("axes fraction", "data"))
-        write(axes, f"{place + 1}", (place + 0.5, 1), (0.3 * TEXT * len(f"{place + 1}"), 8), COLORS["muted"],
-              ("data", "axes fraction"), "right")  # fmt: skip
+def _number(axes: "Axes", count: int, every: int) -> None:
+    """Number rows and columns, all or every second and so on, and leave out the names of the other rows."""
+    for place, name in enumerate(list(axes.texts)):
+        if place % every:
+            name.remove()
+    for place in range(0, count, every):
+        number, middle = f"{place + 1}", place + 0.5
+        write(axes, number, (0, middle), (-6, 0), COLORS["muted"], ("axes fraction", "data"))
+        write(axes, number, (middle, 1), (0, 8), COLORS["muted"], ("data", "axes fraction"), "center")
 
 
 def _write_values(axes: "Axes", values: Floats) -> None:
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
         text = f"{value:.2f}" if np.isfinite(value) else "\N{EN DASH}"
-        shift = (_LETTER * len(text) / 2, 0.0)
-        write(axes, text, (column + 0.5, row + 0.5), shift, COLORS["ink"], ("data", "data"), "right", gid="plain")
+        write(axes, text, (column + 0.5, row + 0.5), (0, 0), COLORS["ink"], ("data", "data"), "center", gid="plain")
 
 
 def _tips(axes: "Axes", names: Sequence[str], values: Floats, cell: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lightning_ssl_geometry.plots.canvas import (
     Caption,
+    arrange,
     canvas,
     drawable,
     finite_values,
@@ -52,7 +53,7 @@ def trajectory(
     Curve("", x, y, tips=tips)  # checks the lengths
     rows = spaced(np.flatnonzero(drawable(x) & drawable(y)), _MOST_MOMENTS)
     x, y = finite_values([x[rows]], "points"), y[rows]
-    figure, axes = canvas(Caption(), right=20)
+    figure, (axes,) = canvas()
     y_axis(axes, y, ylabel, None, log=False, pad=0.14)
     x_axis(axes, xlabel, padded(x, 0.14))
     colors = ramp(len(x))
@@ -65,6 +66,7 @@ def trajectory(
     axes.plot(x[-1], y[-1], "o", markersize=7.5, color=colors[-1])
     _name_ends(axes, x, y, ends, colors)
     put_tips(axes, x, y, [tips[row] for row in rows] if tips else [])
+    arrange(figure, [axes], Caption(), right=20)
     return figure
 
 

@@ -1,9 +1,9 @@
 """Colours, dashes and sizes that all figures share."""
 
-__all__ = ["BOTTOM", "CLASSES", "COLORS", "DASHES", "HEIGHT", "LEFT", "RAMP", "RIGHT", "TEXT", "TOP", "WIDTH", "Dash",
+__all__ = ["BOTTOM", "COLORS", "DASHES", "HEIGHT", "LEFT", "RAMP", "RIGHT", "TALL", "TEXT", "TOP", "WIDTH", "Dash",
            "Floats", "ramp"]  # fmt: skip
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,12 @@ COLORS = {
     "violet": "#7a3fb5",
     "red": "#b42335",
 }
-# Ten classes that are told apart: neighbours in the list most of all, and by their lightness too.
-CLASSES = (
-    "#1f5fbf", "#f28e2b", "#1b8a5a", "#d62f3a", "#7b4ab5", "#6f4326", "#ef8fc0", "#9aa1aa", "#a3a500", "#22b8cf",
-)  # fmt: skip
 RAMP = ("#8d939e", "#8881a2", "#836fa7", "#7e5cac", "#7a4ab0", "#7538b4", "#7026b9")  # early to late
-DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dashdot": (0, (5, 2, 1, 2)), "dotted": (0, (1, 1.8))}
+DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (5, 2)), "dashdot": (0, (5, 2, 1, 2)), "dotted": (0, (1, 1.8))}
 
 WIDTH, HEIGHT, TEXT = 380.0, 236.0, 10.5
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 104.0, 26.0, 38.0
+TALL = HEIGHT - TOP - BOTTOM  # of the axes
 
 
 def ramp(count: int) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, check_exact_size, elements
 from lightning_ssl_geometry.nn.equivariant.layers import (
     GroupBatchNorm,
@@ -138,7 +139,7 @@ class EquivariantResNet(nn.Module):
     ) -> None:
         super().__init__()
         _check_stages(widths, strides)
-        _check_positive(in_channels=in_channels, width=width, blocks=blocks)
+        at_least(1, in_channels=in_channels, width=width, blocks=blocks)
         self.scales, rotations = elements(group, scales)
         self.group_shape = (len(self.scales), rotations)
         self.stride = 1
@@ -235,7 +236,7 @@ class UnstructuredCNN(nn.Module):
     """
 
     def __init__(self, in_channels: int = 1, width: int = 32, copies: int = 6) -> None:
-        _check_positive(in_channels=in_channels, width=width, copies=copies)
+        at_least(1, in_channels=in_channels, width=width, copies=copies)
         super().__init__()
         channels = [in_channels, width * copies, 2 * width * copies, 4 * width * copies]
         self.layers = nn.Sequential()
@@ -281,7 +282,7 @@ class UnstructuredResNet(nn.Module):
         strides: Sequence[int] = (1, 2, 2),
         blocks: int = 3,
     ) -> None:
-        _check_positive(in_channels=in_channels, width=width, copies=copies, blocks=blocks)
+        at_least(1, in_channels=in_channels, width=width, copies=copies, blocks=blocks)
         _check_stages(widths, strides)
         super().__init__()
         self.layers = nn.Sequential(
@@ -326,7 +327,7 @@ class UnstructuredMLP(nn.Module):
     """
 
     def __init__(self, in_features: int, width: int = 128, side: int = 4) -> None:
-        _check_positive(in_features=in_features, width=width, side=side)
+        at_least(1, in_features=in_features, width=width, side=side)
         super().__init__()
         features = [in_features, round(784 * width / 128), 8 * width, side * side * width]
         self.layers = nn.Sequential(nn.Flatten())
@@ -349,9 +350,3 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
 def _check_stages(widths: Sequence[int], strides: Sequence[int]) -> None:
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
-
-
-def _check_positive(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"Expected `{name}` >= 1, but got {value}.")

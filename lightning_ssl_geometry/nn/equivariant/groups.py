@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.nn.equivariant.basis import check_scales
 
 BackboneGroup = Literal["translation", "rotation", "scale", "scale-rotation"]
@@ -25,8 +26,7 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
     >>> elements("rotation")
     ((1.0,), 4)
     """
-    if group not in get_args(BackboneGroup):
-        raise ValueError(f"Expected `group` to be one of {get_args(BackboneGroup)}, but got {group!r}.")
+    one_of(get_args(BackboneGroup), group=group)
     if "scale" not in group and scales is not None:
         raise ValueError(f"Expected no `scales` for `group` = {group!r}, but got {tuple(scales)}.")
     chosen = PAPER_SCALES if scales is None else tuple(scales)

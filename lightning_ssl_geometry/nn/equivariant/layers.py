@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, pays, separable_conv2d, turn
 
@@ -64,13 +65,11 @@ class _SteerableConv2d(nn.Module):
         reach: int,
     ) -> None:
         super().__init__()
-        for name, value in {"in_channels": in_channels, "out_channels": out_channels, "stride": stride}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
+        at_least(1, in_channels=in_channels, out_channels=out_channels, stride=stride)
         if padding_mode not in ("zeros", "circular"):
             raise ValueError(f"Expected `padding_mode` to be one of 'zeros', 'circular', but got {padding_mode!r}.")
-        if padding is not None and padding < 0:
-            raise ValueError(f"Expected `padding` >= 0, but got {padding}.")
+        if padding is not None:
+            at_least(0, padding=padding)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.effective_size = kernel_size, effective_size
         self.scales, self.rotations = tuple(scales), rotations

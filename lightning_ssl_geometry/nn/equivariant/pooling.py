@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, elements
 from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 
@@ -61,8 +62,7 @@ class GroupClassifier(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Map (N, C, |G|, H, W) to logits (N, classes)."""
-        if z.ndim != 5:
-            raise ValueError(f"Expected `z` of shape (N, C, |G|, H, W), but got {tuple(z.shape)}.")
+        shaped("N, C, |G|, H, W", z=z)
         return self.linear(self.norm(z.amax(2)).relu().mean((-2, -1)))
 
 

@@ -10,16 +10,16 @@ import numpy as np
 
 from lightning_ssl_geometry.plots.canvas import (
     Caption,
+    arrange,
     canvas,
     drawable,
     finite_values,
     padded,
-    put_tips,
     write,
     x_axis,
     y_axis,
 )
-from lightning_ssl_geometry.plots.style import COLORS, HEIGHT
+from lightning_ssl_geometry.plots.style import COLORS, TALL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,14 +40,12 @@ class Point:
         x: Where it is.
         y: Where it is.
         color: A key of `COLORS`.
-        tip: Shown where a pointer rests on it.
     """
 
     label: str
     x: float
     y: float
     color: str = "blue"
-    tip: str = ""
 
 
 def points(
@@ -69,19 +67,16 @@ def points(
 
     Raises:
         ValueError: If there is nothing to draw.
-
-    >>> figure = points([Point("small", 43, 0.44), Point("large", 31, 0.48)], xlabel="rank", ylabel="accuracy")
-    >>> figure.axes[0].get_xlabel()
-    'rank'
     """
     drawn = [point for point in found if drawable(np.array([point.x, point.y])).all()]
     x = finite_values([np.array([point.x for point in drawn])], "points")
     y = np.array([point.y for point in drawn])
-    figure, axes = canvas(caption, height=1.25 * HEIGHT)
+    figure, (axes,) = canvas()
     y_axis(axes, y, ylabel, None, log=False, pad=0.14)
     x_axis(axes, xlabel, padded(x, 0.14))
     for point in drawn:
         axes.plot(point.x, point.y, "o", markersize=7, color=COLORS[point.color])
+    arrange(figure, [axes], caption, tall=1.4 * TALL)
     places = [(float(a), float(b)) for a, b in axes.transData.transform(np.stack([x, y], 1))]
     inside = (float(axes.bbox.x0), float(axes.bbox.x1) + (0.0 if colors else 90.0))
     offsets = _offsets(places, [len(point.label) * _LETTER for point in drawn], inside)
@@ -91,7 +86,6 @@ def points(
         write(axes, point.label, (point.x, point.y), offset, COLORS[point.color], ("data", "data"))
     for row, (color, meaning) in enumerate(colors):
         write(axes, meaning, (1, 1), (8, -8 - 16.0 * row), COLORS[color])
-    put_tips(axes, x, y, [point.tip for point in drawn] if any(point.tip for point in drawn) else [])
     return figure
 
 

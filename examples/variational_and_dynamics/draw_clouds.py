@@ -1,6 +1,6 @@
 """Clouds of points in a plane whose axes mean nothing, as t-SNE's: only who is near whom."""
 
-__all__ = ["clouds"]
+__all__ = ["CLASSES", "clouds"]
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, spaced, write
-from lightning_ssl_geometry.plots.style import BOTTOM, CLASSES, COLORS, TOP, WIDTH, Floats
+from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, stretch, write
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TOP, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Ten classes that are told apart: neighbours in the list most of all, and by their lightness too.
+CLASSES = (
+    "#1f5fbf", "#f28e2b", "#1b8a5a", "#d62f3a", "#7b4ab5", "#6f4326", "#ef8fc0", "#9aa1aa", "#a3a500", "#22b8cf",
+)  # fmt: skip
+
 _GAP, _LINE = 8.0, 15.0  # in pixels
-_BESIDE, _MOST_TIPS = 5, 200  # names of classes in a row, points
+_BESIDE = 5  # names of classes in a row
 _NO_CAPTION = Caption()
 
 
@@ -35,24 +40,19 @@ def clouds(
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or the shapes or labels do not fit.
-
-    >>> figure = clouds([("pixels", np.eye(2), np.array([0, 1]))], names=["cat", "dog"])
-    >>> len(figure.axes)
-    1
     """
     _check(panels, names)
     columns = 2 if len(panels) in (1, 2, 4) else 3
     side = (WIDTH - _GAP * (columns - 1)) / columns
     high, legend = TOP + side, _LINE * -(-len(names) // _BESIDE)
-    figure, put = sheet(high * -(-len(panels) // columns) + max(legend + _GAP, BOTTOM), caption)
+    figure, cells = canvas(len(panels), bare=True)
+    above = stretch(figure, high * -(-len(panels) // columns) + max(legend + _GAP, BOTTOM), caption)
     order = np.random.default_rng(0)
-    for place, (title, z, label) in enumerate(panels):
-        axes = put(place % columns * (side + _GAP), place // columns * high + TOP, side, side)
+    for place, (axes, (title, z, label)) in enumerate(zip(cells, panels, strict=True)):
+        put(axes, place % columns * (side + _GAP), above + place // columns * high + TOP, side, side)
         write(axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
         _cloud(axes, z, label, order.permutation(len(z)))
-        rows = spaced(np.arange(len(z)), _MOST_TIPS)
-        put_tips(axes, z[rows, 0], z[rows, 1], [names[kind] for kind in label[rows]])
-    corner = figure.axes[-1 - (len(panels) - 1) % columns]  # the first of the last row
+    corner = cells[-1 - (len(panels) - 1) % columns]  # the first of the last row
     for number, name in enumerate(names):
         right, down = number % _BESIDE * WIDTH / _BESIDE, number // _BESIDE * _LINE
         write(corner, f"\N{BLACK CIRCLE} {name}", (0, 0), (right, -16 - down), CLASSES[number])

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from draw_clouds import CLASSES
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots.canvas import Caption, put_tips, sheet, spaced, write
-from lightning_ssl_geometry.plots.style import BOTTOM, CLASSES, COLORS, TOP, WIDTH, Floats
+from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, stretch, write
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TOP, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GAP, _ROW, _FAR, _MOST_TIPS = 6.0, 22.0, 1.22, 60  # in pixels; half the side of a panel; points
+_GAP, _ROW, _FAR = 6.0, 22.0, 1.22  # in pixels; half the side of a panel
 _TURN, _LIFT = np.radians(50.0), np.radians(25.0)  # of the eye, about the third axis and above the plane of the others
 _VIEW = np.array(  # right, up and towards the eye
     [
@@ -64,20 +65,15 @@ def stills(rows: Sequence[tuple[str, Sequence[Still]]], *, caption: Caption = _N
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or shapes or labels do not fit.
-
-    >>> turn = np.arange(4) * np.pi / 2
-    >>> circle = np.stack([np.cos(turn), np.sin(turn)], 1)
-    >>> figure = stills([("free points", [Still("iteration 0", circle, np.arange(4))])])
-    >>> len(figure.axes)
-    1
     """
     _check(rows)
     side = (WIDTH - _GAP * (most := max(len(row) for _, row in rows)) + _GAP) / max(most, 3)
     tall = 2 * _ROW + side
-    figure, put = sheet(TOP + len(rows) * tall + BOTTOM - _ROW, caption)
+    figure, cells = canvas(sum(len(row) for _, row in rows), bare=True)
+    above, free = stretch(figure, TOP + len(rows) * tall + BOTTOM - _ROW, caption) + TOP, iter(cells)
     for down, (title, row) in enumerate(rows):
         for right, still in enumerate(row):
-            axes = put(right * (side + _GAP), TOP + down * tall + _ROW, side, side)
+            put(axes := next(free), right * (side + _GAP), above + down * tall + _ROW, side, side)
             if right == 0:
                 write(axes, title, (0, 1), (0, 6 + _ROW), COLORS["ink"], ha="left")
             write(axes, still.title, (0, 1), (0, 6), COLORS["muted"], ha="left")
@@ -99,8 +95,6 @@ def _draw(axes: "Axes", still: Still) -> None:
         axes.scatter(z[side, 0], z[side, 1], s=9, c=colors[side], alpha=alpha, linewidths=0, zorder=3)
         if arrow is not None and side.any():
             axes.quiver(*z[side].T, *arrow[side].T, color=colors[side], alpha=alpha, **_ARROW)
-    shown = spaced(np.arange(len(z)), _MOST_TIPS)
-    put_tips(axes, z[shown, 0], z[shown, 1], [f"class {kind}" for kind in still.label[shown]], size=6.0)
 
 
 def _equator(axes: "Axes", turn: Floats) -> None:

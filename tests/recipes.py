@@ -1,0 +1,17 @@
+"""Modules that lie beside the recipes in examples/."""
+
+import importlib
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def beside(recipe, name):
+    """Import a module of a recipe's folder."""
+    folder = str(EXAMPLES / recipe)
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
