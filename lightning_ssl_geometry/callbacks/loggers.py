@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from lightning_ssl_geometry.report import Run
+    from lightning_ssl_geometry.report import Drawings, Run
 
 _BINS, _MOST_BINS = 64, 512  # wandb takes no more
 _MOST = 1e100  # as in the figures
@@ -52,26 +52,27 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
             logger.log_metrics({name: histogram}, step=step)  # type: ignore[dict-item]  # passed on to wandb as it is
 
 
-def log_run(loggers: Sequence[Logger], folder: Path, step: int) -> None:
+def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
     """Log the figures of the page as images, `figures/{name}`, and to wandb the arrays' values as tables.
 
     A table `geometry/{stage}/{name}` is the file of that name: a row per readout, its epoch and step, and its values.
 
     Args:
         loggers: Of any kind.
-        folder: What the run wrote so far.
+        run: What the run wrote so far, or its folder.
         step: As in :func:`log_array`.
+        drawings: Holds the figures for the page of the same run, so that they are drawn once.
 
     Raises:
-        ValueError: If the folder holds no run, and there is a logger that shows more than scalars.
+        ValueError: If `run` is a folder that holds no run, and there is a logger that shows more than scalars.
     """
     from lightning_ssl_geometry.report import figures, read_run
 
     able = [logger for logger in loggers if _shows(logger)]
     if not able:
         return
-    run = read_run(folder)
-    for name, figure in figures(run).items():
+    read = read_run(run) if isinstance(run, Path) else run
+    for name, figure in figures(read, drawings=drawings).items():
         image = _pixels(figure)
         for logger in able:
             if isinstance(logger, TensorBoardLogger):
@@ -80,7 +81,7 @@ def log_run(loggers: Sequence[Logger], folder: Path, step: int) -> None:
                 logger.log_image(f"figures/{name}", [image], step)
     for logger in able:
         if isinstance(logger, WandbLogger):
-            _tables(logger, run, step)
+            _tables(logger, read, step)
 
 
 def _shows(logger: Logger) -> bool:

@@ -157,7 +157,7 @@ class RunReport(RunCallback):
         from rich.console import Console
         from rich.text import Text
 
-        from lightning_ssl_geometry.report import read_run, remarks, summary_table, write_report
+        from lightning_ssl_geometry.report import Drawings, Run, read_run, remarks, summary_table, write_report
 
         folder = self._files.folder
         assert folder is not None
@@ -165,20 +165,24 @@ class RunReport(RunCallback):
         if not logged and status == "finished":
             rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
             return
-        console = Console()
-        with _warned("the table of this run"):
+        console, drawings = Console(), Drawings()
+        run: Run | None = None
+        with _warned("the report of this run"):
             run = read_run(folder)
+        if run is None:
+            return
+        with _warned("the table of this run"):
             if self.table:
                 console.print(summary_table(run) if logged else Text(run.name, style="bold"))
                 if run.notes:
                     console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
         with _warned(folder / "report.html"):
             if self.page:
-                page = write_report(folder)
+                page = write_report(run, drawings=drawings)
                 console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
         with _warned("the figures to the loggers"):
             if self.figures:
-                log_run(trainer.loggers, folder, max(trainer.global_step - 1, 0))
+                log_run(trainer.loggers, run, max(trainer.global_step - 1, 0), drawings=drawings)
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
         done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}

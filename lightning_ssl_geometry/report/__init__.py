@@ -4,6 +4,7 @@ And the comparison of groups of runs, such as several seeds of each setting: a p
 """
 
 __all__ = [
+    "Drawings",
     "Evaluation",
     "Layers",
     "Readouts",
@@ -18,6 +19,7 @@ __all__ = [
     "write_report",
 ]
 
+from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.headline import remarks, summary_table
 from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Readouts, Series

@@ -38,15 +38,17 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
 
 @dataclass
 class Drawings:
-    """Draws, and keeps what could not be drawn.
+    """Draws the figures of a page once, whoever asks for them, and keeps what could not be drawn.
 
     Attributes:
         lost: A sentence for each figure that could not be drawn.
         left_out: How many figures of undeclared logs there are beyond those that are drawn.
+        panels: The figures by section; None before they are drawn.
     """
 
     lost: list[str] = field(default_factory=list)
     left_out: int = 0
+    panels: dict[str, list[Panel]] | None = None
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
         """What `drawing` returns without None; nothing where it fails, of which `what` then says what is missing."""
@@ -64,8 +66,9 @@ class Drawings:
 
     def warn(self, where: str) -> None:
         """Warn once of all that could not be drawn."""
-        if self.lost:
-            warnings.warn(f"{where} lacks figures. {' '.join(self.lost)}", stacklevel=3)
+        lost, self.lost = self.lost, []
+        if lost:
+            warnings.warn(f"{where} lacks figures. {' '.join(lost)}", stacklevel=3)
 
 
 def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
@@ -73,8 +76,10 @@ def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
 
     Args:
         view: The runs.
-        drawings: Keeps what could not be drawn.
+        drawings: Keeps the figures, and what could not be drawn. Those that it holds already are returned.
     """
+    if drawings.panels is not None:
+        return drawings.panels
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so
         found = plans(view)
         unknown = [plan for held in found.values() for plan in held if not any(m.declared for m in plan.members)]
@@ -86,4 +91,5 @@ def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
         if panel := drawings.of("linear evaluation", lambda: evaluation_panel(view)):
             panels.setdefault(evaluated(view), []).extend(panel)
     order = [*SECTIONS][:-1] + [name for name in panels if name not in SECTIONS] + [*SECTIONS][-1:]
-    return {name: panels[name] for name in order if panels.get(name)}
+    drawings.panels = {name: panels[name] for name in order if panels.get(name)}
+    return drawings.panels

@@ -63,7 +63,7 @@ class Shown:
     alone: bool = False
 
 
-def write_report(run: Run | str | Path, output: str | Path | None = None) -> Path:
+def write_report(run: Run | str | Path, output: str | Path | None = None, *, drawings: Drawings | None = None) -> Path:
     r"""Write one self-contained HTML page from what a run wrote to disk.
 
     The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
@@ -72,6 +72,7 @@ def write_report(run: Run | str | Path, output: str | Path | None = None) -> Pat
     Args:
         run: A run that was read, its folder, or one that holds its versions (`version_0`, ...); then the newest.
         output: The page's path; `report.html` in the run's folder if None. Folders on the way are made.
+        drawings: Holds the figures for :func:`figures` of the same run, so that they are drawn once.
 
     Returns:
         The page's path.
@@ -91,7 +92,7 @@ def write_report(run: Run | str | Path, output: str | Path | None = None) -> Pat
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
-    view, drawings = alone(read), Drawings()
+    view, drawings = alone(read), drawings or Drawings()
     drawn = draw(view, drawings)
     sections = _sections(drawn, drawings, read.name)
     page = _template().render(title=read.name, sections=sections, **run_contents(view, drawn, drawings))
@@ -144,11 +145,12 @@ def write_comparison(
     return _write(Path(output), page, drawings)
 
 
-def figures(run: Run) -> "dict[str, Figure]":
+def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
     """Draw all figures of a run, by name, to be saved one by one: `figures(run)["loss"].savefig("loss.png", dpi=200)`.
 
     Args:
         run: As :func:`read_run` returns it.
+        drawings: Holds the figures for :func:`write_report` of the same run, so that they are drawn once.
 
     Warns:
         UserWarning: If there is a figure that could not be drawn; it is left out.
@@ -160,7 +162,7 @@ def figures(run: Run) -> "dict[str, Figure]":
     >>> list(figures(Run(Path("."), "run", scalars={"train/loss": series})))
     ['loss']
     """
-    return _named(alone(run), run.name)
+    return _named(alone(run), run.name, drawings or Drawings())
 
 
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
@@ -187,12 +189,11 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
     >>> list(comparison_figures({"small": runs}))
     ['loss']
     """
-    return _named(View(tuple(read_groups(groups)), titled=True), "The comparison")
+    return _named(View(tuple(read_groups(groups)), titled=True), "The comparison", Drawings())
 
 
-def _named(view: View, where: str) -> "dict[str, Figure]":
+def _named(view: View, where: str, drawings: Drawings) -> "dict[str, Figure]":
     named: dict[str, Figure] = {}
-    drawings = Drawings()
     for panel in chain.from_iterable(draw(view, drawings).values()):
         name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
         free = (each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in named)

@@ -1,5 +1,6 @@
 import json
 import re
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pandas as pd
 import pytest
 from hosts import PlainHost, loader, quiet
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from matplotlib.figure import Figure
 from pages import Page
 from torch import nn
 
@@ -16,6 +18,7 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
+from lightning_ssl_geometry.report import run as report_run
 
 
 def data():
@@ -123,7 +126,8 @@ def broken(*_, **__):
 
 
 UNWRITTEN = {  # what fails, and what the warning calls it
-    "page": ("lightning_ssl_geometry.report.page.write_page", r"write .*version_0/report\.html: OSError: .*No space"),
+    "run": ("lightning_ssl_geometry.report.read_run", r"write the report of this run: OSError: .*No space"),
+    "page": ("lightning_ssl_geometry.report.page.replacing", r"write .*version_0/report\.html: OSError: .*No space"),
     "table": ("lightning_ssl_geometry.report.summary_table", r"write the table of this run: OSError: .*No space"),
     "figures": ("lightning_ssl_geometry.callbacks.run_report.log_run", r"write the figures to the loggers: OSError"),
 }
@@ -139,8 +143,30 @@ def test_a_report_that_cannot_be_written_makes_a_finished_fit_warn(tmp_path, mon
     assert re.search(said, message)
     run = tmp_path / "run" / "version_0"
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    assert (run / "report.html").exists() is (what != "page")
-    assert ("train/loss" in capsys.readouterr().out) is (what != "table")
+    assert (run / "report.html").exists() is (what not in ("run", "page"))
+    assert ("train/loss" in capsys.readouterr().out) is (what not in ("run", "table"))
+
+
+def test_a_run_is_read_once_and_a_figure_is_drawn_once_per_format(tmp_path, monkeypatch):
+    calls = Counter()
+
+    def count(owner, name, key=lambda *_, **__: None):
+        call = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, **k: (calls.update([(name, key(*a, **k))]), call(*a, **k))[1])
+
+    count(report_run, "read_scalars")
+    count(report_run, "read_arrays")
+    count(Figure, "__init__")
+    count(Figure, "savefig", lambda figure, *_, format, **__: (id(figure), format))
+    loggers = [CSVLogger(tmp_path, "run"), TensorBoardLogger(tmp_path, "board")]
+    fit(tmp_path, GeometryMonitor(stages=["val"]), RunReport(), logger=loggers)
+    page = (tmp_path / "run" / "version_0" / "report.html").read_text("utf-8")
+    figures = page.count('class="figure"')
+    assert figures > 5
+    assert calls.pop(("read_scalars", None)) == calls.pop(("read_arrays", None)) == 1
+    assert calls.pop(("__init__", None)) == figures
+    assert Counter(format for _, (_, format) in calls) == {"svg": figures, "png": figures}
+    assert set(calls.values()) == {1}
 
 
 @pytest.mark.filterwarnings("ignore:Experiment logs directory")
@@ -163,7 +189,7 @@ def test_a_record_that_cannot_be_written_at_the_end_makes_a_finished_fit_warn(tm
 
 
 def test_a_figure_that_matplotlib_cannot_draw_makes_a_finished_fit_warn(tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning_ssl_geometry.report.panel_html.inline_svg", broken)
+    monkeypatch.setattr("lightning_ssl_geometry.report.page.inline_svg", broken)
     with pytest.warns(UserWarning, match=r"report\.html lacks figures\. Not drawn: .*OSError"):
         fit(tmp_path, RunReport(table=False), logger=CSVLogger(tmp_path, "run"))
     assert "train/loss" in (tmp_path / "run" / "version_0" / "report.html").read_text()
