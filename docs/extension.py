@@ -9,7 +9,6 @@ from typing import Any
 
 from docstrings import as_rest, mathml
 from docutils import nodes
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, Entry
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective

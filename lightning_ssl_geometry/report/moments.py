@@ -77,7 +77,8 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
     notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
     caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
                       [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
-    figure = curves([line.curve for line in lines] + _baselines(plan, view, stage, lines), xlabel=_xlabel(plan),
+    baselines = _baselines(plan, view, stage, lines)
+    figure = curves([line.curve for line in lines] + [curve for _, curve in baselines], xlabel=_xlabel(plan),
                     ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
                     caption=caption)  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
