@@ -1,4 +1,4 @@
-"""What this site adds to Sphinx: pages made of a room's public names, of the glossary, and formulas as MathML."""
+"""What this site adds to Sphinx: pages made of a room's public names, and formulas as MathML."""
 
 __all__ = ["setup", "topics"]
 
@@ -7,9 +7,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from docstrings import as_rest, escaped, mathml
+from docstrings import as_rest, mathml
 from docutils import nodes
-from lightning_ssl_geometry.report.glossary import ENTRIES, PAPERS, Entry
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -53,30 +52,9 @@ def _entry(room: str, name: str) -> list[str]:
     return [f".. auto{'function' if inspect.isfunction(value) else 'data'}:: {name}", ""]
 
 
-class Readings(SphinxDirective):
-    """`.. readings::`: every quantity on a run's page, with what low and high mean and its paper, a definition each."""
-
-    def run(self) -> list[nodes.Node]:
-        text = []
-        for entry in sorted(ENTRIES.values(), key=lambda entry: entry.title.lower()):
-            names = ", ".join(f"`{name}`" for name in entry.names)
-            foot = " ".join(part for part in (_source(entry), f"Logged as {names}." if names else "") if part)
-            text += [f"**{escaped(entry.title)}**", f"   {escaped(entry.text)}", "", f"   {foot}", ""]
-        return self.parse_text_to_nodes("\n".join(text))
-
-
-def _source(entry: Entry) -> str:
-    if not entry.paper:
-        return ""
-    paper = PAPERS[entry.paper]
-    where = f"{paper.short}, {entry.place}" if entry.place else paper.short
-    return f"`{where} <{paper.address}>`__." if paper.address else f"{where}."
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the above with Sphinx."""
     app.add_directive("room", Room)
-    app.add_directive("readings", Readings)
     app.connect("autodoc-process-docstring", _process, priority=100)  # before napoleon, which writes markup
     app.connect("autodoc-skip-member", _skip)
     app.connect("doctree-read", _folders)

@@ -42,6 +42,34 @@ def your_package(monkeypatch):
     return package
 
 
+def shows_a_diagnostic_of_your_own(folder):
+    """Title, sentences, axis, baseline and lines of the page's example, a class outside of this package."""
+    page = (folder / "runs" / "view_variance" / "version_0" / "report.html").read_text()
+    section = page[page.index('<section id="hypersphere"') :].partition("</section>")[0]
+    figure = section[section.index("<h3>Spread between views</h3>") :].partition("</figure>")[0]
+    drawn, said = figure.partition("<svg class=")[2].split("<figcaption>")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert "share of the variance" in texts
+    assert {found[1] for text in texts if (found := re.fullmatch(r"(z|h|strangers).* 0\.\d+", text))} == {
+        "z",
+        "h",
+        "strangers",
+    }
+    dotted = [path for path in re.findall(r"<path[^>]*>", drawn) if "stroke-dasharray: 1.8," in path]
+    assert dotted
+    assert all("stroke: var(--muted)" in path for path in dotted)
+    for sentence in (
+        "Share of the variance of the embeddings that lies between the views of one sample.",
+        "Near 0: the views of a sample coincide.",
+        "Near that of strangers: views of one sample are as far apart as those of different samples.",
+        "What the share would be if the views of a sample had nothing in common.",
+    ):
+        assert sentence in said
+
+
+LOOKS = {"add_diagnostic": shows_a_diagnostic_of_your_own}  # page -> what its run is to leave
+
+
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice to users: loggers, workers, logging intervals
 @pytest.mark.parametrize("page", PYTHON)
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, your_package):
@@ -49,6 +77,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, your_packag
     monkeypatch.chdir(tmp_path)
     for block in blocks(PAGES[page], "python"):
         exec(compile(block, f"{page}.md", "exec"), your_package.__dict__)
+    LOOKS.get(page, lambda folder: None)(tmp_path)
     for block in blocks(PAGES[page], "yaml"):
         file = tmp_path / "config.yaml"
         file.write_text(block)
@@ -136,5 +165,6 @@ def test_every_recipe_has_its_page():
 
 
 def test_every_room_has_its_page():
-    rooms = {path.parent.name for path in (ROOT / "lightning_ssl_geometry").glob("*/__init__.py")}
+    inits = (ROOT / "lightning_ssl_geometry").glob("*/__init__.py")
+    rooms = {path.parent.name for path in inits if "__all__" in path.read_text()}  # the others have no public names
     assert rooms <= {path.stem for path in (ROOT / "docs" / "reference").glob("*.rst")}

@@ -33,7 +33,7 @@ PROJECTOR = "--model.init_args.projector"
 STRENGTHS = ("small", "moderate", "large")
 # Figure of the paper -> names of the comparison's figures.
 FIGURES = {
-    "1": ("projector_rank", "linear_probe"),
+    "1": ("projector_rank", "linear_probe_accuracy"),
     "3": ("upper_bound",),
     "4": ("spectrum_h_image",),
     "5": ("hardest_negative_histogram", "hardest_negative_distance"),

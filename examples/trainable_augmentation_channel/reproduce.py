@@ -32,7 +32,7 @@ LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2)
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
     "table1": {"3": "policy_maps", "7": "embeddings", "8": "pair_similarity"},
-    "plane": {"6": "embeddings_2d"},
+    "plane": {"6": "embeddings"},
 }
 # Column of the tables -> arm, and how Z is integrated.
 COLUMNS = {

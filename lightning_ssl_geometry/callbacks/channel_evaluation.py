@@ -129,6 +129,7 @@ class ChannelEvaluation(Evaluation):
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the tested network, and write both tables."""
+        super().on_test_end(trainer, pl_module)
         self._evaluate(trainer, pl_module)
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -114,6 +114,7 @@ class LinearEvaluation(Evaluation):
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate pixels, the network as it is and its layers, and write the table, if that was asked for."""
+        super().on_test_end(trainer, pl_module)
         if self.at == "test":
             self._check_layers(pl_module)
             self.rows = []

@@ -39,10 +39,11 @@ class QuantitiesFile:
         self._host: dict[str, Declared] = {}
         self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
         self._text: str | None = None
+        self._waits = False
 
     def restart(self) -> None:
         """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
-        self._earlier, self._host, self._said, self._text = {}, {}, {}, None
+        self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
 
     def carry(self, folder: Path) -> None:
         """Take over what the run declared in another folder, from where it is resumed."""
@@ -51,9 +52,20 @@ class QuantitiesFile:
         if why:
             rank_zero_warn(f"{folder / NAME} could not be read: {why}. The run goes on without what it held.")
 
-    def declare_host(self, entries: Mapping[str, Declared]) -> None:
-        """Take in what the host declares; it is written with the callbacks' entries."""
-        self._host = dict(entries)
+    def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+        """Take in what the host and callbacks will log in any case; it is written once something was logged.
+
+        Raises:
+            ValueError: If two callbacks declare one name differently.
+        """
+        self._host = dict(host)
+        self._take(said)
+        self._waits = True
+
+    def write(self) -> None:
+        """Write what was expected, once."""
+        if self._waits:
+            self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared]) -> None:
         """Refuse another meaning than the one that another callback declared.
@@ -69,17 +81,22 @@ class QuantitiesFile:
         Raises:
             ValueError: If two callbacks declare one name differently.
         """
-        now = self._said | {id(who): self._said.get(id(who), {}) | dict(entries) for who, entries in said.items()}
-        callbacks = merged(*now.values())
-        self._said = now
-        if self.files.writes:
-            self._write(self._host | callbacks)
+        self._take(said)
+        self._write()
 
-    def _write(self, now: dict[str, Declared]) -> None:
+    def _take(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+        now = self._said | {id(who): self._said.get(id(who), {}) | dict(entries) for who, entries in said.items()}
+        merged(*now.values())
+        self._said = now
+
+    def _write(self) -> None:
+        self._waits = False
+        if not self.files.writes:
+            return
         path = self.files.path(NAME)
         if self._text is None and NAME in self.files.names:
             self._earlier |= _own(path)
-        whole = self._earlier | now
+        whole = self._earlier | self._host | merged(*self._said.values())
         text = written(whole) + "\n"
         if text == self._text or not whole:
             return

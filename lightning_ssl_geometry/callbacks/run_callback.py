@@ -80,21 +80,41 @@ class RunCallback(L.Callback):
         """Begin a history, or go on behind the step that a checkpoint brought."""
         _begin(trainer)
         self.refuse(trainer, NAME)
-        _declare(trainer, pl_module)
+        _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Do so, too, if a finished run was resumed, which starts no training."""
         _begin(trainer)
-        _declare(trainer, pl_module)
+        _expect(trainer, pl_module)
+        self._write_meanings()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write what the logs mean, behind the first step: a fit that fails before it leaves no file."""
+        self._write_meanings()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Declare what is logged outside a fit."""
+        """Find what is to be logged outside a fit."""
         if trainer.state.fn == TrainerFn.VALIDATING:
-            _declare(trainer, pl_module)
+            _expect(trainer, pl_module)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what the logs mean."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._write_meanings()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Declare what is logged outside a fit."""
-        _declare(trainer, pl_module)
+        """Find what is to be logged."""
+        _expect(trainer, pl_module)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what the logs mean."""
+        self._write_meanings()
+
+    def _write_meanings(self) -> None:
+        if self._quantities is not None:
+            self._quantities.write()
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
         """Refuse, on all ranks together, files that neither this run nor the one that it resumes wrote.
@@ -167,13 +187,13 @@ def _run(trainer: L.Trainer) -> _Run:
     return _RUNS[key]
 
 
-def _declare(trainer: L.Trainer, host: L.LightningModule) -> None:
-    """Declare what the host logs, and what all callbacks log or write in any case."""
-    quantities = _run(trainer).quantities
+def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
+    """Find what the host logs, and what all callbacks log or write in any case."""
     callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    quantities.declare_host(host_entries(trainer, host))
     own = [each for each in callbacks if isinstance(each, RunCallback)]
-    quantities.declare({each: meanings(each, each.logs(), part=each.part) for each in own})
+    said: dict[L.Callback, dict[str, Declared]] = {}
+    said |= {each: meanings(each, each.logs(), part=each.part) for each in own}
+    _run(trainer).quantities.expect(host_entries(trainer, host), said)
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:

@@ -102,6 +102,7 @@ class RunReport(RunCallback):
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Do the same for a diagnosis."""
+        super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 

@@ -89,6 +89,7 @@ class EmbeddingSnapshots(RunCallback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Look after a step."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

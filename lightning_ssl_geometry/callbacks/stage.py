@@ -115,6 +115,7 @@ class StageCallback(RunCallback, ABC):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """See what the step returned or passed through the taps."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if self.wants("train", batch_idx):
             self._observe("train", trainer, outputs, batch, None, batch_idx)
 

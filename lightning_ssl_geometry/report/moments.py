@@ -16,11 +16,12 @@ from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown, time_name
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import COLORS, counted, labels, shared_stage
+from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, labels, shared_stage
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
 _WIDTH = 58
+_END: tuple[str, Dash] = ("", "solid")
 _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
 
 
@@ -29,24 +30,26 @@ class _Line:
     """One readout of one quantity of one group.
 
     Attributes:
-        name: Group, quantity and moment, as far as they tell it apart.
-        moment: When it was.
-        mean: What it is from, logarithms where the axis is logarithmic.
+        track: The quantity, and how it looks; of a spectrum its mean is of logarithms.
         row: Which readout.
+        moment: When it was.
         x: (K,), or (K + 1,) edges.
         y: (K,), as it is drawn.
-        curve: Its look.
+        curve: The line.
     """
 
-    name: str
-    group: Group
-    label: str
-    moment: str
-    mean: Average
+    track: Track
     row: int
+    moment: str
     x: Floats
     y: Floats
     curve: Curve
+
+    @property
+    def words(self) -> str:
+        """Group, quantity and moment, as far as they tell it apart."""
+        group, label = self.track.group.name, self.track.label
+        return ", ".join(filter(None, [printable(group, 30), label, "" if label and not group else self.moment]))
 
 
 def moment_panels(plan: Plan, view: View) -> list[Panel]:
@@ -69,15 +72,15 @@ def moment_panels(plan: Plan, view: View) -> list[Panel]:
 
 def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[_Line]) -> Panel:
     title = plan.title if row is None else f"{plan.title}, {'start' if row == 0 else 'end'}"
-    same = same_lines([(line.name, line.x[: len(line.y)], np.log(line.y) if _log(plan) else line.y) for line in lines])
+    same = same_lines([(words, x, np.log(y) if _log(plan) else y) for words, x, y in map(_shape, lines)])
     remark, rounded = remark_of(plan, view, [stage]), _rounded(plan, lines)
     means = {group.name: _mean(plan.drawn[0], group, stage, view, plan) for group in view.groups}
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
-    averaged = "Averaged as logarithms." if _log(plan) and any(line.mean.runs > 1 for line in lines) else ""
+    averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
     notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
     caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
                       [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
-    figure = curves([line.curve for line in lines] + _baselines(plan, view, stage, lines), xlabel=_xlabel(plan),
+    figure = curves([line.curve for line in lines], xlabel=_xlabel(plan),
                     ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
                     caption=caption)  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
@@ -87,56 +90,55 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
-    """Find the readouts of a figure."""
-    named, found = labels(plan), []
+    """Find the readouts of a figure; several quantities at the end alone, and what there would be without structure."""
+    several, found = len(plan.drawn) > 1, list[_Line]()
     for place, member in enumerate(plan.drawn):
-        for group in view.groups:
-            mean = _mean(member, group, stage, view, plan)
-            if mean is None or not len(mean.step):
-                continue
-            several = len(plan.drawn) > 1
-            once = row is not None or several or (not view.alone and plan.kind != "spectrum")
-            looks: dict[int, tuple[str, Dash]] = (
-                {-1 if row is None else row: ("", "solid")} if once else _moments(mean.time)
-            )
+        for track in _tracks(plan, view, member, stage):
+            at_end = row is not None or several or (not view.alone and plan.kind != "spectrum")
+            looks = {-1 if row is None else row: _END} if at_end else _moments(track.mean.time)
             for at, (muted, dash) in looks.items():
-                color = COLORS[place % len(COLORS)] if view.alone else group.color
-                color = muted if view.alone and muted else color
+                color = (muted or COLORS[place % len(COLORS)]) if view.alone else track.group.color
                 dash = _BY_QUANTITY[place % len(_BY_QUANTITY)] if several and not view.alone else dash
-                label = named[member.base] if several else ""
-                found.append(_line(plan, view, member, group, stage, mean, at, label, color, dash))
+                ended = view.alone or (dash == "solid" and place == 0) or (several and place == 0)
+                found.append(_line(plan, view, replace(track, color=color, dash=dash), at, ended))
+    groups = {id(line.track.group) for line in found}
+    for member in (each for each in plan.members if each.quantity.baseline):
+        for track in _tracks(plan, view, member, stage):
+            line = _line(plan, view, replace(track, color="muted", dash="dashed"), -1, view.alone)
+            known = [each for each in found if each.track.member is member]
+            if id(track.group) in groups and not any(same_lines([_shape(line), _shape(each)]) for each in known):
+                found.append(line)
     return found
 
 
-def _line(
-    plan: Plan, view: View, member: Member, group: Group, stage: str, mean: Average, at: int, label: str, color: str,
-    dash: Dash,
-) -> _Line:  # fmt: skip
-    scale, show = shown(member.quantity)
+def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
+    """What each group has of a quantity."""
+    label = labels(plan)[member.base] if len(plan.drawn) > 1 or member.quantity.baseline else ""
+    means = [(group, _mean(member, group, stage, view, plan)) for group in view.groups]
+    return [Track(member, group, stage, mean, group.color, "solid", "", label)
+            for group, mean in means if mean is not None and len(mean.step)]  # fmt: skip
+
+
+def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
+    """Draw a readout; `ended`: with its name, or its moment, at its end."""
+    mean, (scale, show) = track.mean, shown(track.member.quantity)
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
         y, std = _resolved(np.exp(y)), None if std is None else np.exp(std)
-    y, std = scale * y, None if std is None or _log(plan) else scale * std
-    x, when = _x(plan, group, stage, view, len(y)), time_name(group.runs[0], float(mean.time[at]))
-    stepped = len(x) > len(y)
-    last = y[np.isfinite(y)][-1:]
+    y, std = scale * y, std if std is None or _log(plan) else scale * std
+    x, when = _x(plan, track.group, track.stage, view, len(y)), time_name(track.group.runs[0], float(mean.time[at]))
+    last, stepped = y[np.isfinite(y)][-1:], len(x) > len(y)
     value = show(float(last[0]) / scale) if len(last) and plan.kind == "profile" else ""
-    solid = dash == "solid" or len(plan.drawn) > 1
     if view.alone:
-        ends = f"{label} {value}" if label else when
+        end = f"{track.label} {value}" if track.label else when
     else:
-        ends = (
-            f"{printable(group.name, 14)} {value}"
-            if solid and not (label and label != labels(plan)[plan.drawn[0].base])
-            else ""
-        )
-    words = ", ".join(filter(None, [printable(group.name, 30), label, when if not label or not view.alone else ""]))
-    tips = [f"{words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
-    drawn_y = np.append(y, y[-1]) if stepped else y
-    spread = std if std is None or not stepped else np.append(std, std[-1])
-    curve = Curve(ends.strip(), x, drawn_y, color, dash, tips=[*tips, tips[-1]] if stepped else tips, spread=spread,
-                  stepped=stepped, factor=_log(plan))  # fmt: skip
-    return _Line(words, group, label, when, mean, at, x, y, curve)
+        end = f"{printable(track.group.name, 14)} {value}" if ended else ""
+    line = _Line(track, at, when, x, y, Curve("", x[: len(y)], y))
+    tips = [f"{line.words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
+    if stepped:  # the last edge has the height of the last bin
+        y, tips, std = np.append(y, y[-1]), [*tips, tips[-1]], None if std is None else np.append(std, std[-1])
+    curve = Curve(end.strip(), x, y, track.color, track.dash, tips=tips, spread=std, stepped=stepped, factor=_log(plan))
+    return replace(line, curve=curve)
 
 
 def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> Average | None:
@@ -157,26 +159,6 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
         return replace(log, epoch=log.epoch[kept], step=log.step[kept], values=values[kept])
 
     return average(group, find)
-
-
-def _baselines(plan: Plan, view: View, stage: str, lines: Sequence[_Line]) -> list[Curve]:
-    """Draw what there would be without structure, at the end: grey, and once where groups agree."""
-    drawn: list[tuple[str, Floats, Floats]] = []
-    found = []
-    for member in (each for each in plan.members if each.quantity.baseline):
-        for group in view.groups:
-            mean = _mean(member, group, stage, view, plan)
-            if mean is None or not len(mean.step) or not any(line.group is group for line in lines):
-                continue
-            y, x = mean.mean[-1], _x(plan, group, stage, view, mean.mean.shape[1])
-            if not any(same_lines([("", x, y), each]) for each in drawn):
-                name = f"{member.quantity.label or member.quantity.title} {number(float(y[-1]))}" if not drawn else ""
-                tips = [f"{member.quantity.title}: {value:.4g}" for value in y]
-                found.append(
-                    Curve(name, x, y, "muted" if view.alone or not drawn else group.color, "dashed", tips=tips)
-                )
-                drawn.append(("", x, y))
-    return found
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
@@ -201,9 +183,10 @@ def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
     """Say how many values of the last readouts are not drawn."""
     if not _log(plan):
         return ""
-    lost = {line.name: int((~np.isfinite(line.y)).sum()) for line in lines if line.row in (-1, len(line.mean.step) - 1)}
+    ended = [line for line in lines if line.row in (-1, len(line.track.mean.step) - 1)]
+    lost = {line.words: int((~np.isfinite(line.y)).sum()) for line in ended}
     said = [
-        f"{name + ': ' if len(lost) > 1 else ''}{count} of {len(lines[0].y)}" for name, count in lost.items() if count
+        f"{f'{name}: ' if len(lost) > 1 else ''}{count} of {len(lines[0].y)}" for name, count in lost.items() if count
     ]
     return f"{', '.join(said)} values {_ROUNDED}" if said else ""
 
@@ -254,36 +237,38 @@ def _alike(lines: Sequence[_Line], others: Sequence[_Line]) -> bool:
     return all(np.array_equal(a.y, b.y, equal_nan=True) for a, b in zip(lines[-1:], others[-1:], strict=True))
 
 
+def _shape(line: _Line) -> tuple[str, Floats, Floats]:
+    return line.words, line.x[: len(line.y)], line.y
+
+
 def _dashes(lines: Sequence[_Line]) -> tuple[tuple[Dash, str], ...]:
     """What dashes mean in a figure of groups, where they mean something."""
     names: dict[Dash, str] = {}
     for line in lines:
-        names.setdefault(line.curve.dash, line.label or line.moment)
+        names.setdefault(line.curve.dash, line.track.label or line.moment)
     return tuple(names.items()) if set(names) - {"solid"} else ()
 
 
 def _in_words(line: _Line) -> str:
     value = line.y[np.isfinite(line.y)]
     if not len(value):
-        return f"{line.name}: no finite value"
-    return f"{line.name}: {len(value)} values from {number(float(value[0]))} to {number(float(value[-1]))}"
+        return f"{line.words}: no finite value"
+    return f"{line.words}: {len(value)} values from {number(float(value[0]))} to {number(float(value[-1]))}"
 
 
 def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
     """List what is drawn, with values that are rounding."""
     rows: list[tuple[str | float, ...]] = []
     for line in lines:
+        mean, at = line.track.mean, line.row
         x = (line.x[1:] + line.x[:-1]) / 2 if len(line.x) > len(line.y) else line.x
-        raw = np.exp(line.mean.mean[line.row]) if _log(plan) else line.mean.mean[line.row]
-        std = np.full(len(raw), np.nan) if line.mean.std is None else line.mean.std[line.row]
-        std = np.exp(std) if _log(plan) else std
+        std = np.full(mean.mean.shape[1], np.nan) if mean.std is None else mean.std[at]
+        values, std = (np.exp(mean.mean[at]), np.exp(std)) if _log(plan) else (mean.mean[at], std)
         if view.alone:
-            rows += [
-                (line.mean.name, line.mean.epoch[line.row], line.mean.step[line.row], *each)
-                for each in zip(x, raw, strict=True)
-            ]
+            rows += [(mean.name, mean.epoch[at], mean.step[at], *each) for each in zip(x, values, strict=True)]
         else:
-            rows += [(line.group.name, line.label or line.moment, *each) for each in zip(x, raw, std, strict=True)]
+            named = (line.track.group.name, line.track.label or line.moment)
+            rows += [(*named, *each) for each in zip(x, values, std, strict=True)]
     if view.alone:
         return Numbers(("array", "epoch", "step", _xlabel(plan), plan.unit), rows)
     kind = "geometric " if _log(plan) else ""

@@ -210,21 +210,25 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
     """Render the figures; a sentence stands once in a section."""
     sections: dict[str, list[Shown]] = {}
-    for name, panels in drawn.items():
-        said: list[Quantity] = []
+    for number, (name, panels) in enumerate(drawn.items()):
+        said: set[str] = set()
         for place, panel in enumerate(panels):
             texts = panel.quantities
             try:
-                svg = inline_svg(panel.figure, key=f"{re.sub(r'[^a-z_]', '', name)}-{place}", label=panel.label)
+                svg = inline_svg(panel.figure, key=f"figure{number}-{place}", label=panel.label)
             except Exception as error:  # of matplotlib
                 drawings.lose(panel.title, error)
                 continue
-            new = [quantity for quantity in texts if quantity not in said]
+            new = [quantity for quantity in texts if _words(quantity) not in said]
             sections.setdefault(name, []).append(
                 Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), new, len(texts) > 1)
             )
-            said += new
+            said |= set(map(_words, texts))
     return {name: _last_alone(shown) for name, shown in sections.items()}
+
+
+def _words(quantity: Quantity) -> str:
+    return "\n".join((quantity.title, quantity.text, quantity.low, quantity.high))
 
 
 def _last_alone(shown: list[Shown]) -> list[Shown]:

@@ -339,6 +339,26 @@ def test_an_earlier_file_that_cannot_be_read_stays_where_it_is(tmp_path):
     assert path.read_text() == "[]"
 
 
+def test_a_fit_that_fails_before_its_first_step_leaves_no_file(tmp_path):
+    class Fails(DeclaringHost):
+        def training_step(self, batch, batch_idx):
+            raise RuntimeError("no step")
+
+    with pytest.raises(RuntimeError, match="no step"):
+        fit(tmp_path, DeclaringProbe(2, taps={"h": "trunk"}, batch_keys=KEYS), host=Fails)
+    assert not (tmp_path / "geometry").exists()
+    fit(tmp_path, DeclaringProbe(2, taps={"h": "trunk"}, batch_keys=KEYS), host=DeclaringHost)
+    assert "val/their_loss" in manifest(tmp_path)
+
+
+def test_it_is_there_behind_the_first_step(tmp_path):
+    class Looks(L.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            assert (tmp_path / "geometry" / "quantities.json").exists() == (batch_idx > 0)
+
+    fit(tmp_path, RunReport(table=False, page=False), Looks(), host=DeclaringHost)
+
+
 def test_nothing_is_written_twice(tmp_path):
     quantities, said = QuantitiesFile(RunFiles(tmp_path)), L.Callback()
     path = tmp_path / "geometry" / "quantities.json"
