@@ -12,11 +12,10 @@ import numpy as np
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report.download import Numbers, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View, logged, printable
-from lightning_ssl_geometry.report.groups import Average
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.numbers import deviation
 from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown
-from lightning_ssl_geometry.report.tracks import Track, counted, tracks
+from lightning_ssl_geometry.report.tracks import Track, counted, mean_of, tracks
 
 if TYPE_CHECKING:
     pass
@@ -86,7 +85,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     same = same_lines([(printable(track.words or plan.title, 30), track.mean.step, track.mean.mean) for track in found])
     stages = list(dict.fromkeys(track.stage for track in found))
     remark = remark_of(plan, view, stages)
-    notes = [] if view.alone else _notes(found, [remark] if view.titled else [], same)
+    notes = [] if view.alone else _notes(found, view, [remark] if view.titled else [], same)
     caption = Caption(plan.title if view.titled else "", () if view.alone else _dash_names(found), notes)
     figure = curves(
         drawn,
@@ -185,13 +184,14 @@ def _spread(track: Track) -> float:
     return np.nan if track.mean.std is None else float(track.mean.std[-1])
 
 
-def _notes(found: Sequence[Track], first: Sequence[str], same: str) -> list[str]:
+def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) -> list[str]:
     """Say on which data and of how many runs, for each quantity where they differ."""
     stage = found[0].stage
-    means: dict[str, dict[str, Average | None]] = {}
-    for track in found:
-        if not track.member.quantity.baseline:
-            means.setdefault(track.label, {})[track.group.name] = track.mean
+    drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
+    means = {
+        name: {group.name: mean_of(member, group, stage, view) for group in view.groups}
+        for name, member in drawn.items()
+    }
     texts = dict.fromkeys(counted(each) for each in means.values())
     on = f"Data: {stage}. " if stage else ""
     runs = next(iter(texts), "") if len(texts) == 1 else " ".join(counted(each, name) for name, each in means.items())
