@@ -220,7 +220,7 @@ def members(runs: Sequence[Run]) -> list[Member]:
     found: dict[Identity, Member] = {}
     identities = [_identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
-    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if len(each) > 3}
+    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[3:] > ("",)}
     spaces = Counter(each[:2] for each in observed)
     for place, held in enumerate(identities):
         for name, identity in held.items():

@@ -1,6 +1,6 @@
 """What a figure of the page is made of, and the sentences below it that are true of this run."""
 
-__all__ = ["DASHES", "Panel", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
+__all__ = ["DASHES", "Panel", "filled", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -78,16 +78,14 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
     said: dict[str, None] = {plan.remark: None}
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
-            filled = dict.fromkeys(
-                _filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items()
-            )
-            said |= dict.fromkeys(filter(None, filled))
+            found = (filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items())
+            said |= dict.fromkeys(filter(None, found))
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
             said |= {f"In {stage}, {cap.in_words}": None for cap in caps if cap and cap.by_rows}
     return " ".join(filter(None, said))
 
 
-def _filled(run: Run, member: Member, name: str) -> str:
+def filled(run: Run, member: Member, name: str) -> str:
     """Fill a quantity's remark with the last values of its diagnostic's other results; empty where one is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
