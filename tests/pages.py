@@ -12,6 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from lightning_ssl_geometry import plots
+from lightning_ssl_geometry.callbacks.quantities_file import meaning
+from lightning_ssl_geometry.manifest import Declared, read_manifest, written
+from lightning_ssl_geometry.observe.feed import result_name, space_of
+from lightning_ssl_geometry.quantity import Quantity
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -40,73 +46,11 @@ for (const frame of document.querySelectorAll('iframe')) {
 }
 document.body.dataset.report = JSON.stringify(report);
 """
-GEOMETRY = {  # what the stage "probe" adds: a value at the start of training and one at its end
-    "projector_rank": (64, 20),
-    "bound_info_nce": (7.5, 5.0),
-    "bound_upper": (9.4, 7.0),
-    "bound_entropy_form": (7.5, 5.0),
-    "bound_expectation": (0.9, 0.1),
-    "bound_entropy": (7.6, 6.5),
-    "bound_invariance": (-0.7, -0.9),
-    "bound_repulsion": (0.98, 0.8),
-    "augmentation_rank": (80, 110),
-    "null_space_fraction": (0.5, 0.9),
-    "null_space_isotropic": (0.5, 0.84),
-    "unexplained_variance_full": (0.5, 0.2),
-    "unexplained_variance_full_isotropic": (0.5, 0.5),
-    "unexplained_variance_tau": (0.5, 0.3),
-    "unexplained_variance_tau_isotropic": (0.5, 0.84),
-    "local_unexplained_variance_full": (0.5, 0.25),
-    "local_unexplained_variance_full_isotropic": (0.5, 0.5),
-    "local_unexplained_variance_tau": (0.5, 0.28),
-    "local_unexplained_variance_tau_isotropic": (0.5, 0.6),
-    "hardest_negative_distance": (0.2, 0.8),
-    "hardest_negative_pair": (0.2, 0.3),
-    "label_agreement_fine": (0.1, 0.6),
-    "label_agreement_fine_chance": (0.1, 0.1),
-    "label_agreement_coarse": (0.2, 0.7),
-    "label_agreement_coarse_chance": (0.2, 0.2),
-    "jacobian_rank": (64, 40),
-    "linear_regions_visited": (900, 1000),
-    "linear_regions_fraction": (0.9, 1.0),
-    "lie_r2": (0.2, 0.7),
-    "lie_r2_shuffled": (-0.2, -0.1),
-    "lie_null_space": (0.5, 0.9),
-    "lie_null_space_isotropic": (0.5, 0.84),
-}
 
 
 def write_csv(path: Path, header, rows, end="\n"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]) + end)
-
-
-def write_geometry(folder: Path, shift=0.0, epochs=2, pace=10, scalars=GEOMETRY, coarse=True):
-    """What stage `probe` writes: before training (step 0) and at the end of epochs; `shift` tells runs apart."""
-    names = [name for name in scalars if coarse or "coarse" not in name]
-    rows = []
-    for readout in range(epochs + 1):
-        share = readout / epochs
-        values = [scalars[name][0] * (1 - share) + scalars[name][1] * share + shift for name in names]
-        rows.append([max(readout - 1, 0), max(readout * pace - 1, 0), *values])
-    write_csv(folder / "metrics.csv", ["epoch", "step", *(f"probe/{name}" for name in names)], rows)
-
-    def array(name, values):
-        lines = [[max(r - 1, 0), r * pace, *values(r / epochs)] for r in range(epochs + 1)]
-        header = ["epoch", "step", *range(len(lines[0]) - 2)]
-        write_csv(folder / f"geometry/probe/{name}.csv", header, lines)
-
-    index = np.arange(16)
-    for name in ("log_spectrum_h", "log_spectrum_h_image", "log_spectrum_z"):
-        array(name, lambda share: 2 - index * (0.1 + 0.2 * share) + shift)
-    for name in ("projector_singular_values", "augmentation_singular_values", "jacobian_singular_values"):
-        array(name, lambda share: np.exp(-index * (0.1 + share) + shift))
-    array("hardest_negative_histogram", lambda share: np.eye(8)[int(1 + 4 * share)])
-    angles = np.array([10.0, 45.0, 90.0, 180.0])
-    array("rotation_angles", lambda share: angles)
-    array("rotation_pixels", lambda share: angles)
-    array("rotation_h", lambda share: angles * (0.8 - 0.5 * share) + shift)
-    return folder
 
 
 def write_log(folder: Path, **columns):
@@ -115,6 +59,85 @@ def write_log(folder: Path, **columns):
     rows = [[epoch, 10 * epoch + 9, *values] for epoch, values in enumerate(zip(*columns.values(), strict=True))]
     write_csv(folder / "metrics.csv", ["epoch", "step", *names], rows)
     return folder
+
+
+def write_array(folder: Path, name, *readouts):
+    """An array's file, with a readout at the end of each epoch of ten steps."""
+    rows = [[epoch, 10 * (epoch + 1), *values] for epoch, values in enumerate(readouts)]
+    write_csv(folder / f"geometry/{name}.csv", ["epoch", "step", *range(len(readouts[0]))], rows)
+    return folder
+
+
+def write_snapshot(folder: Path, name, values, step=20):
+    """The file of an array with several axes."""
+    path = folder / f"geometry/{name}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, values=np.asarray(values, dtype=np.float32), epoch=max(step // 10 - 1, 0), step=step)
+    return folder
+
+
+def declare(folder: Path, **entries):
+    """What logged names mean, beside what the run has declared before; `__` stands for a slash."""
+    path = folder / "geometry/quantities.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = read_manifest(path.read_text())[0] if path.exists() else {}
+    path.write_text(written(before | {name.replace("__", "/"): entry for name, entry in entries.items()}))
+    return folder
+
+
+def entry(title, *, of="Toy", section="ranks", key="", part="", space="", renamed=False, width=None, **fields):
+    """What a class declares of a result: a quantity with these fields, which says what low and high mean."""
+    quantity = Quantity(**{"title": title, "low": f"Low {title}.", "high": f"High {title}."} | fields)
+    about = {"diagnostic": of, "section": section, "key": key, "part": part, "space": space}
+    return Declared(quantity=quantity, renamed=renamed, width=width, **about)
+
+
+def write_results(folder: Path, results, stage="val", readouts=3, rename=None, shift=0.0):
+    """What a monitor writes of diagnostics: their Metric and its results by key, under the names of a user.
+
+    Args:
+        results: {name: (metric, {key: value})}; earlier readouts are a tenth smaller each.
+        rename: As of the monitor.
+        shift: Added to all scalars, to tell runs apart.
+    """
+    scalars, manifest = {}, {}
+    for name, (metric, found) in results.items():
+        space = space_of(metric, (rename or {}).get(name, {}))
+        for key, value in found.items():
+            logged, value = f"{stage}/{result_name(name, key)}", np.asarray(value, dtype=np.float64)
+            rows = [value * (1 - 0.1 * ago) for ago in range(readouts)[::-1]]
+            if not value.ndim:
+                scalars[logged] = [row + shift for row in rows]
+            elif value.ndim == 1:
+                write_array(folder, logged, *rows)
+            else:
+                write_snapshot(folder, logged, value, 10 * readouts)
+            if said := meaning(metric, key, space, 6):
+                manifest[logged] = said
+    write_log(folder, **scalars)
+    return declare(folder, **manifest)
+
+
+def write_info(folder: Path, **info):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(info))
+    return folder
+
+
+def page_of(path: Path):
+    return Page(path.read_text("utf-8"))
+
+
+def texts(axes):
+    """All that is written in axes, labels at lines first."""
+    return [text.get_text() for text in axes.texts]
+
+
+def lines(axes, color="blue"):
+    """Lines of a colour over the axes, without those of the key, which are 24 pixels of 72 an inch long."""
+    drawn = [each for each in axes.lines if each.get_color() == plots.COLORS[color]]
+    drawn = [each for each in drawn if each.get_linestyle() != "None"]
+    return [each for each in drawn if list(each.get_xdata()) != [0, 24 / 72]]
 
 
 class Page(HTMLParser):

@@ -2,10 +2,12 @@
 
 __all__ = ["Drawings", "draw"]
 
+import re
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, count
 
 import numpy as np
 
@@ -90,6 +92,19 @@ def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
                   for name, held in kept.items()}  # fmt: skip
         if panel := drawings.of("linear evaluation", lambda: evaluation_panel(view)):
             panels.setdefault(evaluated(view), []).extend(panel)
+        panels = _told_apart(panels)
     order = [*SECTIONS][:-1] + [name for name in panels if name not in SECTIONS] + [*SECTIONS][-1:]
     drawings.panels = {name: panels[name] for name in order if panels.get(name)}
     return drawings.panels
+
+
+def _told_apart(panels: Mapping[str, Sequence[Panel]]) -> dict[str, list[Panel]]:
+    """Give each figure a name of its own, that a file may have."""
+    seen: set[str] = set()
+    found: dict[str, list[Panel]] = {section: [] for section in panels}
+    for section, panel in ((section, panel) for section, held in panels.items() for panel in held):
+        name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
+        free = next(each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in seen)
+        seen.add(free)
+        found[section].append(replace(panel, name=free))
+    return found

@@ -161,7 +161,7 @@ class View:
 
 def plans(view: View) -> dict[str, list[Plan]]:
     """Say which figures are to be drawn, by section in the order of the page."""
-    gathered: dict[str, dict[tuple[str, str, str], list[Member]]] = {name: {} for name in SECTIONS}
+    gathered: dict[str, dict[tuple[str, ...], list[Member]]] = {name: {} for name in SECTIONS}
     for member in _last_parts(members(view.runs), view):
         if member.quantity.shown:
             section = section_of(member, view.runs)
@@ -225,7 +225,7 @@ def members(runs: Sequence[Run]) -> list[Member]:
     for place, held in enumerate(identities):
         for name, identity in held.items():
             stage, base = split(name)
-            key = (*identity, base) if identity in several else identity
+            key = (_log(runs[place], name), *identity, *([base] if identity in several else []))
             declared = runs[place].declared.get(name)
             apart = declared is not None and (declared.renamed or spaces[identity[:2]] > 1)
             member = found.setdefault(key, Member(declared, base, distinct=identity in several, spaces=apart))
@@ -269,13 +269,19 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
     return _LEARNING if _OBJECTIVE.search(member.base) and _is_scalar(member, runs) else _OTHER
 
 
-def _figure(member: Member, view: View) -> tuple[str, str, str]:
-    """Chart, and for what is drawn at some moments, the space and part that have a figure of their own."""
-    apart = _kind(member, view) not in _ONE_FIGURE
+def _log(run: Run, name: str) -> str:
+    """Whether a log is a scalar, an array or of layers: of one name, these are not drawn together."""
+    return _LAYERS if name.startswith(_LAYERS) else type(logged(run, name)).__name__
+
+
+def _figure(member: Member, view: View) -> tuple[str, ...]:
+    """Log, chart, and for what is drawn at some moments, the space and part that have a figure of their own."""
+    place, names = next(iter(member.names.items()))
+    log, apart = _log(view.runs[place], next(iter(names.values()))), _kind(member, view) not in _ONE_FIGURE
     if _kind(member, view) == "layers":
-        return member.base.replace("/", "_"), "", ""
+        return log, member.base.replace("/", "_")
     space = member.space if apart and member.spaces else ""
-    return _chart_name(member), space, member.part if apart and view.alone else ""
+    return log, _chart_name(member), space, member.part if apart and view.alone else ""
 
 
 def _chart_name(member: Member) -> str:
@@ -291,7 +297,7 @@ def _own_name(member: Member) -> str:
     return "_".join(filter(None, [snake, member.declared.key]))
 
 
-def _plans(figure: tuple[str, str, str], members: list[Member], view: View) -> list[Plan]:
+def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[Plan]:
     """One figure; of a path that cannot be drawn as one, a figure for each of its quantities."""
     kinds = {_kind(member, view): None for member in members if not role(member) and not member.quantity.baseline}
     kind = next(iter(kinds), None)
@@ -299,20 +305,20 @@ def _plans(figure: tuple[str, str, str], members: list[Member], view: View) -> l
         member.quantity.picture.role for member in members if _kind(member, view) == "path" and member.quantity.picture
     ]
     if paths and (view.once or not view.alone or sorted(paths) != ["", "x"]):
-        return [_one((_own_name(member), "", ""), [member], "line", member.quantity.title) for member in members]
+        return [_one((_own_name(member),), [member], "line", member.quantity.title) for member in members]
     if kind is None:
         return []
     if not view.alone and len({member.declared.diagnostic for member in members if member.declared}) > 1:
         titled = {member.quantity.title: member for member in members}
         if len(titled) > 1:  # of several classes, such as probes: colours are the groups', so each has its own figure
             alike = {title: [each for each in members if each.quantity.title == title] for title in titled}
-            return [_one((_own_name(each[0]), "", ""), each, kind, title) for title, each in alike.items()]
+            return [_one((_own_name(each[0]),), each, kind, title) for title, each in alike.items()]
     first = next(member for member in members if not role(member) and not member.quantity.baseline)
     chart = first.quantity.chart
-    return [_one(figure, members, kind, chart.title if chart else first.quantity.title)]
+    return [_one(figure[1:], members, kind, chart.title if chart else first.quantity.title)]
 
 
-def _one(figure: tuple[str, str, str], members: Sequence[Member], kind: Figured, title: str) -> Plan:
+def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, title: str) -> Plan:
     spaces = {member.space for member in members if not member.quantity.baseline}
     parts = {member.part for member in members}
     apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 and any(member.spaces for member in members) else []

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +192,7 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
 
 
 def _named(view: View, where: str, drawings: Drawings) -> "dict[str, Figure]":
-    named: dict[str, Figure] = {}
-    for panel in chain.from_iterable(draw(view, drawings).values()):
-        name = re.sub(r"\W+", "_", panel.name).strip("_") or "figure"
-        free = (each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in named)
-        named[next(free)] = panel.figure
+    named = {panel.name: panel.figure for panels in draw(view, drawings).values() for panel in panels}
     drawings.warn(where)
     return named
 

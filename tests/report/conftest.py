@@ -1,0 +1,18 @@
+"""All diagnostics and what they compute of one cloud, once for all pages."""
+
+import inspect
+
+import pytest
+from observations import metric_of, observed, results
+from torchmetrics import Metric
+
+from lightning_ssl_geometry import diagnostics
+
+
+@pytest.fixture(scope="session")
+def computed():
+    """Name of a class -> (an object of it, its results by key)."""
+    found = {name: getattr(diagnostics, name) for name in diagnostics.__all__}
+    kinds = {name: kind for name, kind in found.items() if inspect.isclass(kind) and issubclass(kind, Metric)}
+    metrics = {name: metric_of(kind) for name, kind in kinds.items() if not inspect.isabstract(kind)}
+    return {name: (metric, results(metric, observed("isotropic"))) for name, metric in metrics.items()}
