@@ -50,10 +50,10 @@ def headline(run: Run) -> list[Tile]:
             order.index(each.declared.section) if each.declared and each.declared.section in order else len(order)
         )
     )
-    last: dict[tuple[str, str, str], Member] = {}
+    last: dict[tuple[str, ...], Member] = {}
     for member in found:  # of a projector's layers the last
-        known = member.declared
-        last[(known.diagnostic, known.key, known.space) if known else ("", "", member.base)] = member
+        known, named = member.declared, member.base if member.distinct else ""
+        last[(known.diagnostic, known.key, known.space, named) if known else (member.base,)] = member
     return [*_gains(run), *(tile for member in last.values() if (tile := _tile(run, member)))]
 
 

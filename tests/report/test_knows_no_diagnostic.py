@@ -44,7 +44,7 @@ NAMES = set(names())
 
 
 def known(path):
-    """Names of diagnostics among the texts of a file, but those of files: whole texts, and words that are names alone."""
+    """Names of diagnostics among the texts of a file, but those of files: whole texts, and words that are no prose."""
     for text in (re.sub(r"\w+\.csv", "", each) for each in literals(path)):
         words = {word for word in re.findall(r"\w+", text) if "_" in word or re.search(r"[a-z][A-Z]", word)}
         yield from NAMES & (words | {text})

@@ -1,0 +1,229 @@
+"""What a run declares of its logs is what its page says; what nobody declared is shown without a claim."""
+
+import json
+import time
+from itertools import product
+from typing import ClassVar, get_args
+
+import numpy as np
+import pytest
+import torch
+from pages import (
+    declare,
+    entry,
+    lines,
+    page_of,
+    texts,
+    write_array,
+    write_info,
+    write_log,
+    write_results,
+    write_snapshot,
+)
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.callbacks.quantities_file import meaning
+from lightning_ssl_geometry.quantity import Chart, Kind, Paper, Picture, Quantity, Role
+from lightning_ssl_geometry.report import figures, read_run, write_comparison, write_report
+
+
+@pytest.fixture(scope="module")
+def renamed(computed, tmp_path_factory):
+    """All diagnostics under names that a user chose."""
+    found = {f"mine{place}": each for place, each in enumerate(computed.values())}
+    return write_results(tmp_path_factory.mktemp("runs") / "all", found)
+
+
+def unsaid(text, computed):
+    """What a page does not say of results that are drawn for themselves."""
+    for name, (metric, found) in computed.items():
+        for key in found:
+            quantity = meaning(metric, key).quantity
+            serves = quantity.baseline or not quantity.shown or (quantity.picture and quantity.picture.role)
+            said = [quantity.text, quantity.low, quantity.high, quantity.paper.title if quantity.paper else ""]
+            yield from ((name, key, part) for part in said if part not in text and not serves)
+
+
+def test_every_diagnostic_has_its_text_whatever_its_name(renamed, computed):
+    text = page_of(write_report(renamed)).text
+    assert list(unsaid(text, computed)) == []
+    assert "Other diagnostics" not in text
+
+
+def test_and_so_it_has_where_nothing_was_trained(renamed, computed, tmp_path):
+    write_results(tmp_path, {f"mine{place}": each for place, each in enumerate(computed.values())}, "test", 1)
+    text = page_of(write_report(write_info(tmp_path, kind="diagnosis"))).text
+    assert list(unsaid(text, computed)) == []
+
+
+def test_without_a_manifest_every_log_has_its_own_name_and_no_text(renamed, tmp_path):
+    names = ("accuracy", "momentum", "effective_rank_h", "loss", "x")
+    write_log(tmp_path, **{f"val__{name}": [1.0, 0.5] for name in names})
+    write_snapshot(write_array(tmp_path, "val/log_spectrum_h", [2, 1], [3, 1]), "val/blocks", np.eye(2))
+    page = page_of(write_report(tmp_path))
+    assert {"figcaption", "svg"} <= set(page.tags)
+    assert not {"cite", "dd"} & set(page.tags[: page.tags.index("table")])
+    assert "Papers" not in page.text
+    drawn = list(figures(read_run(tmp_path)))
+    assert drawn == ["loss", "accuracy", "momentum", "effective_rank_h", "x", "val_log_spectrum_h", "blocks"]
+    learning, _, other = page.text.partition("Other diagnostics")
+    assert "Is it learning?" in learning
+    assert all(name in other and name not in learning for name in names if name != "loss")
+
+
+def test_a_space_is_named_where_there_are_several_or_another_one(tmp_path):
+    write_log(tmp_path, val__a=[1, 2], val__b=[2, 3], val__c=[1, 1])
+    about = {"val__a": entry("Rank", of="A", space="h"), "val__b": entry("Rank", of="A", space="h_image")}
+    declare(tmp_path, **about, val__c=entry("Spread", space="z", renamed=True))
+    axes = {name: figure.axes[0] for name, figure in figures(read_run(tmp_path)).items()}
+    assert {"h 2", "h, clean images 3"} <= set(texts(axes["a"]))
+    assert "Spread (z)" in page_of(write_report(tmp_path)).text
+    declare(tmp_path, val__c=entry("Spread", space="z"))
+    assert "Spread (z)" not in page_of(write_report(tmp_path)).text
+
+
+def test_two_objects_of_one_class_are_told_apart_by_their_names(tmp_path):
+    write_log(tmp_path, val__near=[1, 2], val__far=[2, 3])
+    about = {f"val__{name}": entry("Rank", space="h", headline=True) for name in ("near", "far")}
+    page = page_of(write_report(declare(tmp_path, **about)))
+    assert {"near 2", "far 3"} <= set(texts(figures(read_run(tmp_path))["toy"].axes[0]))
+    assert "Rank (near)2val, from 1" in page.text
+    assert "Rank (far)3val, from 2" in page.text
+    assert page.text.count("High Rank.") == 1
+
+
+def test_parts_of_a_result_have_their_names_and_the_headline_is_the_last(tmp_path):
+    about = {f"val__rank_layers_{part}": entry("Rank", key="rank", part=f"layers_{part}", headline=True)
+             for part in (0, 3, 10)}  # fmt: skip
+    write_log(tmp_path, **{name: [4, part] for part, name in enumerate(about)})
+    page = page_of(write_report(declare(tmp_path, **about)))
+    assert {"layers.0 0", "layers.3 1", "layers.10 2"} <= set(texts(figures(read_run(tmp_path))["toy_rank"].axes[0]))
+    assert "Rank (layers.10)2val" in page.text
+    assert "Rank (layers.3)" not in page.text
+
+
+class Described(Metric):
+    """A user's."""
+
+    section = "My own section"
+    quantities: ClassVar = {
+        "norm": Quantity(title="Norm", low="Short rows.", high="Long rows.", unit="lengths",
+                         chart=Chart("norms", "Norms"), paper=Paper("Me 2026", "On norms")),
+        "norms": Quantity(title="All norms", text="The norms.", picture=Picture("quantiles")),
+    }  # fmt: skip
+
+    def update(self, h):
+        self.h = h
+
+    def compute(self):
+        norm = self.h.norm(dim=-1).flatten()
+        return {"norm": norm.mean(), "norms": norm}
+
+
+class UndescribedNorm(Described):
+    """The mean norm of `h`. More is said here."""
+
+    section, quantities = "", {}
+    higher_is_better, plot_lower_bound = True, 0.0
+
+    def compute(self):
+        return super().compute()["norm"]
+
+
+def test_a_users_metric_has_its_place_and_one_that_declares_nothing_its_docstring(tmp_path):
+    found = {}
+    for name, metric in (("a", Described()), ("b", UndescribedNorm())):
+        metric.update(torch.eye(3)[None])
+        result = metric.compute()
+        found[name] = metric, result if isinstance(result, dict) else {"": result}
+    page = page_of(write_report(write_results(tmp_path, found)))
+    assert "<h2>My own section</h2>" in page.source
+    for text in ("Norms", "Short rows.", "Long rows.", "(Me 2026)", "Me 2026. On norms", "The norms."):
+        assert text in page.text
+    assert "Undescribed norm" in page.text
+    assert "The mean norm of h." in page.text
+    assert "More is said" not in page.text
+    drawn = figures(read_run(tmp_path))
+    assert list(drawn) == ["norms", "val_described_norms", "undescribed_norm"]
+    assert texts(drawn["norms"].axes[0])[0] == "lengths"
+
+
+# --- manifests of anybody
+
+
+def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so(tmp_path):
+    write_log(tmp_path, val__good=[1, 2], val__bad=[1, 2])
+    declare(tmp_path, val__good=entry("Good"))
+    path = tmp_path / "geometry/quantities.json"
+    good = json.loads(path.read_text())["val/good"]
+    bad = [{"long_name": 3}, {"section": ["a"]}, {"cap": "9**9**9"}, {"cap": "N.__class__"}, {"width": -1}]
+    bad += [{"picture": {"kind": "gif"}}, {"picture": {"kind": "line", "role": "king"}}, {"picture": "line"}]
+    bad += [{"valid_range": [1, 0]}, {"valid_range": [0, 1e999]}, {"valid_range": "ab"}, {"better": "up"}, {"low": {}}]
+    bad += [{"chart": {"name": 1, "title": ""}}, {"invariances": ["luck"]}, {"long_name": ""}, {"text": "a" * 5_000}]
+    entries = {f"val/bad{place}": good | each for place, each in enumerate(bad)} | {"val/bad": None, "x": [], "y": 1}
+    path.write_text(json.dumps(entries | {"val/good": good}))
+    read = read_run(tmp_path)
+    assert list(read.declared) == ["val/good"]
+    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all."
+    assert said in read.notes
+    assert said in page_of(write_report(tmp_path)).text
+
+
+def test_a_million_entries_are_read_in_seconds(tmp_path):
+    write_log(tmp_path, val__good=[1, 2])
+    declare(tmp_path, val__good=entry("Good"))
+    path, started = tmp_path / "geometry/quantities.json", time.monotonic()
+    entries = ",".join(f'"{place}":{{"long_name":""}}' for place in range(10**6))
+    path.write_text(f"{path.read_text().rstrip().rstrip('}')}, {entries}}}")
+    assert any("geometry/quantities.json" in note for note in read_run(tmp_path).notes)
+    assert "val/good" in page_of(write_report(tmp_path)).text
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("remark", ["{a.__class__}", "{a!r}", "{a[0]}", "{a:.99f}", "{a:1000000d}", "{}", "{"])
+def test_a_remark_fills_in_values_and_nothing_else(tmp_path, remark):
+    about = {
+        "val__x_a": entry("A", key="a"),
+        "val__x_b": entry("B", key="b", remark=f"From {{a}}, {{a:.1f}}: {remark}"),
+    }
+    write_log(tmp_path, val__x_a=[1, 2.25], val__x_b=[1, 2])
+    assert f"From 2.25, 2.2: {remark}" in page_of(write_report(declare(tmp_path, **about))).text
+
+
+def test_a_remark_that_misses_a_value_is_left_out(tmp_path):
+    declare(write_log(tmp_path, val__x=[1, 2]), val__x=entry("X", remark="From {gone} to {0:.0f}."))
+    assert "From " not in page_of(write_report(tmp_path)).text.partition("All numbers")[0]
+
+
+def shaped(folder, name, shape):
+    """A log of a shape: a scalar over training, an array, or the latest readout of one with more axes."""
+    value = np.linspace(0.5, 2, int(np.prod(shape, dtype=int))).reshape(shape)
+    if not shape:
+        return {f"val__{name}": [1.0, 2.0]}
+    write_array(folder, f"val/{name}", value, value) if len(shape) == 1 else write_snapshot(
+        folder, f"val/{name}", value
+    )
+    return {}
+
+
+def test_a_picture_and_a_shape_that_contradict_each_other_leave_no_figure_undrawn(tmp_path):
+    columns, about = {}, {}
+    for kind, shape, role in product(get_args(Kind), ((), (4,), (5,), (3, 3), (2, 3), (2, 2, 2)), get_args(Role)):
+        size = "".join(map(str, shape))
+        name, shared = f"{kind}_{size}_{role}", kind if len(shape) < 2 else f"{kind}_{size}"
+        columns |= shaped(tmp_path, name, shape)
+        picture = Picture(kind, role, names=("one", "two"), logarithm=role == "x")
+        about[f"val__{name}"] = entry(name, key=name, picture=picture, chart=Chart(shared, shared))
+    declare(write_log(tmp_path, **columns), **about)
+    page = page_of(write_report(tmp_path))  # a warning of what is not drawn is an error
+    assert page.values("class").count("figure") > 30
+    write_comparison({"a": [tmp_path, tmp_path]}, tmp_path / "both.html")
+    write_report(write_info(tmp_path, kind="diagnosis"))
+
+
+def test_a_scalar_and_an_array_that_claim_to_be_one_result_are_drawn_apart(tmp_path):
+    write_log(write_array(tmp_path, "val/row", [1, 2, 3]), val__number=[1.0, 2.0])
+    declare(tmp_path, val__row=entry("Both"), val__number=entry("Both"))
+    drawn = figures(read_run(tmp_path))
+    assert list(drawn) == ["val_toy", "toy"]
+    assert len(lines(drawn["toy"].axes[0])[0].get_ydata()) == 2
