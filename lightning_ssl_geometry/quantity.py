@@ -144,6 +144,7 @@ class Quantity:
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.
+        of_weights: It is of the model's weights, and so the same on all data: drawn once.
         section: The part of the page, where it is another one than that of the class.
 
     Raises:
@@ -175,6 +176,7 @@ class Quantity:
     delayed: bool = False
     headline: bool = False
     shown: bool = True
+    of_weights: bool = False
     section: str = ""
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ def test_version_and_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    for word in ("fit", "validate", "test", "predict", "report RUN"):
+    for word in ("fit", "validate", "test", "predict", "report RUN", "describe [NAME]"):
         assert word in shown
 
 

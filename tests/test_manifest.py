@@ -46,7 +46,7 @@ def entry(**changes):
 def test_what_is_written_is_read():
     manifest = {"val/full": DECLARED, "val/plain": Declared(quantity=PLAIN), "val/a\nb": Declared(quantity=PLAIN)}
     assert read_manifest(written(manifest)) == (manifest, [])
-    assert written(dict(reversed(manifest.items()))) == written(manifest)
+    assert list(read_manifest(written(manifest))[0]) == list(manifest), "the order of the page"
 
 
 def test_infinite_bounds_are_none():

@@ -127,7 +127,7 @@ def test_a_run_that_is_resumed_within_an_epoch_says_what_its_means_are_of(tmp_pa
     assert read_run(tmp_path / "run").resumed[0].within_epoch
     page = write_report(tmp_path / "run", tmp_path / "x.html").read_text()
     assert "at step 6, epoch 1, from ../version_0" in page
-    assert "what this epoch&#x27;s training batches show is of those after this step" in page
+    assert "training batches show is of those after this step" in page
 
 
 def test_slurms_requeue_continues_one_history(tmp_path, whole, monkeypatch):

@@ -102,7 +102,8 @@ class QuantitiesFile:
             return
         with self.files.replacing(NAME) as file:
             file.write(text.encode())
-        self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
+        with self.files.or_warn(NAME):
+            self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:

@@ -247,6 +247,7 @@ class DimensionTemperature(Diagnostic):
     section = "content_style"
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
+            of_weights=True,
             title="Temperature of each dimension",
             text="The temperature by which the loss divides each dimension of the embedding.",
             low="The loss gives this dimension more weight: those of content are to be low.",
@@ -303,6 +304,7 @@ class OutputWeights(Diagnostic):
     section = "content_style"
     quantities: ClassVar[dict[str, Quantity]] = {
         "weight": Quantity(
+            of_weights=True,
             title="Weights of the outputs",
             text="Mean absolute weight of each output channel of a layer.",
             low="Near 0: weight decay has shut this output down, since no loss looks at it.",
@@ -314,6 +316,7 @@ class OutputWeights(Diagnostic):
             xlabel="output channel",
         ),
         "used": Quantity(
+            of_weights=True,
             title="Weights inside of the subvector",
             text="Mean absolute weight of the outputs that the loss looks at.",
             low="Near 0: weight decay has shut these outputs down, too.",
@@ -325,6 +328,7 @@ class OutputWeights(Diagnostic):
             label="inside",
         ),
         "unused": Quantity(
+            of_weights=True,
             title="Weights outside of the subvector",
             text="Mean absolute weight of the outputs that the loss does not look at.",
             low="Near 0: weight decay has shut these outputs down.",

@@ -132,6 +132,7 @@ class ProjectorRank(Diagnostic):
     section = "ranks"
     quantities: ClassVar[dict[str, Quantity]] = {
         "rank": _rank(
+            of_weights=True,
             title="Projector rank",
             text="How many singular values of the projector's weight W reach a threshold.",
             low="Directions are discarded before the loss, as strong augmentations make it.",
@@ -141,6 +142,7 @@ class ProjectorRank(Diagnostic):
             headline=True,
         ),
         "thresholds": _rank(
+            of_weights=True,
             title="Projector rank at other thresholds",
             text="The rank of W at five thresholds, as the paper gives none. Relative ones count the singular values "
             "that reach a share of the largest; cumulative ones, how many of the largest make up a share of the sum of "
@@ -157,6 +159,7 @@ class ProjectorRank(Diagnostic):
             ),
         ),
         "singular_values": Quantity(
+            of_weights=True,
             title="Spectrum of the projector",
             text="Singular values of the projector's weight W.",
             low="Directions of h that the projector discards.",

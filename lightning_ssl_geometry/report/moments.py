@@ -228,7 +228,7 @@ def _log(plan: Plan) -> bool:
 
 def _on_no_data(plan: Plan) -> bool:
     """Whether the values are of weights, which are the same on all data."""
-    return all(member.declared is not None and not member.space for member in plan.drawn)
+    return all(member.quantity.of_weights for member in plan.drawn)
 
 
 def _alike(lines: Sequence[_Line], others: Sequence[_Line]) -> bool:

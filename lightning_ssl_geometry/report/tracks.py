@@ -160,15 +160,15 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
 
 def _once(track: Track, before: Track) -> bool:
     """Whether two lines are one: a baseline that data agree on, or what rests on no data, such as weights."""
-    if track.member is not before.member or track is before:
+    if track is before or track.member.quantity != before.member.quantity:
         return False
-    a, b = ((each.mean.step, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
     if track.member.quantity.baseline:
+        a, b = ((each.mean.step, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
         return a[1].shape == b[1].shape and all(
             bool(same_lines([("", a[0], x), ("", b[0], y), _ZERO])) for x, y in zip(a[1], b[1], strict=True)
         )
-    weights = track.member.declared is not None and not track.member.space and track.group is before.group
-    return weights and _equal(track.mean, before.mean)
+    same = track.member is before.member and track.group is before.group
+    return track.member.quantity.of_weights and same and _equal(track.mean, before.mean)
 
 
 def _equal(a: Average, b: Average) -> bool:
