@@ -330,7 +330,8 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     unit += ", %" if all(member.quantity.percent for member in members) else ""
     whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     name = "_".join(filter(None, figure))
-    return Plan(name, whole, unit, kind, tuple(members), chart.remark if chart else "")
+    remark = chart.remark if chart else ""
+    return Plan(name, printable(whole, 100), printable(unit, 40), kind, tuple(members), remark)
 
 
 def _kind(member: Member, view: View) -> Figured:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_POINTS = 150
 _WIDTH = 58  # letters in a line of notes
 _LOST = "Crosses: a run had no finite number there."
+_MOST_COMPONENTS = 30
 _TOGETHER = 3  # components in one figure of groups, whose dashes tell them apart
 
 
@@ -43,8 +44,8 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
         return []
     picture = plan.drawn[0].quantity.picture
     names = picture.names if picture else ()
-    count = found[0].mean.mean.shape[1]
-    shown_names = [names[place] if place < len(names) else f"{place + 1}" for place in range(count)]
+    count = min(found[0].mean.mean.shape[1], _MOST_COMPONENTS)
+    shown_names = [printable(names[place], 24) if place < len(names) else f"{place + 1}" for place in range(count)]
     parts = (
         [range(count)] if view.alone else [range(at, min(at + _TOGETHER, count)) for at in range(0, count, _TOGETHER)]
     )

@@ -206,7 +206,7 @@ def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
 
 
 def _xlabel(plan: Plan) -> str:
-    return plan.drawn[0].quantity.xlabel
+    return printable(plan.drawn[0].quantity.xlabel, 40)
 
 
 def _xlim(plan: Plan, lines: Sequence[_Line]) -> tuple[float, float] | None:

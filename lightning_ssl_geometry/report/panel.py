@@ -12,7 +12,7 @@ import numpy as np
 from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
 from lightning_ssl_geometry.report.groups import stage_order
 from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
+_LONGEST = 4_000
 _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
@@ -82,7 +83,7 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
             said |= dict.fromkeys(filter(None, found))
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
             said |= {f"In {stage}, {cap.in_words}": None for cap in caps if cap and cap.by_rows}
-    return " ".join(filter(None, said))
+    return printable(" ".join(filter(None, said)), _LONGEST)
 
 
 def filled(run: Run, member: Member, name: str) -> str:

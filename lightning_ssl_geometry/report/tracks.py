@@ -76,9 +76,12 @@ def labels(plan: Plan) -> dict[int, str]:
         spaced = space_name(member.space) if len(spaces) > 1 else ""
         parted = member.part if len(parts) > 1 else ""
         based = member.base if member.distinct and len(drawn) > 1 else ""
-        found[id(member)] = ", ".join(filter(None, [member.quantity.label, spaced, parted, based]))
+        found[id(member)] = printable(", ".join(filter(None, [member.quantity.label, spaced, parted, based])), 30)
     if len(drawn) > 1 and len(set(found.values())) < len(drawn):
-        found = {id(member): found[id(member)] or member.quantity.short or member.quantity.title for member in drawn}
+        found = {
+            id(member): found[id(member)] or printable(member.quantity.short or member.quantity.title, 30)
+            for member in drawn
+        }
     return found
 
 
