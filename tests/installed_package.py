@@ -14,7 +14,7 @@ def check():
     assert metadata.version(NAME) == lightning_ssl_geometry.__version__
     roots = {path.parts[0] for path in metadata.files(NAME)} - {".."}
     assert all(root == "lightning_ssl_geometry" or root.endswith(".dist-info") for root in roots), roots
-    for name in ("py.typed", "report/page.css"):
+    for name in ("py.typed", "report/page.css", "report/page.html.j2"):
         assert resources.files("lightning_ssl_geometry").joinpath(name).is_file(), name
     assert list(metadata.entry_points(group="console_scripts", name="ssl-geometry"))
     assert "escnn" in metadata.metadata(NAME).get_all("Provides-Extra")

@@ -4,17 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from pages import (
-    declare,
-    entry,
-    lines,
-    page_of,
-    texts,
-    write_array,
-    write_csv,
-    write_info,
-    write_log,
-)
+from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log
 from rich.console import Console
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture

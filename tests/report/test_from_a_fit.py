@@ -10,15 +10,12 @@ from lightning.pytorch.loggers import CSVLogger
 from pages import page_of
 from rich.console import Console
 from torch import nn
-from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
 from lightning_ssl_geometry import diagnostics as d
 from lightning_ssl_geometry.callbacks import GeometryMonitor
-from lightning_ssl_geometry.methods import AdaptiveTemperatureModule, CRLTACModule
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report import figures, read_run, summary_table, write_report
-from lightning_ssl_geometry.views import CropFamily
 
 
 def fit(folder, host, monitor, *loaders):
@@ -98,59 +95,3 @@ def test_a_table_of_rows_that_holds_nonsense_bounds_nothing(run):
         assert not any("fewer rows" in note for note in read_run(run).notes)
         write_report(run)
     path.write_text(before)
-
-
-def drawn_of(read, *kinds):
-    """Charts of what these classes declare that are figures of a run, in one stage."""
-    charts = [quantity.chart for kind in kinds for quantity in kind.quantities.values() if quantity.chart]
-    names = {name.removeprefix("val_") for name in figures(read)}
-    return {chart.name for chart in charts} & names, {chart.name for chart in charts}
-
-
-def as_batch(samples):
-    batch = {name: torch.stack([torch.as_tensor(sample[name]) for sample in samples]) for name in samples[0]}
-    return batch | {"views": (batch["image"],)}
-
-
-def test_a_method_with_a_policy(tmp_path):
-    kinds = (d.NonEmptyProbability, d.PolicyEntropy, d.PolicyMaps, d.PairSimilarity, d.EmbeddingSample)
-    named = {kind.__name__: kind(**{"count": 4} if kind in (d.PolicyMaps, d.EmbeddingSample) else {}) for kind in kinds}
-    model = CRLTACModule(
-        nn.Sequential(nn.Flatten(), nn.Linear(4, 6)),
-        nn.Linear(6, 3),
-        CropFamily(image_size=6, size=2, stride=2),
-        policy=nn.Sequential(nn.Flatten(), nn.Linear(36, 9)),
-        draws=2,
-    )
-    samples = [{"image": image, "index": n, "label": n % 2} for n, image in enumerate(torch.rand(16, 1, 6, 6))]
-    batches = DataLoader(samples, 8, collate_fn=as_batch)
-    read = read_run(
-        fit(tmp_path, model, GeometryMonitor(named, stages=("val", "probe"), probe_size=8), batches, batches)
-    )
-    assert read.snapshots["val/PolicyMaps_probability"].step == 4
-    assert "probe/PolicyMaps_image" in read.snapshots
-    found, charts = drawn_of(read, *kinds)
-    assert found == charts
-    assert {"policy_entropy", "policy_loss"} <= {entry.key for entry in read.declared.values()}  # of the method
-
-
-def latents(samples):
-    latent = torch.stack(samples, 1)
-    label, index = (latent[0, :, 0] > 0.5).long(), (1e6 * latent[0, :, 0]).long()
-    return {"views": tuple(latent), "image": latent[0], "latent": latent, "content": torch.tensor([True, False]),
-            "label": label, "index": index}  # fmt: skip
-
-
-def test_a_method_on_content_and_style(tmp_path):
-    kinds = (d.LatentR2, d.MeanCorrelation, d.GradientSpectrum, d.LossTerms, d.DimensionTemperature, d.NeuralCollapse)
-    named = {kind.__name__: kind(**{"similarity": "distance"} if kind is d.LossTerms else {}) for kind in kinds}
-    named["OutputWeights"] = d.OutputWeights("backbone.2", split=2)
-    model = AdaptiveTemperatureModule(
-        nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 4)), nn.Linear(4, 2), temperature=[0.5, 1.0]
-    )
-    first = torch.rand(96, 2)
-    samples = list(torch.stack([first, first + torch.randn(96, 2) * torch.tensor([0.0, 0.1])], 1))
-    batches = DataLoader(samples, 48, collate_fn=latents)
-    read = read_run(fit(tmp_path, model, GeometryMonitor(named, stages=("val",)), batches, batches))
-    found, charts = drawn_of(read, *kinds, d.OutputWeights)
-    assert found == charts

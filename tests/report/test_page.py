@@ -7,18 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import (
-    declare,
-    entry,
-    lines,
-    page_of,
-    texts,
-    write_array,
-    write_csv,
-    write_info,
-    write_log,
-    write_snapshot,
-)  # fmt: skip
+from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
 from rich.console import Console
 
 from lightning_ssl_geometry import plots, report

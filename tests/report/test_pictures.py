@@ -2,18 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import (
-    declare,
-    entry,
-    lines,
-    page_of,
-    texts,
-    write_array,
-    write_csv,
-    write_info,
-    write_log,
-    write_snapshot,
-)
+from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
 
 from lightning_ssl_geometry.quantity import Chart, Picture
 from lightning_ssl_geometry.report import figures, read_run, write_report
