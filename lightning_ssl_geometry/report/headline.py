@@ -183,8 +183,8 @@ def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str
     if series is None or not series.finite.any():
         return ""
     declared = run.declared.get(series.name)
-    word = (declared.quantity.label or declared.quantity.title) if declared else known.quantity.null
-    return f"{word} {show(float(series.value[-1]))}".lower()
+    word = (declared.quantity.short or declared.quantity.title) if declared else known.quantity.null
+    return f"{word.lower()} {show(float(series.value[-1]))}"
 
 
 def alone(run: Run) -> View:

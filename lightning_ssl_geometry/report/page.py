@@ -2,7 +2,6 @@
 
 __all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
