@@ -27,7 +27,7 @@ from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
-from lightning_ssl_geometry.report.panel import Panel, shown
+from lightning_ssl_geometry.report.panel import Panel, filled, shown
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
@@ -70,12 +70,14 @@ class Reading:
         value: The number.
         beside: What it can be at most, and what there would be without structure.
         quantity: Its meaning; None of an undeclared log.
+        remark: How it was found in this run.
     """
 
     name: str
     value: str
     beside: str
     quantity: Quantity | None
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def _readings(view: View) -> dict[str, list[Reading]]:
     run, found = view.runs[0], dict[str, list[Reading]]()
     for member in members(view.runs):
         quantity = member.quantity
-        if quantity.baseline or role(member):
+        if quantity.baseline or role(member) or not quantity.shown:
             continue
         for series in _series(run, member):
             _, show = shown(quantity)
@@ -181,6 +183,7 @@ def _readings(view: View) -> dict[str, list[Reading]]:
                 show(float(series.value[-1])),
                 ", ".join(filter(None, beside)),
                 quantity if member.declared else None,
+                filled(run, member, series.name),
             )
             found.setdefault(section_of(member, view.runs), []).append(reading)
     return found

@@ -226,7 +226,7 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
     found: dict[Identity, Member] = {}
     identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
-    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if len(each) > 3}
+    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[0] and each[3]}
     spaces = Counter(each[:2] for each in observed)
     for place, held in enumerate(identities):
         for name, identity in held.items():
@@ -253,8 +253,10 @@ def _identities(run: Run) -> dict[str, Identity]:
 
 def _identity(declared: Declared | None, name: str) -> Identity:
     if declared is None:
-        return ("", split(name)[1])
-    return (declared.diagnostic, declared.key, declared.part, declared.space)
+        return ("", split(name)[1], "", "")
+    quantity = declared.quantity
+    meaning = (quantity.title, quantity.unit, f"{quantity.percent}")
+    return (declared.diagnostic, declared.key, declared.part, declared.space, *meaning)
 
 
 def _repeated(held: Mapping[str, Identity]) -> set[Identity]:
@@ -341,7 +343,8 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     name = "_".join(filter(None, figure))
     shares_axes = chart is not None and kind != "layers" and not (picture_kind(members[0]) == "path" != kind)
-    return Plan(name, whole, unit, kind, tuple(members), chart.remark if chart and shares_axes else "")
+    remark = chart.remark if chart and shares_axes else ""
+    return Plan(name, printable(whole, 100), printable(unit, 40), kind, tuple(members), remark)
 
 
 def _kind(member: Member, view: View) -> Figured:
@@ -360,19 +363,12 @@ def _kind(member: Member, view: View) -> Figured:
 
 def _last_parts(held: Mapping[str, Identity]) -> dict[str, Identity]:
     """Keep, of results that a run has for several layers, those of the last, and forget which layer that is."""
-    parts: dict[Identity, list[str]] = {}
+    last: dict[Identity, str] = {}
     for identity in held.values():
-        if len(identity) > 3 and identity[2]:
-            parts.setdefault((*identity[:2], identity[3]), []).append(identity[2])
-    last = {key: max(found, key=natural_order) for key, found in parts.items()}
-    kept: dict[str, Identity] = {}
-    for name, identity in held.items():
-        key = (*identity[:2], identity[3]) if len(identity) > 3 else identity
-        if key not in last:
-            kept[name] = identity
-        elif identity[2] == last[key]:
-            kept[name] = (*identity[:2], "", identity[3])
-    return kept
+        key = identity[:2] + identity[3:]
+        last[key] = max(last.get(key, ""), identity[2], key=natural_order)
+    joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
+    return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}
 
 
 def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
@@ -393,7 +389,8 @@ def _is_scalar(member: Member, runs: Sequence[Run]) -> bool:
 
 
 def _is_step_twin(run: Run, name: str) -> bool:
-    return name.endswith("_step") and name.removesuffix("_step") in run.scalars
+    """Whether Lightning logged a mean over the epoch beside it; what is declared is a result of its own."""
+    return name.endswith("_step") and name.removesuffix("_step") in run.scalars and name not in run.declared
 
 
 def role(member: Member) -> str:

@@ -12,11 +12,10 @@ import numpy as np
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report.download import Numbers, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View, logged, printable
-from lightning_ssl_geometry.report.groups import Average
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.numbers import deviation
 from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown
-from lightning_ssl_geometry.report.tracks import Track, counted, tracks
+from lightning_ssl_geometry.report.tracks import Track, counted, mean_of, tracks
 
 if TYPE_CHECKING:
     pass
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_POINTS = 150
 _WIDTH = 58  # letters in a line of notes
 _LOST = "Crosses: a run had no finite number there."
+_MOST_COMPONENTS = 30
 _TOGETHER = 3  # components in one figure of groups, whose dashes tell them apart
 
 
@@ -44,8 +44,8 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
         return []
     picture = plan.drawn[0].quantity.picture
     names = picture.names if picture else ()
-    count = found[0].mean.mean.shape[1]
-    shown_names = [names[place] if place < len(names) else f"{place + 1}" for place in range(count)]
+    count = min(found[0].mean.mean.shape[1], _MOST_COMPONENTS)
+    shown_names = [printable(names[place], 24) if place < len(names) else f"{place + 1}" for place in range(count)]
     parts = (
         [range(count)] if view.alone else [range(at, min(at + _TOGETHER, count)) for at in range(0, count, _TOGETHER)]
     )
@@ -87,7 +87,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     same = same_lines([(printable(track.words or plan.title, 30), track.mean.step, track.mean.mean) for track in found])
     stages = list(dict.fromkeys(track.stage for track in found))
     remark = remark_of(plan, view, stages)
-    notes = [] if view.alone else _notes(found, [remark] if view.titled else [], same)
+    notes = [] if view.alone else _notes(found, view, [remark] if view.titled else [], same)
     caption = Caption(plan.title if view.titled else "", () if view.alone else _dash_names(found), notes)
     figure = curves(
         drawn,
@@ -144,8 +144,8 @@ def _background(track: Track, view: View) -> list[Curve]:
     if not view.alone:
         return []
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
-    behind = run.scalars.get(f"{track.mean.name}_step")
-    if behind is not None:
+    twin = f"{track.mean.name}_step"
+    if (behind := run.scalars.get(twin)) is not None and twin not in run.declared:
         return [Curve("", run.time(behind), scale * behind.value, track.color, faint=True)]
     if _stretch(track, view) > 1:
         return [Curve("", track.mean.time, scale * track.mean.mean, track.color, faint=True)]
@@ -186,13 +186,14 @@ def _spread(track: Track) -> float:
     return np.nan if track.mean.std is None else float(track.mean.std[-1])
 
 
-def _notes(found: Sequence[Track], first: Sequence[str], same: str) -> list[str]:
+def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) -> list[str]:
     """Say on which data and of how many runs, for each quantity where they differ."""
     stage = found[0].stage
-    means: dict[str, dict[str, Average | None]] = {}
-    for track in found:
-        if not track.member.quantity.baseline:
-            means.setdefault(track.label, {})[track.group.name] = track.mean
+    drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
+    means = {
+        name: {group.name: mean_of(member, group, stage, view) for group in view.groups}
+        for name, member in drawn.items()
+    }
     texts = dict.fromkeys(counted(each) for each in means.values())
     on = f"Data: {stage}. " if stage else ""
     runs = next(iter(texts), "") if len(texts) == 1 else " ".join(counted(each, name) for name, each in means.items())

@@ -113,7 +113,7 @@ def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
 
 def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
     """What each group has of a quantity."""
-    label = labels(plan)[member.base] if len(plan.drawn) > 1 or member.quantity.baseline else ""
+    label = labels(plan)[id(member)] if len(plan.drawn) > 1 or member.quantity.baseline else ""
     means = [(group, _mean(member, group, stage, view, plan)) for group in view.groups]
     return [Track(member, group, stage, mean, group.color, "solid", "", label)
             for group, mean in means if mean is not None and len(mean.step)]  # fmt: skip
@@ -206,7 +206,7 @@ def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
 
 
 def _xlabel(plan: Plan) -> str:
-    return plan.drawn[0].quantity.xlabel
+    return printable(plan.drawn[0].quantity.xlabel, 40)
 
 
 def _xlim(plan: Plan, lines: Sequence[_Line]) -> tuple[float, float] | None:

@@ -1,6 +1,6 @@
 """What a figure of the page is made of, and the sentences below it that are true of this run."""
 
-__all__ = ["DASHES", "Panel", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
+__all__ = ["DASHES", "Panel", "filled", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged
+from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
 from lightning_ssl_geometry.report.groups import stage_order
 from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
+_LONGEST = 4_000
 _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
@@ -78,16 +79,14 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
     said: dict[str, None] = {plan.remark: None}
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
-            filled = dict.fromkeys(
-                _filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items()
-            )
-            said |= dict.fromkeys(filter(None, filled))
+            found = (filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items())
+            said |= dict.fromkeys(filter(None, found))
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
             said |= {f"In {stage}, {cap.in_words}": None for cap in caps if cap and cap.by_rows}
-    return " ".join(filter(None, said))
+    return printable(" ".join(filter(None, said)), _LONGEST)
 
 
-def _filled(run: Run, member: Member, name: str) -> str:
+def filled(run: Run, member: Member, name: str) -> str:
     """Fill a quantity's remark with the last values of its diagnostic's other results; empty where one is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
@@ -95,7 +94,8 @@ def _filled(run: Run, member: Member, name: str) -> str:
     stem = name.removesuffix(f"_{known.key}") if known.key else name
     values: dict[str, float] = {}
     for key in {match[1] for match in _VALUE.finditer(template)}:
-        series = logged(run, f"{stem}_{key}")
+        beside = run.declared.get(f"{stem}_{key}")
+        series = logged(run, f"{stem}_{key}") if beside and beside.diagnostic == known.diagnostic else None
         if not isinstance(series, Series) or not len(series.value) or not np.isfinite(series.value[-1]):
             return ""
         values[key] = float(series.value[-1])

@@ -97,7 +97,7 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
     kept = (np.abs(x) < MOST_DRAWN) & (np.abs(y) < MOST_DRAWN)
     if not kept.any():
         return None
-    names = [member.quantity.title.lower() for member in _sides(plan)]
+    names = [printable(member.quantity.title.lower(), 40) for member in _sides(plan)]
     rows = zip(y, x, epoch, steps, strict=True)
     tips = [f"{names[0]} {a:.4g}, {names[1]} {u:.4g} (epoch {e:g}, step {s:g})" for a, u, e, s in rows]
     time = run.time(above)[first][kept]

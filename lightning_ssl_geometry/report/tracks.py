@@ -67,8 +67,8 @@ def tracks(plan: Plan, view: View) -> list[Track]:
     return kept
 
 
-def labels(plan: Plan) -> dict[str, str]:
-    """Name the quantities of a figure, by their logged names, with as much as tells them apart."""
+def labels(plan: Plan) -> dict[int, str]:
+    """Name the quantities of a figure, by their members' ids, with as much as tells them apart."""
     drawn = [member for member in plan.members if not role(member)]
     spaces, parts = {member.space for member in drawn}, {member.part for member in drawn}
     found = {}
@@ -76,9 +76,12 @@ def labels(plan: Plan) -> dict[str, str]:
         spaced = space_name(member.space) if len(spaces) > 1 and not member.quantity.baseline else ""
         parted = member.part if len(parts) > 1 else ""
         based = member.base if member.distinct and len(drawn) > 1 else ""
-        found[member.base] = ", ".join(filter(None, [member.quantity.label, spaced, parted, based]))
+        found[id(member)] = printable(", ".join(filter(None, [member.quantity.label, spaced, parted, based])), 30)
     if len(drawn) > 1 and len(set(found.values())) < len(drawn):
-        found = {member.base: found[member.base] or member.quantity.short or member.quantity.title for member in drawn}
+        found = {
+            id(member): found[id(member)] or printable(member.quantity.short or member.quantity.title, 30)
+            for member in drawn
+        }
     return found
 
 
@@ -130,7 +133,7 @@ def _of_one(plan: Plan, view: View) -> list[Track]:
     for member in (each for each in plan.members if not role(each)):
         stages = sorted(member.names.get(0, {}), key=stage_order)
         means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view))}
-        baseline, label = member.quantity.baseline, named[member.base]
+        baseline, label = member.quantity.baseline, named[id(member)]
         for place, (stage, mean) in enumerate(means.items()):
             name = label if baseline or not place else ""
             name = name or (stage if len(means) > 1 else "")
@@ -154,7 +157,7 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
             name = "" if group.name in labelled or member.quantity.baseline else printable(group.name, _NAME)
             labelled |= set() if member.quantity.baseline else {group.name}
             dash = dashes.get(id(member), "dotted")
-            found.append(Track(member, group, stage, mean, group.color, dash, name, named[member.base]))
+            found.append(Track(member, group, stage, mean, group.color, dash, name, named[id(member)]))
     return found
 
 

@@ -23,7 +23,14 @@ from rich.console import Console
 
 from lightning_ssl_geometry import plots, report
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
-from lightning_ssl_geometry.report import figures, read_run, summary_table, write_report
+from lightning_ssl_geometry.report import (
+    comparison_figures,
+    figures,
+    read_run,
+    summary_table,
+    write_comparison,
+    write_report,
+)
 from lightning_ssl_geometry.report.headline import headline
 
 PAPER = Paper("Ada et al. 2021", "On <Ranks>", "2101.00001")
@@ -234,31 +241,40 @@ def test_an_interrupted_write_leaves_the_old_page(run, tmp_path, monkeypatch):
 EVIL = "<script>alert(1)</script>"
 
 
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")  # of a PNG
 def test_a_hostile_run_is_shown_and_not_run(tmp_path):
     folder = tmp_path / "<script>alert(1)<"
     names = [f"val/{EVIL}", "val/$\\bad{$", "[red]x", "val/日本語", "\x01\x1b[31m", "val/" + "long " * 30]
     rows = [[e, 10 * e + 9, *[e] * len(names), f"1e{60 * e}", f"-1e{70 * e}", "nan", "1e-310"] for e in range(6)]
     write_csv(folder / "metrics.csv", ["epoch", "step", *names, "huge", "deep", "none", "tiny"], rows)
     write_array(folder, f"val/{EVIL.replace('/', '')}", [2, 3])
+    write_array(folder, "val/parts", *[range(20_000)] * 2)
     write_array(folder, "val/spectrum", [1e4, "-inf"], ["nan", 2], [1e300, 1e-300])
     write_snapshot(folder, "val/$map$", [[1, np.inf], [np.nan, -1e30]])
     write_csv(folder / "layers.csv", ["layer", "width", EVIL], [[EVIL, 1, 2], ["$x$", 1, 2]])
     write_csv(folder / "linear_evaluation.csv", ["features", "accuracy"], [[EVIL + "\x01", 0.5], ["trained", 1e300]])
-    words = {"title": EVIL, "low": f"{EVIL} $\\x{{$ {{0}}", "high": "</dd>", "unit": "$\\frac{$", "label": EVIL}
-    about = {"val/$\\bad{$": entry(**words, section=EVIL, chart=Chart(EVIL, "$\\bad{$ </h3>", "$")),
-             "val/spectrum": entry(**words, xlabel="$x$", key="s", picture=Picture("spectrum")),
+    words = {"title": f"\0{EVIL}", "low": f"{EVIL} $\\x{{$ {{0}}", "high": "</dd>", "unit": "$\\frac{$\x1b" * 30}
+    words |= {"label": f"{EVIL}\x01", "remark": "$\\bad{$\x02"}
+    chart, path = Chart(EVIL, "\x01$\\bad{$ </h3>", "$\x1b", "\0$\\x{$"), Chart("path", "\0", "\0")
+    about = {"val/$\\bad{$": entry(**words, section=EVIL, chart=chart), "tiny": entry(**words, key="t", chart=chart),
+             "val/spectrum": entry(**words, xlabel="$x$\x02", key="s", picture=Picture("spectrum")),
+             "val/parts": entry(**words, key="p", picture=Picture("components", names=("$\\x{$\0", EVIL))),
+             "[red]x": entry(**words, key="r", chart=path, picture=Picture("path", "x")),
+             "deep": entry(**words, key="d", chart=path, picture=Picture("path")),
              "val/日本語": entry("J", text="</p>", paper=Paper(EVIL, EVIL, '"><script>'), where=EVIL)}  # fmt: skip
     declare(folder, **about)
     known = dict.fromkeys(["model", "data", "status", "command", "started", "seed", EVIL], EVIL)
     write_info(folder, **known, machine={EVIL: [EVIL]})
     (folder / "config.yaml").write_text(f"</pre>{EVIL}")
-    page = page_of(write_report(folder))
-    assert not {"script", "img"} & set(page.tags)
-    assert "<script" not in page.source
-    assert not any(name.startswith("on") for _, attributes in page.attributes for name in attributes)
+    page, compared = page_of(write_report(folder)), write_comparison({EVIL: [folder], "\x01": [folder]}, tmp_path / "c")
+    for each in (page, page_of(compared)):
+        assert not {"script", "img"} & set(each.tags)
+        assert "<script" not in each.source
+        assert not any(name.startswith("on") for _, attributes in each.attributes for name in attributes)
+    for figure in [*figures(read_run(folder)).values(), *comparison_figures({"$x{$": [folder]}).values()]:
+        figure.savefig(io.BytesIO(), format="png")
     assert page.text.count("<script>alert(1)") > 20
     assert "none is not a finite number in 6 of 6 rows" in page.text
-    assert not any(note.startswith("Not drawn") for note in re.findall("<li[^>]*>(.*?)</li>", page.source))
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(summary_table(folder))
     assert EVIL in console.export_text()

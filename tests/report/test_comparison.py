@@ -1,0 +1,285 @@
+"""Groups of runs beside each other: means, deviations, counts, the data they share, and who has what."""
+
+import re
+
+import numpy as np
+import pytest
+from pages import (
+    declare,
+    entry,
+    lines,
+    page_of,
+    texts,
+    write_array,
+    write_csv,
+    write_info,
+    write_log,
+    write_snapshot,
+)
+
+from lightning_ssl_geometry import plots
+from lightning_ssl_geometry.quantity import Chart, Paper, Picture
+from lightning_ssl_geometry.report import comparison_figures, write_comparison
+
+BOTH = Chart("both", "Both of it", "nats")
+ABOUT = {
+    "loss": entry("Loss", of="Host", section="learning"),
+    "rank": entry("Rank", of="Rank", unit="directions", space="h", paper=Paper("Ada 2021", "On ranks")),
+    "acc": entry("Accuracy", of="Probe", section="probes", percent=True),
+    "a": entry("First", key="a", chart=BOTH, label="first"),
+    "b": entry("Second", key="b", chart=BOTH, label="second"),
+    "null": entry("Random", key="null", chart=BOTH, label="random", baseline=True),
+    "spectrum": entry("Spectrum", key="s", unit="singular value", picture=Picture("spectrum")),
+    "histogram": entry("Histogram", key="h", bounds=(0, 2), percent=True, picture=Picture("histogram")),
+    "thresholds": entry("Thresholds", key="t", picture=Picture("components", names=("one", "two", "three", "four"))),
+    "z": entry("Points", key="z", picture=Picture("points")),
+}
+FIGURES = ["host", "probe", "rank", "both", "toy_s", "toy_h", "toy_h_start", "toy_t", "toy_t_2", "toy_z"]
+
+
+def write_run(folder, shift=0.0, stage="probe"):
+    """Two epochs, looked at before, half and after; `shift` tells runs apart."""
+    rows = {"loss": [5, 4, 3], "rank": [8, 9, 10], "acc": [0.5, 0.6, 0.8], "a": [1, 2, 3], "b": [3, 2, 2]}
+    columns = {name: [value + shift for value in values] for name, values in rows.items()} | {"null": [1, 1, 1]}
+    write_log(folder, **{f"{stage}__{name}": values for name, values in columns.items()})
+    index = np.arange(16)
+    spectra = [np.exp(2 - index * (0.1 + 0.2 * share) + shift) for share in (0, 0.5, 1)]
+    write_array(folder, f"{stage}/spectrum", *spectra)
+    write_array(folder, f"{stage}/histogram", *np.eye(8)[[1, 3, 5]])
+    write_array(folder, f"{stage}/thresholds", *([9 + shift, 8, 7, 6],) * 3)
+    write_snapshot(folder, f"{stage}/z", np.eye(4)[:, :2])
+    return declare(folder, **{f"{stage}__{name}": about for name, about in ABOUT.items()})
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Three strengths, three seeds each."""
+    folder, shifts = tmp_path_factory.mktemp("groups"), {"small": 0.0, "moderate": 0.05, "large": 0.1}
+    return {
+        name: [write_run(folder / f"{name}_{seed}", shift + 0.01 * seed) for seed in range(3)]
+        for name, shift in shifts.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def drawn(groups):
+    return {name: figure.axes[0] for name, figure in comparison_figures(groups).items()}
+
+
+@pytest.fixture(scope="module")
+def page(groups, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "new" / "strengths.html"
+    assert write_comparison(groups, path, title="Strengths") == path
+    return page_of(path)
+
+
+def compared(name="val_loss", **groups):
+    """Axes and all that is written in them, in one line."""
+    axes = comparison_figures(groups)[name].axes[0]
+    return axes, " ".join(texts(axes)).replace("\n", " ")
+
+
+def of_loss(folder, **runs):
+    return {name: [write_log(folder / name, val_loss=values)] for name, values in runs.items()}
+
+
+def test_names_are_those_of_the_quantities_and_always_the_same(drawn, groups):
+    assert list(drawn) == FIGURES
+    assert list(comparison_figures({"one": groups["small"][:1]})) == FIGURES
+
+
+def test_a_line_is_the_mean_and_a_band_the_standard_deviation(tmp_path):
+    values = np.array([[5.0, 4.0, 3.5], [6.0, 4.5, 3.0], [5.5, 4.1, 2.0]])
+    runs = [write_log(tmp_path / str(seed), val__loss=row) for seed, row in enumerate(values)]
+    axes, said = compared("loss", a=runs)
+    assert lines(axes)[0].get_ydata() == pytest.approx(values.mean(0))
+    band, mean, std = axes.collections[0].get_paths()[0].vertices, values.mean(0), values.std(0, ddof=1)
+    for place in range(3):
+        at = band[np.isclose(band[:, 0], place + 1), 1]
+        assert (at.min(), at.max()) == pytest.approx((mean[place] - std[place], mean[place] + std[place]))
+    assert "a 2.83" in said
+    assert "Data: val. Mean and standard deviation of 3 runs each." in said
+    axes, said = compared("loss", a=runs[:1])
+    assert not axes.collections
+    assert "1 run each" in said
+
+
+def test_groups_have_colours_and_quantities_dashes_and_one_name_per_group(drawn):
+    for name, color in (("small", "blue"), ("moderate", "orange"), ("large", "green")):
+        assert len(lines(drawn["rank"], color)) == 1
+        label = next(text for text in drawn["rank"].texts if text.get_text().startswith(name))
+        assert label.get_color() == plots.COLORS[color]
+    axes = drawn["both"]
+    assert [line.get_linestyle() for line in lines(axes)] == ["-", "--"]
+    assert sum(text.startswith("small ") for text in texts(axes)) == 1
+    assert {"Both of it", "first", "second", "nats"} <= set(texts(axes))
+    assert len(lines(axes, "muted")) == 1  # the baseline, on which groups agree
+
+
+def test_baselines_that_differ_have_the_colours_of_their_groups(tmp_path):
+    runs = {}
+    for name, null in (("a", 0.1), ("b", 0.3)):
+        write_log(tmp_path / name, val__a=[0.2, 0.9], val__null=[null] * 2)
+        runs[name] = [declare(tmp_path / name, **{f"val__{key}": ABOUT[key] for key in ("a", "null")})]
+    axes, _ = compared("both", **runs)
+    assert [len(lines(axes, color)) for color in ("blue", "orange", "muted")] == [2, 2, 0]
+
+
+def test_a_run_without_a_quantity_is_left_out_and_said_so(tmp_path):
+    full = [write_log(tmp_path / f"a{seed}", val_loss=[2.0, 1.0 + seed]) for seed in (0, 1)]
+    less = [write_log(tmp_path / "b", other=[1.0, 1.0]), write_log(tmp_path / "c", val_loss=["nan", "nan"])]
+    axes, said = compared(a=[*full, *less], b=less)
+    assert lines(axes)[0].get_ydata()[-1] == pytest.approx(1.5)
+    assert lines(axes, "orange") == []
+    assert "runs of a 2 of 4, b none." in said
+
+
+def test_runs_are_averaged_over_the_steps_that_all_have(tmp_path):
+    runs = of_loss(tmp_path, long=[3, 2, 1], short=[5, 4])
+    axes, _ = compared(a=[*runs["long"], *runs["short"]])
+    assert lines(axes)[0].get_ydata().tolist() == [4, 3]
+    write_csv(tmp_path / "odd/metrics.csv", ["epoch", "step", "val_loss"], [[0, 8, 1.0]])
+    _, said = compared(x=[*runs["long"], tmp_path / "odd"], y=runs["long"])
+    assert "x 2, without a step in common" in said
+
+
+def test_nan_is_a_gap_with_a_cross_and_said_so(tmp_path):
+    runs = of_loss(tmp_path, one=[3, "nan", 1], two=[3, 2, 1])
+    groups = {"a": [*runs["one"], *runs["two"]]}
+    axes, said = compared(**groups)
+    np.testing.assert_array_equal(lines(axes)[0].get_ydata(), [3, np.nan, 1])
+    assert next(line for line in axes.lines if line.get_marker() == "x").get_xdata().tolist() == [2]
+    assert "Crosses: a run had no finite number there." in said
+    text = page_of(write_comparison(groups, tmp_path / "page.html")).text
+    assert "a, one: val_loss is not a finite number in 1 of 3 rows" in text
+
+
+def test_one_stage_is_shown_that_most_groups_have_probe_before_val_before_train(tmp_path):
+    stages = {"a": ("train", "val", "probe"), "b": ("train", "val"), "c": ("val",)}
+    runs = {name: [write_log(tmp_path / name, **{f"{stage}__x": [1.0, 0.5] for stage in held})]
+            for name, held in stages.items()}  # fmt: skip
+    for chosen, names in (("probe", "a"), ("val", "b"), ("val", "ab"), ("val", "abc")):
+        assert f"Data: {chosen}. 1 run each." in compared("x", **{name: runs[name] for name in names})[1]
+
+
+def test_lines_on_top_of_each_other_are_said_so(tmp_path):
+    assert "On top of each other: a and b." in compared(**of_loss(tmp_path, a=[2.0, 1.0], b=[2.0, 1.0]))[1]
+
+
+def test_spectra_are_averaged_as_logarithms_at_start_half_and_end(drawn):
+    axes, index = drawn["toy_s"], np.arange(16)
+    for line, share in zip(lines(axes), (0.0, 0.5, 1.0), strict=True):
+        assert np.log(line.get_ydata()) == pytest.approx(2 - index * (0.1 + 0.2 * share) + 0.01)
+    assert axes.get_yscale() == "log"
+    corners = axes.collections[0].get_paths()[0].vertices
+    at = np.log(corners[np.isclose(corners[:, 0], 1.0), 1])
+    assert (at.min(), at.max()) == pytest.approx((2.0, 2.02))
+    assert "Averaged as logarithms." in " ".join(texts(axes))
+
+
+def test_arrays_of_another_length_are_left_out_and_said_so(tmp_path):
+    for name, row in (("a", [3, 2, 1]), ("b", [2, 1]), ("c", ["nan", "nan"])):
+        declare(write_array(tmp_path / name, "val/s", row), val__s=ABOUT["spectrum"])
+    runs = {"x": [tmp_path / "a", tmp_path / "b"], "y": [tmp_path / "c"]}
+    assert "runs of x 1 of 2, y none." in compared("toy_s", **runs)[1]
+    text = page_of(write_comparison(runs, tmp_path / "page.html")).text
+    assert "x: val/s has 3 in a, 2 in b values; figures average the runs that are like the first." in text
+
+
+def test_histograms_are_compared_at_the_end_and_at_the_start_and_components_three_by_three(drawn):
+    for name, bin_ in (("toy_h", 5), ("toy_h_start", 1)):
+        line = next(line for line in drawn[name].lines if line.get_drawstyle() == "steps-post")
+        assert line.get_ydata()[:-1] == pytest.approx(100 * np.eye(8)[bin_])
+    assert [len(lines(drawn[name])) for name in ("toy_t", "toy_t_2")] == [3, 1]
+    assert {"one", "two", "three"} <= set(texts(drawn["toy_t"]))
+
+
+def test_the_linear_evaluation_is_that_of_the_trained_network(tmp_path):
+    for run, accuracy in (("a", 0.8), ("b", 0.9)):
+        rows = [["trained", "all", accuracy], ["frozen", "all", 0.1]]
+        write_csv(
+            write_info(tmp_path / run) / "linear_evaluation.csv", ["features", "labels_per_class", "accuracy"], rows
+        )
+    _, said = compared("linear_evaluation", x=[tmp_path / "a", tmp_path / "b"], y=[tmp_path / "a"])
+    assert "85.0% ± 7.1" in said
+    assert "frozen" not in said
+    assert "runs of x 2, y 1." in said
+
+
+def test_runs_are_joined_by_what_computed_a_value_and_not_by_its_name(tmp_path):
+    one = declare(write_log(tmp_path / "one", val__mine=[1, 2]), val__mine=ABOUT["rank"])
+    two = declare(write_log(tmp_path / "two", val__yours=[3, 4]), val__yours=ABOUT["rank"])
+    other = declare(write_log(tmp_path / "z", val__mine=[5, 6]), val__mine=entry("Rank", of="Rank", space="z"))
+    axes, said = compared("rank", a=[one, two])
+    assert lines(axes)[0].get_ydata().tolist() == [2, 3]
+    assert "2 runs each" in said
+    axes, said = compared("rank", a=[one], b=[other])
+    assert {"h", "z"} <= set(texts(axes))
+
+
+def test_who_has_what_is_said_where_not_all_have_the_same(tmp_path, groups, page):
+    less = declare(write_log(tmp_path / "less", probe__loss=[1, 2]), probe__loss=ABOUT["loss"])
+    text = page_of(write_comparison({"full": groups["small"], "less": [less, less]}, tmp_path / "page.html")).text
+    assert "Not all runs have the same diagnostics" in text
+    assert "Rankyes\N{EN DASH}" in text.partition("Quantities that not all runs have; 1 more is in all of them.")[2]
+    assert "Who has what" not in page.text
+
+
+def test_the_page_has_groups_figures_sentences_and_numbers(page):
+    assert page.values("class").count("figure") == len(FIGURES)
+    for text in (
+        "Strengths",
+        "small 3 runs",
+        "High Rank.",
+        "(Ada 2021)",
+        "Ada 2021. On ranks",
+        "First and last values",
+    ):
+        assert text in page.text
+    table = page.text.partition("First and last values")[2].replace("\n", "")
+    assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
+    assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
+    assert len(set(page.values("id"))) == len(page.values("id"))
+    found = re.findall(r'<svg class="figure".*?</svg>', page.source, re.DOTALL)
+    assert all("<title>" in each for each in found)
+
+
+def test_the_page_is_made_the_same_again(page, groups, tmp_path):
+    assert write_comparison(groups, tmp_path / "again.html", title="Strengths").read_text("utf-8") == page.source
+
+
+def test_names_of_the_user_are_shown_and_not_run(tmp_path):
+    evil = "<script>alert(1)</script>"
+    run = write_run(tmp_path / "<b>run")
+    similarity = ([evil, "$\\bad{$"], np.eye(2))
+    path = write_comparison({evil: [run], "$\\bad{$": [run]}, tmp_path / "a.html", title=evil, similarity=similarity)
+    page = page_of(path)
+    assert "script" not in page.tags
+    assert "<b>run" not in page.source
+    assert page.text.count(evil) >= 3
+
+
+def test_similarities_of_models_are_a_map_of_one_value_for_each_pair(groups, tmp_path):
+    values = np.array([[1.0, 0.625, np.nan], [0.625, 1.0, 0.5], [np.nan, 0.5, 1.0]])
+    page = page_of(write_comparison(groups, tmp_path / "page.html", similarity=(list(groups), values)))
+    assert "CKA between models" in page.text
+    assert "small and moderate: 0.625" in page.source
+    for names, shape in ((["a", "b"], (2, 3)), (["a"], (2, 2)), ([], (0, 0))):
+        said = rf"Expected `similarity` with values of shape \({len(names)}, {len(names)}\)"
+        with pytest.raises(ValueError, match=said):
+            write_comparison(groups, tmp_path / "page.html", similarity=(names, np.zeros(shape)))
+
+
+def test_groups_that_are_none_are_named(tmp_path):
+    for groups, said in (
+        ({"none": []}, r"Expected `groups\['none'\]` to be a list with a run, but got \[\]"),
+        ({"a": "runs"}, r"Expected `groups\['a'\]` to be a list with a run, but got 'runs'"),
+        ({}, "Expected `groups` with a group of runs, but got none"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            comparison_figures(groups)
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        write_comparison({"a": [tmp_path / "nowhere"]}, tmp_path / "page.html")
+    with pytest.raises(ValueError, match=r"Expected `output` to be a file, but .* is a folder"):
+        write_comparison(of_loss(tmp_path, a=[1.0]), tmp_path)
