@@ -235,7 +235,7 @@ class GeometryMonitor(StageCallback):
         """Refuse results of two diagnostics that would be logged under one name."""
         if equal := results & (others - {name} | (self._diagnostics.keys() - {name})):
             raise ValueError(
-                f"Expected each name to be logged once, but two diagnostics log {min(equal)!r}: one of them is {name!r}. "
+                f"Expected each name to be logged once, but {name!r} and another diagnostic log {min(equal)!r}. "
                 "Give them other names in `diagnostics`."
             )
 

@@ -108,6 +108,11 @@ class Plan:
     remark: str = ""
 
     @property
+    def saved_unit(self) -> str:
+        """Of the values as they were logged: shares are saved as shares."""
+        return self.unit.removesuffix(", %")
+
+    @property
     def drawn(self) -> list[Member]:
         """The quantities that it is about."""
         return [each for each in self.members if not each.quantity.baseline and not role(each)]

@@ -183,7 +183,7 @@ def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str
     declared = run.declared.get(f"{stem}_{known.quantity.null}")
     if series is None or not series.finite.any() or declared is None or declared.diagnostic != known.diagnostic:
         return ""
-    word = declared.quantity.short or declared.quantity.title
+    word = declared.quantity.short or declared.quantity.label or declared.quantity.title
     return f"{word.lower()} {show(float(series.value[-1]))}"
 
 
