@@ -1,9 +1,7 @@
 import copy
-from pathlib import Path
 
 import pytest
 import torch
-from lightning_ssl_geometry.report.glossary import ENTRIES, lookup
 from torch import nn
 
 from lightning_ssl_geometry.diagnostics import NeuralKernel
@@ -15,9 +13,6 @@ from lightning_ssl_geometry.functional import (
     normalized_kernel,
 )
 from lightning_ssl_geometry.nn import MLPBackbone, SmallCNN
-from lightning_ssl_geometry.report import figures
-from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot
-from lightning_ssl_geometry.report.run import Run
 
 N = 24
 SCALARS = {"within", "between", "alignment", "effective_rank", "drift"}
@@ -195,49 +190,6 @@ def test_arguments_out_of_range():
             NeuralKernel(memory=memory)
     with pytest.raises(ValueError, match="observed at least 2 samples, but got none"):
         NeuralKernel().rows()
-
-
-def run(metric, found):
-    """A run whose log and files hold two readouts of it."""
-    time = [float(place) for place in range(2)]
-    series, arrays, snapshots = {}, {}, {}
-    for name, value in found.items():
-        key, numbers = f"val/{metric}_{name}", value.numpy()
-        twice = (torch.tensor(time).double().numpy(),) * 2
-        if not value.ndim:
-            series[key] = Series(key, *twice, torch.stack([value, value]).numpy())
-        elif value.ndim == 1:
-            arrays[key] = Readouts(key, *twice, torch.stack([value, value]).numpy())
-        else:
-            snapshots[key] = Snapshot(key, 1.0, 1.0, numbers)
-    return Run(Path("."), "run", scalars=series, arrays=arrays, snapshots=snapshots)
-
-
-@pytest.mark.parametrize("name", ["neural_kernel", "neural_kernel_z"])
-def test_the_page_shows_it(name):
-    found = {**read(NeuralKernel(), encoder()), "drift": torch.tensor(0.1)}
-    assert all(lookup(f"val/{name}_{key}") for key in found)
-    drawn = figures(run(name, found))
-    wanted = {
-        "neural_kernel",
-        "neural_kernel_rank",
-        "neural_kernel_drift",
-        "neural_kernel_blocks",
-        f"val_{name}_spectrum",
-    }
-    assert wanted <= drawn.keys()
-    assert lookup(f"val/{name}_blocks") is ENTRIES["neural_kernel_blocks"]
-    texts = [text.get_text() for text in drawn["neural_kernel_blocks"].axes[0].texts]
-    assert f"{found['blocks'][0, 0]:.2f}".lstrip("0") in " ".join(texts)
-
-
-@pytest.mark.parametrize("values", [torch.full((3, 3), torch.nan), torch.ones(2, 3), torch.ones(2, 2, 2)])
-def test_blocks_that_cannot_be_drawn_are_left_out(values):
-    assert "neural_kernel_blocks" not in figures(run("neural_kernel", {"blocks": values}))
-
-
-def test_a_spectrum_that_is_not_finite_is_left_out():
-    assert not figures(run("neural_kernel", {"spectrum": torch.full((4,), torch.nan)}))
 
 
 class Whole(nn.Module):

@@ -82,13 +82,14 @@ def test_a_space_is_named_where_there_are_several_or_another_one(tmp_path):
     assert "Spread (z)" not in page_of(write_report(tmp_path)).text
 
 
-def test_two_objects_of_one_class_are_told_apart_by_their_names(tmp_path):
-    write_log(tmp_path, val__near=[1, 2], val__far=[2, 3])
-    about = {f"val__{name}": entry("Rank", space="h", headline=True) for name in ("near", "far")}
-    page = page_of(write_report(declare(tmp_path, **about)))
-    assert {"near 2", "far 3"} <= set(texts(figures(read_run(tmp_path))["toy"].axes[0]))
-    assert "Rank (near)2val, from 1" in page.text
-    assert "Rank (far)3val, from 2" in page.text
+@pytest.mark.parametrize(("one", "two"), [("near", "far"), ("teacher/rank", "student/rank")])
+def test_two_objects_of_one_class_and_two_monitors_are_told_apart_by_their_names(tmp_path, one, two):
+    names = {f"val__{name}".replace("/", "__"): value for name, value in ((one, [1, 2]), (two, [2, 3]))}
+    declare(write_log(tmp_path, **names), **{name: entry("Rank", space="h", headline=True) for name in names})
+    page = page_of(write_report(tmp_path))
+    assert {f"{one} 2", f"{two} 3"} <= set(texts(figures(read_run(tmp_path))["toy"].axes[0]))
+    assert f"Rank ({one})2val, from 1" in page.text
+    assert f"Rank ({two})3val, from 2" in page.text
     assert page.text.count("High Rank.") == 1
 
 

@@ -235,6 +235,20 @@ def test_an_interrupted_write_leaves_the_old_page(run, tmp_path, monkeypatch):
         write_report(run, tmp_path)
 
 
+def test_the_evaluation_of_an_average_over_augmentations_says_its_weights(tmp_path):
+    rows = {"pixels": 0.899, "head, uniform": 0.62, "f, learned": 0.973, "head, learned": 0.955}
+    rows = [[f'"{name}"', accuracy] for name, accuracy in rows.items()]
+    write_csv(write_info(tmp_path) / "linear_evaluation.csv", ["features", "accuracy"], rows)
+    (tile,) = headline(read_run(tmp_path))
+    assert (tile.name, tile.value) == ("Linear evaluation of the head, all labels", "95.5%")
+    assert tile.remark == "f 97.3%, uniform weights 62.0%, pixels 89.9%"
+    text = page_of(write_report(tmp_path)).text
+    assert "Their weights: P(T | X) (learned)" in text
+    assert "raw pixels89.9%" in text.replace("\n", "")
+    names = [str(cell).strip() for cell in summary_table(tmp_path).columns[0].cells]
+    assert names[1:] == ["raw pixels", "f, learned", "head, learned", "head, uniform"]
+
+
 # --- runs that are odd
 
 

@@ -88,10 +88,11 @@ def test_arrays_without_a_finite_number_are_left_out(tmp_path):
 
 
 def test_a_matrix_has_names_and_values_and_only_a_square_one_is_drawn(tmp_path):
-    for name, values in {"m": [[1, 0.25], [0.25, 1]], "wide": np.ones((2, 3)), "deep": np.ones((2, 2, 2))}.items():
+    for name, values in {"m": [[1, 0.25], [0.25, 1]], "wide": np.ones((2, 3)), "deep": np.ones((2, 2, 2)),
+                         "none": np.full((2, 2), np.nan)}.items():  # fmt: skip
         write_snapshot(tmp_path, f"val/{name}", values)
     about = {f"val__{name}": entry(name, key=name, unit="CKA", picture=Picture("matrix", names=("in", "out")))
-             for name in ("m", "wide", "deep")}  # fmt: skip
+             for name in ("m", "wide", "deep", "none")}  # fmt: skip
     page = page_of(write_report(declare(tmp_path, **about)))
     assert list(figures(read_run(tmp_path))) == ["toy_m"]
     assert {"in", "out", "1.00", "0.25"} <= set(texts(axes_of(tmp_path, "toy_m")))
