@@ -2,8 +2,8 @@
 
 __all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
