@@ -17,13 +17,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # what the repository declares, not what happens to be installed
+
+from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity  # noqa: E402
+
 ROOMS = ("diagnostics", "callbacks", "methods")
 _BEGIN, _END = "<!-- made by docs/readings.py: diagnostics -->", "<!-- end -->"
 _UNCHANGED = {
-    "rotation": "a rotation of the rows",
+    "rotation": "a rotation of the space",
     "scale": "another scale",
     "translation": "a shift of all rows",
     "permutation": "another order of the samples",

@@ -82,7 +82,7 @@ How tight the embeddings are, P(z \| x). From 0% to 100%.
 - **High.** They coincide.
 - **Beside it, Random.** Of random embeddings.
 
-`Tightness`, `share` ([Somebody 2024](https://arxiv.org/abs/2401.00001), Eq. 3). Unchanged by a rotation of the rows and another scale. Models may be compared that differ in width.
+`Tightness`, `share` ([Somebody 2024](https://arxiv.org/abs/2401.00001), Eq. 3). Unchanged by a rotation of the space and another scale. Models may be compared that differ in width.
 
 """  # noqa: E501
     )

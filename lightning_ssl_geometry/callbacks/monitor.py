@@ -221,13 +221,23 @@ class GeometryMonitor(StageCallback):
             trial.distributed_available_fn = lambda: False  # this rank's batch alone
             feed(trial, observation, self._renamed(metric, name, observation), name, stage)
             names.add(name)
-            found: dict[str, Tensor] = {}
+            computed: Any = {}
             with suppress(Exception):  # one batch may be too little to compute from
-                found = by_key(trial.compute())
-            names |= {result_name(name, key) for key in found}
+                computed = trial.compute()
+            found = by_key(computed)
+            self._refuse_equal(name, named := {result_name(name, key) for key in found} - {name}, names)
+            names |= named
             entries |= self._meanings(stage, name, found)
         self.check(entries)
         return {self._logged(stage, name) for name in names}
+
+    def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
+        """Refuse results of two diagnostics that would be logged under one name."""
+        if equal := results & (others - {name} | (self._diagnostics.keys() - {name})):
+            raise ValueError(
+                f"Expected each name to be logged once, but {name!r} and another diagnostic log {min(equal)!r}. "
+                "Give them other names in `diagnostics`."
+            )
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin an epoch or a pass."""

@@ -2,6 +2,7 @@
 
 __all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -146,7 +147,7 @@ class LabelAgreement(SampledRows):
             label="fine",
             headline=True,
         ),
-        "fine_chance": _chance("Chance", "chance, fine"),
+        "fine_chance": replace(_chance("Chance", "chance, fine"), short="chance"),
         "coarse": _shared(
             title="Coarse label shared",
             text="Share of the samples whose hardest negative h* has their coarse label.",

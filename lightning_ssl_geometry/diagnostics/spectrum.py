@@ -135,8 +135,8 @@ class ProjectorRank(Diagnostic):
             of_weights=True,
             title="Projector rank",
             text="How many singular values of the projector's weight W reach a threshold.",
-            low="Directions are discarded before the loss, as strong augmentations make it.",
-            high="Nearly all directions of h reach the loss.",
+            low="Few directions of h reach the loss. Strong augmentations lead there.",
+            high="Up to min(D, P): as many directions of h reach the loss as the shape of W allows.",
             cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
@@ -148,7 +148,7 @@ class ProjectorRank(Diagnostic):
             "that reach a share of the largest; cumulative ones, how many of the largest make up a share of the sum of "
             "squares.",
             low="Few directions of h reach the loss.",
-            high="Nearly all directions of h reach the loss.",
+            high="Up to min(D, P): as many directions of h reach the loss as the shape of W allows.",
             chart=Chart("projector_thresholds", "Projector rank at other thresholds", "directions"),
             picture=Picture(
                 "components",

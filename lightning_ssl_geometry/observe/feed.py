@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -86,8 +87,19 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Take what a diagnostic computed by its keys; the key of a single result is ""."""
-    return {str(key): value for key, value in result.items()} if isinstance(result, dict) else {"": result}
+    """Take what a diagnostic computed by its keys; the key of a single result is "".
+
+    Raises:
+        ValueError: If a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
+    """
+    found = {str(key): value for key, value in result.items()} if isinstance(result, dict) else {"": result}
+    for key, value in found.items():
+        if not isinstance(value, Tensor | int | float):
+            where = f"`{key}` of " if key else ""
+            raise ValueError(f"Expected {where}`compute` to be a tensor, but got a {type(value).__name__}.")
+        if not (key.isprintable() and not set("/\\") & set(key)):
+            raise ValueError(f"Expected keys of `compute` without '/', '\\\\' or control characters, but got {key!r}.")
+    return {key: torch.as_tensor(value) for key, value in found.items()}
 
 
 def result_name(name: str, key: str) -> str:

@@ -246,7 +246,7 @@ def _row(series: Series, last: bool) -> list[str]:
 def _compared(view: View, title: str) -> dict[str, Any] | None:
     """First and last value of each scalar on the data that the figures show, per group."""
     once, rows, numbers = view.once, [], list[tuple[str | float, ...]]()
-    for member in members(view.runs):
+    for member in members(view.runs, last_layers=True):
         stage = shared_stage([member], view) if _any_series(view, member) and member.declared else None
         if stage is None:
             continue
@@ -289,7 +289,8 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
 
 def _coverage(view: View) -> Table | None:
     """Which group has which quantities, for those that not all runs have; None if all have the same."""
-    found = {member.title: set(member.names) for member in members(view.runs) if _has_values(view, member)}
+    every = [member for member in members(view.runs, last_layers=True) if _has_values(member)]
+    found = {member.title: set(member.names) for member in every}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
     if not partial:
         return None
@@ -304,7 +305,7 @@ def _coverage(view: View) -> Table | None:
     return Table(["quantity", *(group.name for group in view.groups)], rows, remark=what, look="layers")
 
 
-def _has_values(view: View, member: Member) -> bool:
+def _has_values(member: Member) -> bool:
     return not member.quantity.baseline and not role(member)
 
 

@@ -23,7 +23,7 @@ __all__ = [
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -108,6 +108,11 @@ class Plan:
     remark: str = ""
 
     @property
+    def saved_unit(self) -> str:
+        """Of the values as they were logged: shares are saved as shares."""
+        return self.unit.removesuffix(", %")
+
+    @property
     def drawn(self) -> list[Member]:
         """The quantities that it is about."""
         return [each for each in self.members if not each.quantity.baseline and not role(each)]
@@ -162,8 +167,9 @@ class View:
 def plans(view: View) -> dict[str, list[Plan]]:
     """Say which figures are to be drawn, by section in the order of the page."""
     gathered: dict[str, dict[tuple[str, ...], list[Member]]] = {name: {} for name in SECTIONS}
-    for member in _last_parts(members(view.runs), view):
-        if member.quantity.shown:
+    every = members(view.runs, last_layers=not view.alone)
+    for member in every:
+        if member.quantity.shown and not _has_a_later(member, every):
             section = section_of(member, view.runs)
             gathered.setdefault(section, {}).setdefault(_figure(member, view), []).append(member)
     ordered = {**gathered, _OTHER: gathered.pop(_OTHER)}
@@ -215,12 +221,17 @@ def printable(text: str, most: int = 18) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
 
 
-def members(runs: Sequence[Run]) -> list[Member]:
-    """Join the logs of runs, in the order in which they were declared; the others behind them."""
+def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
+    """Join the logs of runs, in the order in which they were declared; the others behind them.
+
+    Args:
+        runs: One or several.
+        last_layers: Of what a run has for several layers, take the last: networks of other depths are joined there.
+    """
     found: dict[Identity, Member] = {}
-    identities = [_identities(run) for run in runs]
+    identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
-    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[3:] > ("",)}
+    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[0] and each[3]}
     spaces = Counter(each[:2] for each in observed)
     for place, held in enumerate(identities):
         for name, identity in held.items():
@@ -228,6 +239,8 @@ def members(runs: Sequence[Run]) -> list[Member]:
             key = (_log(runs[place], name), *identity, *([base] if identity in several else []))
             declared = runs[place].declared.get(name)
             apart = declared is not None and (declared.renamed or spaces[identity[:2]] > 1)
+            if declared is not None and last_layers:
+                declared = replace(declared, part="")
             member = found.setdefault(key, Member(declared, base, distinct=identity in several, spaces=apart))
             member.names.setdefault(place, {}).setdefault(stage, name)
     return list(found.values())
@@ -245,8 +258,10 @@ def _identities(run: Run) -> dict[str, Identity]:
 
 def _identity(declared: Declared | None, name: str) -> Identity:
     if declared is None:
-        return ("", split(name)[1])
-    return (declared.diagnostic, declared.key, declared.part, declared.space)
+        return ("", split(name)[1], "", "")
+    quantity = declared.quantity
+    meaning = (quantity.title, quantity.unit, f"{quantity.percent}")
+    return (declared.diagnostic, declared.key, declared.part, declared.space, *meaning)
 
 
 def _repeated(held: Mapping[str, Identity]) -> set[Identity]:
@@ -325,12 +340,15 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     apart += [next(iter(parts))] if len(parts) == 1 else []
     apart += [members[0].base] if members[0].distinct and len(members) == 1 else []
     named = ", ".join(filter(None, apart))
-    chart = members[0].quantity.chart if kind != "layers" else None
+    chart = members[0].quantity.chart
     unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "value")
-    unit += ", %" if all(member.quantity.percent for member in members) else ""
+    if kind == "layers" or (kind == "line" and members[0].quantity.unit and len(members) == 1):
+        unit = members[0].quantity.unit or unit
+    unit += ", %" if all(m.quantity.percent for m in members) and not unit.endswith("%") else ""
     whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     name = "_".join(filter(None, figure))
-    remark = chart.remark if chart else ""
+    shares_axes = chart is not None and kind != "layers" and not (picture_kind(members[0]) == "path" != kind)
+    remark = chart.remark if chart and shares_axes else ""
     return Plan(name, printable(whole, 100), printable(unit, 40), kind, tuple(members), remark)
 
 
@@ -338,8 +356,7 @@ def _kind(member: Member, view: View) -> Figured:
     """How it is declared to be drawn, where its values allow that; else by their shape."""
     place, names = next(iter(member.names.items()))
     name = next(iter(names.values()))
-    log, picture = logged(view.runs[place], name), member.quantity.picture
-    asked = picture.kind if picture else None
+    log, asked = logged(view.runs[place], name), picture_kind(member)
     if name.startswith(_LAYERS):
         return "layers"
     if isinstance(log, Series):
@@ -349,23 +366,27 @@ def _kind(member: Member, view: View) -> Figured:
     return asked if asked in _OF_SNAPSHOTS else "matrix"
 
 
-def _last_parts(members: Sequence[Member], view: View) -> list[Member]:
-    """Keep all parts of one run; where several runs are compared, of a projector's layers the last."""
-    if view.alone:
-        return list(members)
-    last: dict[Identity, Member] = {}
-    for member in members:
-        known = member.declared
-        key = (
-            (known.diagnostic, known.key, known.space, member.base if member.distinct else "")
-            if known
-            else (member.base,)
-        )
-        before = last.setdefault(key, member)
-        if natural_order(member.part) > natural_order(before.part):
-            last[key] = member
-    kept = {id(member) for member in last.values()}
-    return [member for member in members if id(member) in kept]
+def _last_parts(held: Mapping[str, Identity]) -> dict[str, Identity]:
+    """Keep, of results that a run has for several layers, those of the last, and forget which layer that is."""
+    last: dict[Identity, str] = {}
+    for identity in held.values():
+        key = identity[:2] + identity[3:]
+        last[key] = max(last.get(key, ""), identity[2], key=natural_order)
+    joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
+    return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}
+
+
+def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
+    """Whether it is of a layer, in many lines, and another layer comes later: only the last has that figure."""
+    if picture_kind(member) != "components":
+        return False
+    alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]
+    return any(natural_order(each.part) > natural_order(member.part) for each in alike)
+
+
+def picture_kind(member: Member) -> Kind | None:
+    """How the quantity is declared to be drawn."""
+    return member.quantity.picture.kind if member.quantity.picture else None
 
 
 def _is_scalar(member: Member, runs: Sequence[Run]) -> bool:
@@ -373,7 +394,8 @@ def _is_scalar(member: Member, runs: Sequence[Run]) -> bool:
 
 
 def _is_step_twin(run: Run, name: str) -> bool:
-    return name.endswith("_step") and name.removesuffix("_step") in run.scalars
+    """Whether Lightning logged a mean over the epoch beside it; what is declared is a result of its own."""
+    return name.endswith("_step") and name.removesuffix("_step") in run.scalars and name not in run.declared
 
 
 def role(member: Member) -> str:

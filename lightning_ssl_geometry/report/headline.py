@@ -180,11 +180,11 @@ def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str
         return ""
     stem = name.removesuffix(f"_{known.key}") if known.key else name
     series = run.scalars.get(f"{stem}_{known.quantity.null}")
-    if series is None or not series.finite.any():
+    declared = run.declared.get(f"{stem}_{known.quantity.null}")
+    if series is None or not series.finite.any() or declared is None or declared.diagnostic != known.diagnostic:
         return ""
-    declared = run.declared.get(series.name)
-    word = (declared.quantity.label or declared.quantity.title) if declared else known.quantity.null
-    return f"{word} {show(float(series.value[-1]))}".lower()
+    word = declared.quantity.short or declared.quantity.label or declared.quantity.title
+    return f"{word.lower()} {show(float(series.value[-1]))}"
 
 
 def alone(run: Run) -> View:

@@ -54,7 +54,8 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
         rows = [
             _component(track, shown_names[place], place, at, view) for at, place in enumerate(part) for track in found
         ]
-        called = plan if number == 1 else replace(plan, name=f"{plan.name}_{number}")
+        more = replace(plan, name=f"{plan.name}_{number}", title=f"{plan.title}, continued")
+        called = plan if number == 1 else more
         once = all(run.is_diagnosis for track in found for run in track.group.runs)
         panels.append((_dots if once else _lines)(called, view, rows))
     return panels
@@ -143,8 +144,8 @@ def _background(track: Track, view: View) -> list[Curve]:
     if not view.alone:
         return []
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
-    behind = run.scalars.get(f"{track.mean.name}_step")
-    if behind is not None:
+    twin = f"{track.mean.name}_step"
+    if (behind := run.scalars.get(twin)) is not None and twin not in run.declared:
         return [Curve("", run.time(behind), scale * behind.value, track.color, faint=True)]
     if _stretch(track, view) > 1:
         return [Curve("", track.mean.time, scale * track.mean.mean, track.color, faint=True)]
@@ -155,7 +156,7 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     """The last value of each group, a block of rows for each quantity."""
     blocks: dict[str, list[Dot]] = {}
     for track in found:
-        blocks.setdefault(track.label, []).append(_dot(track, view))
+        blocks.setdefault("" if view.alone else track.label, []).append(_dot(track, view))
     missing = [group.name for group in view.groups if not any(track.group is group for track in found)]
     notes = [f"Without: {printable(', '.join(missing), 50)}."] if missing else []
     remark = remark_of(plan, view, {track.stage for track in found})

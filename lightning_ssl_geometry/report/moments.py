@@ -270,6 +270,6 @@ def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
             named = (line.track.group.name, line.track.label or line.moment)
             rows += [(*named, *each) for each in zip(x, values, std, strict=True)]
     if view.alone:
-        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.unit), rows)
+        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.saved_unit), rows)
     kind = "geometric " if _log(plan) else ""
     return Numbers(("group", "quantity", _xlabel(plan), f"{kind}mean", f"{kind}standard deviation"), rows)

@@ -94,7 +94,8 @@ def filled(run: Run, member: Member, name: str) -> str:
     stem = name.removesuffix(f"_{known.key}") if known.key else name
     values: dict[str, float] = {}
     for key in {match[1] for match in _VALUE.finditer(template)}:
-        series = logged(run, f"{stem}_{key}")
+        beside = run.declared.get(f"{stem}_{key}")
+        series = logged(run, f"{stem}_{key}") if beside and beside.diagnostic == known.diagnostic else None
         if not isinstance(series, Series) or not len(series.value) or not np.isfinite(series.value[-1]):
             return ""
         values[key] = float(series.value[-1])

@@ -51,8 +51,10 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     low, high = member.quantity.bounds
     low = float(np.nanmin(values)) if low is None else min(0.0, float(np.nanmin(values))) if low < 0 else low
     limits = (low, float(np.nanmax(values)) if high is None else high)
-    figure = matrix([printable(name, 20) for name in names], values, meaning=plan.unit, limits=limits)
-    label, cells = f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.unit)
+    scale = shown(member.quantity)[0]
+    limits = (scale * limits[0], scale * limits[1])
+    figure = matrix([printable(name, 20) for name in names], scale * values, meaning=plan.unit, limits=limits)
+    label, cells = f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.saved_unit)
     return Panel(plan.name, plan.title, figure, label, cells, plan.members, [stage])
 
 
@@ -191,7 +193,9 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         names=names,
         caption=Caption(plan.title if view.titled else "", (), notes),
     )
-    header = ("layer", "width", plan.unit) if view.alone else ("group", "layer's place", "mean", "standard deviation")
+    header = (
+        ("layer", "width", plan.saved_unit) if view.alone else ("group", "layer's place", "mean", "standard deviation")
+    )
     numbers = Numbers(header, rows)
     return Panel(
         plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, remark=remark
