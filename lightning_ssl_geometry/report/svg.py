@@ -41,8 +41,8 @@ def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
     >>> from lightning_ssl_geometry.plots import Curve, curves
     >>> import numpy as np
     >>> figure = curves([Curve("a", np.arange(2.0), np.arange(2.0))], xlabel="x", ylabel="y")
-    >>> inline_svg(figure, key="f1", label="a < b").partition("<g")[0]
-    '<svg class="figure" viewBox="0 0 380 236" role="img" aria-label="a &lt; b">'
+    >>> print(inline_svg(figure, key="f1", label="a < b").partition("<g")[0])
+    <svg class="figure" viewBox="0 0 380 236" role="img" aria-label="a &lt; b">
     """
     root = ElementTree.fromstring(_render(figure))
     for node in root.iter():

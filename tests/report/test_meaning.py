@@ -223,8 +223,8 @@ def test_a_picture_and_a_shape_that_contradict_each_other_leave_no_figure_undraw
 
 
 def test_a_scalar_and_an_array_that_claim_to_be_one_result_are_drawn_apart(tmp_path):
-    write_log(write_array(tmp_path, "val/row", [1, 2, 3]), val__number=[1.0, 2.0])
-    declare(tmp_path, val__row=entry("Both"), val__number=entry("Both"))
+    write_log(write_array(tmp_path, "val/row", [1, 2, 3]), val__number=[1.0, 2.0], own=[3.0, 4.0])
+    declare(write_array(tmp_path, "val/own", [1, 2, 3]), val__row=entry("Both"), val__number=entry("Both"))
     drawn = figures(read_run(tmp_path))
-    assert list(drawn) == ["val_toy", "toy"]
-    assert len(lines(drawn["toy"].axes[0])[0].get_ydata()) == 2
+    assert list(drawn) == ["val_toy", "toy", "own", "val_own"]
+    assert [len(lines(drawn[name].axes[0])[0].get_ydata()) for name in drawn] == [3, 2, 2, 3]
