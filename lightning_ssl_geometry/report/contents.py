@@ -21,7 +21,7 @@ from lightning_ssl_geometry.report.evaluation import (
     sizes,
 )
 from lightning_ssl_geometry.report.facts import facts, shared_facts, weights
-from lightning_ssl_geometry.report.figures import Member, View, members, role, section_of
+from lightning_ssl_geometry.report.figures import Member, View, is_scalar, members, role, section_of
 from lightning_ssl_geometry.report.groups import Average, Group, stage_order
 from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
@@ -247,7 +247,7 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
     """First and last value of each scalar on the data that the figures show, per group."""
     once, rows, numbers = view.once, [], list[tuple[str | float, ...]]()
     for member in members(view.runs, last_layers=True):
-        stage = shared_stage([member], view) if _any_series(view, member) and member.declared else None
+        stage = shared_stage([member], view) if is_scalar(member, view.runs) and member.declared else None
         if stage is None:
             continue
         means = [mean_of(member, group, stage, view) for group in view.groups]
@@ -273,10 +273,6 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
     names = [(group.name, group.color) for group in view.groups]
     return {"heading": "Values" if once else "First and last values", "summary": "", "table": table, "groups": names,
             "columns": 1 if once else 2}  # fmt: skip
-
-
-def _any_series(view: View, member: Member) -> bool:
-    return any(name in view.runs[place].scalars for place, names in member.names.items() for name in names.values())
 
 
 def _value(mean: Average | None, place: int, quantity: Quantity) -> str:

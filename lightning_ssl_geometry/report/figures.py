@@ -9,6 +9,7 @@ __all__ = [
     "Member",
     "Plan",
     "View",
+    "is_scalar",
     "layer_name",
     "logged",
     "members",
@@ -281,7 +282,7 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
         return member.declared.section or _OTHER
     if member.base.startswith(_LAYERS):
         return _LAYERS.rstrip("/")
-    return _LEARNING if _OBJECTIVE.search(member.base) and _is_scalar(member, runs) else _OTHER
+    return _LEARNING if _OBJECTIVE.search(member.base) and is_scalar(member, runs) else _OTHER
 
 
 def _log(run: Run, name: str) -> str:
@@ -389,7 +390,8 @@ def picture_kind(member: Member) -> Kind | None:
     return member.quantity.picture.kind if member.quantity.picture else None
 
 
-def _is_scalar(member: Member, runs: Sequence[Run]) -> bool:
+def is_scalar(member: Member, runs: Sequence[Run]) -> bool:
+    """Whether a run has it as a scalar over training."""
     return any(name in runs[place].scalars for place, held in member.names.items() for name in held.values())
 
 
