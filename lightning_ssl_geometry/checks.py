@@ -1,6 +1,6 @@
 """Checks of arguments: one wording for each kind, "Expected `name` ..., but got ...."."""
 
-__all__ = ["at_least", "one_of", "positive", "shaped"]
+__all__ = ["at_least", "one_of", "positive", "shaped", "switch"]
 
 from collections.abc import Sequence
 
@@ -62,3 +62,16 @@ def shaped(axes: str, **arguments: Tensor) -> None:
     for name, value in arguments.items():
         if value.ndim != axes.count(",") + 1:
             raise ValueError(f"Expected `{name}` of shape ({axes}), but got {tuple(value.shape)}.")
+
+
+def switch(**arguments: object) -> None:
+    """Check that arguments are bools: the string "false" would count as true.
+
+    Raises:
+        ValueError: If one is not.
+
+    >>> switch(gather=True)
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"Expected `{name}` to be True or False, but got {value!r}.")

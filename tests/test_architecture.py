@@ -16,18 +16,33 @@ ROOMS = {
     "papers": {"quantity"},
     "manifest": {"quantity"},
     "checks": set(),
+    "deprecation": set(),
+    "settings": set(),
     "random": set(),
     "introspection": set(),
     "files": set(),
     "loggers": {"files"},
-    "functional": {"types", "checks", "random", "introspection"},
+    "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
-    "losses": {"functional", "distributed", "checks"},
+    "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random"},
     "nn": {"functional", "types", "checks"},
     "data": {"functional", "views", "types", "random"},
-    "methods": {"losses", "functional", "distributed", "nn", "views", "types", "random", "quantity", "papers"},
-    "diagnostics": {"functional", "random", "introspection", "checks", "quantity", "papers"},
+    "methods": {
+        "losses",
+        "functional",
+        "distributed",
+        "nn",
+        "views",
+        "types",
+        "random",
+        "quantity",
+        "papers",
+        "checks",
+        "deprecation",
+        "settings",
+    },
+    "diagnostics": {"functional", "losses", "random", "introspection", "checks", "deprecation", "quantity", "papers"},
     "observe": {"types", "introspection", "views"},
     "callbacks": {
         "diagnostics",
@@ -101,7 +116,7 @@ def test_imports_between_rooms(path):
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "methods").glob("*.py")), ids=lambda path: path.stem)
 def test_a_method_imports_no_sibling_method(path):
-    shared = {"base", "classification", "schedule"}
+    shared = {"base", "classification", "schedule", "two_views"}
     for name in imports(path):
         if path.stem != "__init__" and name.startswith("lightning_ssl_geometry.methods."):
             assert name.split(".")[2] in shared

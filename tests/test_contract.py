@@ -10,7 +10,7 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.losses import GradientSpectrumTemperature
+from lightning_ssl_geometry.losses import GradientSpectrumTemperature, InfoNCELoss
 from lightning_ssl_geometry.methods import (
     AdaptiveTemperatureModule,
     BYOLModule,
@@ -75,7 +75,12 @@ def adaptive_temperature():
     return AdaptiveTemperatureModule(
         SmallCNN(1, 8, "group"),
         MLPProjector(64, 16, 8, norm="layer"),
-        temperature=GradientSpectrumTemperature(8, momentum=0.5, min_ratio=1.2),
+        loss=InfoNCELoss(
+            GradientSpectrumTemperature(8, momentum=0.5, min_ratio=1.2),
+            form="RUSAK",
+            normalize=False,
+            similarity="distance",
+        ),
         optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
         warmup_epochs=1,
     )

@@ -3,12 +3,13 @@
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
@@ -17,13 +18,19 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     covariances_gradient_spectrum,
     variance_ratios,
 )
-from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
+from lightning_ssl_geometry.functional.info_nce.forms import InfoNCEForm, InfoNCESwitches
+from lightning_ssl_geometry.functional.info_nce.terms import ONE_SIDED, alignment_uniformity_terms, check_split
 from lightning_ssl_geometry.introspection import submodule
+from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.papers import RUSAK
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _TERMS = Chart("loss_terms", "Alignment and uniformity terms of the loss", "nats")
 _SPLIT = Chart("output_weights_split", "Weights in and outside of the subvector", "mean absolute weight")
+
+
+class _OldSettings(InfoNCESwitches, total=False):
+    temperature: float | Sequence[float]
 
 
 class GradientSpectrum(Moments):
@@ -138,22 +145,21 @@ class LossTerms(SampledEmbeddings):
     Observes z, its first two views, and index. `align` is minus the mean similarity of the pairs, lower where the views
     agree; `uniform` the mean log-sum-exp of the similarities to the other first views, lower where samples are spread,
     log(n - 1) where all coincide at squared distance 0; `total` is their sum. They are the loss that trains the model
-    only with its arguments. With `normalize`, NaN where all of z is 0. O(contrast_size P) memory, O(contrast_size^2 P)
-    to compute, in tiles.
+    only where `loss` is that loss. Where it normalises, NaN where all of z is 0. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute, in tiles.
     Equation: :func:`lightning_ssl_geometry.functional.alignment_uniformity_terms`.
 
     Args:
-        temperature: tau > 0, a number or one per dimension.
-        normalize: Scale the rows to unit length.
-        similarity: "dot", or "distance": the negative squared distance.
-        positive_in_denominator: As in the function; without, `total` can fall below any number.
-        include_self: The anchor itself counts among its negatives.
+        loss: A loss whose anchors are view 1 and whose negatives are of view 1, with fixed temperatures, such as
+            `InfoNCELoss(form="CL_ICA")`. None: temperature 1, `RUSAK` without the positive in the denominator, which
+            can fall below any number.
         contrast_size: As in :class:`SampledRows`; it is the N of the loss, and part of its value.
         seed: As in :class:`SampledRows`.
+        **old: Deprecated: `temperature` and the switches of the loss.
 
     Raises:
-        ValueError: If an argument is out of range; in `compute`, if there are fewer than two views or `temperature` has
-            another length than P.
+        ValueError: If an argument is out of range, or the loss is another one; in `compute`, if there are fewer than
+            two views or the loss has temperatures of another length than P.
     """
 
     section = "content_style"
@@ -198,43 +204,43 @@ class LossTerms(SampledEmbeddings):
         ),
     }
 
+    @by_position(
+        *("temperature", "normalize", "similarity", "positive_in_denominator", "include_self", "contrast_size", "seed")
+    )
     def __init__(
         self,
-        temperature: float | Sequence[float] = 1.0,
-        normalize: bool = True,
-        similarity: Literal["dot", "distance"] = "dot",
-        positive_in_denominator: bool = False,
-        include_self: bool = False,
+        *,
+        loss: InfoNCELoss | None = None,
         contrast_size: int = 1024,
         seed: int = 0,
+        **old: Unpack[_OldSettings],
     ) -> None:
         super().__init__(contrast_size, seed)
-        self.temperature = temperature
-        self.normalize = normalize
-        self.similarity: Literal["dot", "distance"] = similarity
-        self.positive_in_denominator = positive_in_denominator
-        self.include_self = include_self
-        dimensions = torch.as_tensor(temperature).numel()
-        self._terms(torch.ones(2, 2, dimensions))  # checks all five
+        self.temperature, self.form = _one_sided(loss, old)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `align`, `uniform` and `total`."""
         z = self.sample().double()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for LossTerms, but got {len(z)}.")
-        return self._terms(directions(self, z[:2]) if self.normalize else z)
-
-    def _terms(self, z: Tensor) -> dict[str, Tensor]:
-        terms = alignment_uniformity_terms(
-            z[0],
-            z[1],
-            self.temperature,
-            normalize=self.normalize,
-            positive_in_denominator=self.positive_in_denominator,
-            include_self=self.include_self,
-            similarity=self.similarity,
-        )
+        z1, z2 = directions(self, z[:2]) if self.form.normalize else z[:2]
+        terms = alignment_uniformity_terms(z1, z2, self.temperature, self.form)
         return {name: term.mean() for name, term in terms._asdict().items()}
+
+
+def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tuple[float, ...] | Tensor, InfoNCEForm]:
+    """Temperatures and form of a loss that splits into terms."""
+    if old:
+        if loss is not None:
+            raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
+        loss = InfoNCELoss(**{"temperature": 1.0, "form": ONE_SIDED, **old})  # type: ignore[arg-type]
+        deprecated("Settings of the loss of `LossTerms`", f"`loss=InfoNCELoss({loss.extra_repr()})`", stacklevel=5)
+    if loss is None:
+        return 1.0, ONE_SIDED
+    if isinstance(loss.temperature, nn.Module | nn.Parameter) or loss.mode != "distance":
+        raise ValueError(f"Expected `loss` with fixed temperatures and mode='distance', but got {loss}.")
+    check_split(loss.temperature, loss.form)
+    return loss.temperature, loss.form
 
 
 class DimensionTemperature(Diagnostic):

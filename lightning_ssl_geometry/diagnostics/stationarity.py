@@ -1,19 +1,45 @@
 """How near an embedded cloud is to a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
 
-__all__ = ["Stationarity"]
+__all__ = ["OldSettings", "Stationarity", "symmetric_form"]
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 from torch import Tensor
 
+from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
-from lightning_ssl_geometry.functional.variational.form import Form, Negatives
+from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, Negatives
 from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential
+from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
+
+
+class OldSettings(TypedDict, total=False):
+    """Settings of the loss that a diagnostic once took by themselves; deprecated."""
+
+    temperature: float
+    psi: Elementwise | None
+    eta: Elementwise | None
+    negatives: Negatives
+    include_self: bool
+
+
+def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
+    """Take the form of a loss, symmetric in its views.
+
+    Raises:
+        ValueError: If settings are given beside a loss.
+    """
+    if old:
+        if loss is not None:
+            raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
+        loss = VariationalLoss(**old)
+        given = ", ".join(f"{name}={value!r}" for name, value in old.items())
+        deprecated(", ".join(f"`{name}`" for name in old), f"`loss=VariationalLoss({given})`", stacklevel=5)
+    return (loss.form if loss else Form())._replace(symmetric=True)
 
 
 class Stationarity(SampledEmbeddings):
@@ -32,14 +58,11 @@ class Stationarity(SampledEmbeddings):
     :func:`lightning_ssl_geometry.functional.tangential`.
 
     Args:
-        temperature: Of the loss, as the next four in :func:`lightning_ssl_geometry.functional.variational_loss`; it is
-            taken symmetric, as in Prop. 3.1.
-        psi: Psi; None: log(1 + t).
-        eta: The similarity.
-        negatives: "other" or "both".
-        include_self: Whether j = i is among the sums.
+        loss: The loss, by default :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults; it is taken
+            symmetric, as in Prop. 3.1.
         contrast_size: As in :class:`SampledRows`; part of the value.
         seed: As in :class:`SampledRows`.
+        **old: Deprecated: settings of the loss.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit.
@@ -74,19 +97,17 @@ class Stationarity(SampledEmbeddings):
         ),
     }
 
+    @by_position("temperature", "psi", "eta", "negatives", "include_self", "contrast_size", "seed")
     def __init__(
         self,
-        temperature: float = 0.1,
-        psi: Callable[[Tensor], Any] | None = None,
-        eta: Callable[[Tensor], Any] | None = None,
-        negatives: Negatives = "other",
-        include_self: bool = True,
+        *,
+        loss: VariationalLoss | None = None,
         contrast_size: int = 1024,
         seed: int = 0,
+        **old: Unpack[OldSettings],
     ) -> None:
         super().__init__(contrast_size, seed)
-        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric=True)
-        self.form.check()
+        self.form = symmetric_form(loss, old)
 
     def update(self, z: Tensor, index: Tensor) -> None:
         """Offer pairs: z (V, N, P) with V >= 2, index (N,)."""

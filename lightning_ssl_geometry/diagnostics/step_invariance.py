@@ -2,19 +2,21 @@
 
 __all__ = ["StepInvariance"]
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
+from lightning_ssl_geometry.diagnostics.stationarity import OldSettings, symmetric_form
 from lightning_ssl_geometry.functional.groups.equivariance import invariance_error
-from lightning_ssl_geometry.functional.variational.form import Form, Negatives
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
+from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
@@ -45,14 +47,11 @@ class StepInvariance(SampledRows):
     :func:`lightning_ssl_geometry.functional.step_invariance_error`.
 
     Args:
-        temperature: Of the loss, as the next four in :func:`lightning_ssl_geometry.functional.variational_loss`; it is
-            taken symmetric, so that views which coincide have one gradient.
-        psi: Psi; None: log(1 + t).
-        eta: The similarity.
-        negatives: "other" or "both".
-        include_self: Whether j = i is among the sums.
+        loss: The loss, by default :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults; it is taken
+            symmetric, so that views which coincide have one gradient.
         contrast_size: Number of samples, as in :class:`SampledRows`; part of the value.
         seed: As in :class:`SampledRows`.
+        **old: Deprecated: settings of the loss.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
@@ -89,19 +88,17 @@ class StepInvariance(SampledRows):
         ),
     }
 
+    @by_position("temperature", "psi", "eta", "negatives", "include_self", "contrast_size", "seed")
     def __init__(
         self,
-        temperature: float = 0.1,
-        psi: Callable[[Tensor], Any] | None = None,
-        eta: Callable[[Tensor], Any] | None = None,
-        negatives: Negatives = "other",
-        include_self: bool = True,
+        *,
+        loss: VariationalLoss | None = None,
         contrast_size: int = 256,
         seed: int = 0,
+        **old: Unpack[OldSettings],
     ) -> None:
         super().__init__(("x", "h"), contrast_size, seed)
-        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric=True)
-        self.form.check()
+        self.form = symmetric_form(loss, old)
         self.encoder = Standing()
         self.projector = Standing()
 

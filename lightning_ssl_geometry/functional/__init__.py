@@ -1,7 +1,20 @@
 """Every equation as a pure function, Tensor -> Tensor."""
 
 __all__ = [
+    "CALDER_LEE",
+    "CALDER_LEE_INVARIANT",
+    "CL_ICA",
+    "COSENTINO",
+    "CRL_TAC",
+    "KELLER",
+    "NT_XENT",
+    "RUSAK",
+    "Dot",
     "FiberGroup",
+    "InfoNCEForm",
+    "LpDistance",
+    "Similarity",
+    "SquaredDistance",
     "activation_pattern",
     "affine_map",
     "alignment",
@@ -118,8 +131,20 @@ from lightning_ssl_geometry.functional.groups.fibers import (
 from lightning_ssl_geometry.functional.groups.lie import lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.groups.rotation import rotate, rotation_rank
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
+from lightning_ssl_geometry.functional.info_nce.forms import (
+    CALDER_LEE,
+    CALDER_LEE_INVARIANT,
+    CL_ICA,
+    COSENTINO,
+    CRL_TAC,
+    KELLER,
+    NT_XENT,
+    RUSAK,
+    InfoNCEForm,
+)
 from lightning_ssl_geometry.functional.info_nce.log_bilinear import log_bilinear_info_nce
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, LpDistance, Similarity, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
 from lightning_ssl_geometry.functional.info_nce.upper_bound import (
     hardest_negative,

@@ -7,8 +7,8 @@ import math
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
 
 
 class AugmentationChannelLoss(nn.Module):
@@ -33,7 +33,7 @@ class AugmentationChannelLoss(nn.Module):
         super().__init__()
         if not 0 < beta < math.inf:
             raise ValueError(f"Expected `beta` > 0 and finite, but got {beta}.")
-        check_switch("jensen", jensen)
+        switch(jensen=jensen)
         self.beta = beta
         self.jensen = jensen
 

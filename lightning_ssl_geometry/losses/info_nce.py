@@ -3,106 +3,136 @@
 __all__ = ["InfoNCELoss"]
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least, one_of, switch
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.functional.info_nce.forms import FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
-from lightning_ssl_geometry.functional.info_nce.settings import check_settings, check_switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_temperature
+from lightning_ssl_geometry.functional.unit_rows import unit_rows
 from lightning_ssl_geometry.losses.gather import gather_views
+
+_Numbers = float | tuple[float, ...]
 
 
 class InfoNCELoss(nn.Module):
-    r"""InfoNCE in the forms of five papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
+    r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
     In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
     whole global batch. With the mean over ranks that DistributedDataParallel takes of the gradients, W processes with
-    N/W samples each (even or not) have exactly the loss and the gradient of one process with N. One sample on all ranks
-    together has loss 0 and gradient 0 where its positive is in the denominator.
+    N/W samples each (even or not) have exactly the loss and the gradient of one process with N, that of a learnt
+    temperature too, and all ranks have the same temperatures. One sample on all ranks together has loss 0 and gradient
+    0 where its positive is in the denominator.
+
+    With a temperature of its own, each dimension k weighs differently, as in Rusak et al., Content suppresses style:
+    dimensionality collapse in contrastive learning (2022):
+
+    .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0, or one per dimension of the embeddings. A `nn.Parameter` is learnt; it is not kept
-            positive here, and one that leaves the range raises at the next call.
-        normalize: Scale the rows to unit length.
-        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
-        symmetric: Average over the anchors of both views, instead of those of view 1 only.
-        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
-        include_self: The anchor's own sample counts among the negatives in those views too.
-        joint: One logarithm per pair, whose denominator runs over both anchors.
-        denominator: "sum", or "mean": the negatives' sum is divided by the number of samples per view.
-        similarity: "dot", or "distance": the negative distance -\|x-y\|_p^p.
-        p: The norm of the distance, 1 <= p < inf.
-        power: Whether the norm is raised to p.
-        eps: A row no longer than this has no direction to normalise to, and counts as 0.
-        block_size: Rows and columns of a tile.
+        temperature: tau > 0, or one per dimension of the embeddings, or a rule: a module that makes them, such as
+            :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached and, where
+            the form normalises, normalised; it returns (P,), with gradient or without. A `nn.Parameter` is learnt; it
+            is not kept positive here, and one that leaves the range raises at the next call.
+        form: Which InfoNCE it is: a :class:`lightning_ssl_geometry.functional.InfoNCEForm`, or the name of one.
+        mode: What tau divides: the products or the differences to the power p ("distance"), or the embeddings
+            themselves ("feature"), so that the former are divided by tau^2 or tau^p.
         gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch, with
-            fewer negatives.
+            fewer negatives. A rule sees the views of all ranks in any case.
+        block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
+        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Raises:
-        ValueError: If an argument is out of its range or contradicts another.
+        ValueError: If an argument is out of its range or contradicts another; in a call, as :func:`info_nce`.
+        TypeError: If there is no such switch.
 
     >>> loss = InfoNCELoss(temperature=0.5)
     >>> loss(torch.eye(4), torch.eye(4))
     tensor(0.5944)
+    >>> loss = InfoNCELoss([0.5, 1.0], form="RUSAK", normalize=False, similarity="distance")
+    >>> loss(torch.eye(2), torch.eye(2))  # the distance to the one negative is 1 / 0.5 + 1 / 1
+    tensor(0.0486)
     """
 
+    @by_position(
+        *("normalize", "positive_in_denominator", "symmetric", "negatives", "include_self", "joint", "denominator"),
+        *("similarity", "p", "power", "eps", "block_size", "gather"),
+    )
     def __init__(
         self,
-        temperature: float | Sequence[float] | Tensor = 0.5,
-        normalize: bool = True,
-        positive_in_denominator: bool = True,
-        symmetric: bool = True,
-        negatives: Literal["both", "same", "other"] = "both",
-        include_self: bool = False,
-        joint: bool = False,
-        denominator: Literal["sum", "mean"] = "sum",
-        similarity: Literal["dot", "distance"] = "dot",
-        p: float = 2.0,
-        power: bool = True,
-        eps: float = 1e-8,
-        block_size: int | None = None,
+        temperature: float | Sequence[float] | Tensor | nn.Module = 0.5,
+        *,
+        form: InfoNCEForm | FormName = "NT_XENT",
+        mode: Literal["distance", "feature"] = "distance",
         gather: bool = True,
+        block_size: int | None = None,
+        **switches: Unpack[InfoNCESwitches],
     ) -> None:
         super().__init__()
-        self.settings: dict[str, Any] = {
-            "normalize": normalize,
-            "positive_in_denominator": positive_in_denominator,
-            "symmetric": symmetric,
-            "negatives": negatives,
-            "include_self": include_self,
-            "joint": joint,
-            "denominator": denominator,
-            "similarity": similarity,
-            "p": p,
-            "power": power,
-            "eps": eps,
-            "block_size": block_size,
-        }
-        check_settings(temperature, **self.settings)
-        check_switch("gather", gather)
-        self.gather = gather
-        self.temperature = temperature if isinstance(temperature, nn.Parameter) else _numbers(temperature)
+        self.form = named_form(form, **switches)
+        if block_size is not None:
+            at_least(1, block_size=block_size)
+        switch(gather=gather)
+        one_of(("distance", "feature"), mode=mode)
+        self.mode, self.gather, self.block_size = mode, gather, block_size
+        self.temperature = temperature if isinstance(temperature, nn.Module | nn.Parameter) else _numbers(temperature)
+        if not isinstance(self.temperature, nn.Module):
+            check_temperature(self.temperature)
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
         """Contrast two views (N, P) of this rank's samples with those of all ranks: a scalar."""
-        if self.gather:
-            z1, z2 = gather_views(z1, z2)
-        return info_nce(z1, z2, self.temperature, **self.settings)
+        return self._contrasted(z1, z2)[0]
+
+    def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+        """Do the same and return the temperatures (P,), too, as they are before `mode` raises them to a power."""
+        loss, tau = self._contrasted(z1, z2)
+        return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""
-        settings = {"temperature": self.temperature, **self.settings, "gather": self.gather}
-        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        shown = "" if isinstance(self.temperature, nn.Module) else f"temperature={self.temperature!r}, "
+        return f"{shown}{self.form}, mode={self.mode!r}, gather={self.gather}, block_size={self.block_size}"
+
+    def _contrasted(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, _Numbers | Tensor]:
+        rule = isinstance(self.temperature, nn.Module)
+        everywhere = gather_views(z1, z2) if self.gather or rule else (z1, z2)
+        tau = self._temperature(*everywhere)
+        z1, z2 = everywhere if self.gather else (z1, z2)
+        return info_nce(z1, z2, self._divisor(tau), self.form, block_size=self.block_size), tau
+
+    def _temperature(self, z1: Tensor, z2: Tensor) -> _Numbers | Tensor:
+        if not isinstance(self.temperature, nn.Module):
+            return self.temperature
+        z1, z2 = z1.detach(), z2.detach()
+        if self.form.normalize:
+            z1, z2 = unit_rows(z1, z2, self.form.eps)
+        tau: Tensor = self.temperature(z1, z2)
+        return tau
+
+    def _divisor(self, tau: _Numbers | Tensor) -> _Numbers | Tensor:
+        """What the similarity's terms are divided by."""
+        degree = self.form.logit.degree
+        if self.mode == "distance" or degree == 1:
+            return tau
+        return tuple(t**degree for t in tau) if isinstance(tau, tuple) else cast("float | Tensor", tau**degree)
 
 
-def _numbers(temperature: float | Sequence[float] | Tensor) -> float | tuple[float, ...]:
+def _numbers(temperature: object) -> _Numbers:
     """Temperatures that are settings stay on the host, in double precision, whatever the module is moved or cast to."""
-    if isinstance(temperature, int | float):
+    if isinstance(temperature, int | float) and not isinstance(temperature, bool):
         return temperature
     if isinstance(temperature, Tensor) and temperature.requires_grad:
         raise ValueError(
-            "Expected `temperature` that requires a gradient to be a nn.Parameter, but got another tensor."
+            "Expected `temperature` that requires a gradient to be a nn.Parameter or a rule, but got another tensor."
         )
-    values = torch.as_tensor(temperature, dtype=torch.float64).tolist()
-    return tuple(values) if isinstance(values, list) else float(values)
+    try:
+        values = torch.as_tensor(temperature, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        values = None
+    if values is None or isinstance(temperature, bool):
+        raise ValueError(f"Expected `temperature` to be a number, P numbers or a rule, but got {temperature!r}.")
+    return values.item() if values.ndim == 0 else tuple(values.tolist())

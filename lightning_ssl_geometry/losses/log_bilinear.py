@@ -3,14 +3,19 @@
 __all__ = ["LogBilinearInfoNCELoss"]
 
 import math
-from typing import Any, Literal
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
-from lightning_ssl_geometry.functional.info_nce.log_bilinear import check_log_bilinear_settings, log_bilinear_info_nce
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
+from lightning_ssl_geometry.checks import at_least, switch
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.functional.info_nce.forms import FormName, InfoNCEForm, InfoNCESwitches, named_form
+from lightning_ssl_geometry.functional.info_nce.log_bilinear import (
+    BILINEAR,
+    check_log_bilinear_settings,
+    log_bilinear_info_nce,
+)
 from lightning_ssl_geometry.losses.gather import gather_views
 
 
@@ -31,12 +36,12 @@ class LogBilinearInfoNCELoss(nn.Module):
     Args:
         dim: P, the number of dimensions of the embeddings.
         temperature: tau > 0. It scales W, and no more than that.
-        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
-        symmetric: Average over the anchors of both views, instead of those of view 1 only.
-        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
-        joint: One logarithm per pair, whose denominator runs over both anchors.
+        form: Which InfoNCE it is: one with `normalize=False`, the similarity "dot", the denominator "sum" and without
+            `include_self`; that of SimCLR's denominator by default.
         gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch, with
             fewer negatives.
+        **switches: Attributes of :class:`lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
+            `form`, such as `joint=True`.
 
     Raises:
         ValueError: If an argument is out of its range or contradicts another.
@@ -46,27 +51,21 @@ class LogBilinearInfoNCELoss(nn.Module):
     tensor(0.5944, grad_fn=<MeanBackward0>)
     """
 
+    @by_position("positive_in_denominator", "symmetric", "negatives", "joint", "gather")
     def __init__(
         self,
         dim: int,
         temperature: float = 1.0,
-        positive_in_denominator: bool = True,
-        symmetric: bool = True,
-        negatives: Literal["both", "same", "other"] = "both",
-        joint: bool = False,
+        *,
+        form: InfoNCEForm | FormName = BILINEAR,
         gather: bool = True,
+        **switches: Unpack[InfoNCESwitches],
     ) -> None:
         super().__init__()
-        self.settings: dict[str, Any] = {
-            "temperature": temperature,
-            "positive_in_denominator": positive_in_denominator,
-            "symmetric": symmetric,
-            "negatives": negatives,
-            "joint": joint,
-        }
+        self.temperature, self.form = temperature, named_form(form, **switches)
         at_least(1, dim=dim)
-        check_log_bilinear_settings(**self.settings)
-        check_switch("gather", gather)
+        check_log_bilinear_settings(temperature, self.form)
+        switch(gather=gather)
         self.gather = gather
         self.weight = nn.Parameter(torch.eye(dim) / math.sqrt(dim))
 
@@ -74,9 +73,8 @@ class LogBilinearInfoNCELoss(nn.Module):
         """Contrast two views (N, P) of this rank's samples with those of all ranks: a scalar."""
         if self.gather:
             z1, z2 = gather_views(z1, z2)
-        return log_bilinear_info_nce(z1, z2, self.weight, **self.settings)
+        return log_bilinear_info_nce(z1, z2, self.weight, self.temperature, self.form)
 
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""
-        settings = {"dim": len(self.weight), **self.settings, "gather": self.gather}
-        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        return f"dim={len(self.weight)}, temperature={self.temperature!r}, {self.form}, gather={self.gather}"

@@ -2,10 +2,13 @@
 
 __all__ = ["VariationalLoss"]
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
-from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, Negatives
+from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, VariationalSwitches
 from lightning_ssl_geometry.functional.variational.loss import variational_loss
 from lightning_ssl_geometry.losses.gather import gather_views
 
@@ -20,10 +23,9 @@ class VariationalLoss(nn.Module):
         temperature: tau > 0 of the default eta(t) = exp(-t / tau), t half a squared distance.
         psi: Psi, increasing; maps a tensor element by element. None: log(1 + t).
         eta: The similarity, element by element; None: the default.
-        negatives: "other": the points of the other view; "both": those of the anchor's own view too (Eq. 1).
-        include_self: Whether the anchor's own pair is among the sums; False in Eq. 1.
-        symmetric: Mean over the two orders of the views.
         gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch.
+        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 has
+            `negatives="both", include_self=False`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -34,20 +36,20 @@ class VariationalLoss(nn.Module):
     tensor(0.6931)
     """
 
+    @by_position("negatives", "include_self", "symmetric", "gather")
     def __init__(
         self,
         temperature: float = 0.1,
         psi: Elementwise | None = None,
         eta: Elementwise | None = None,
-        negatives: Negatives = "other",
-        include_self: bool = True,
-        symmetric: bool = False,
+        *,
         gather: bool = True,
+        **switches: Unpack[VariationalSwitches],
     ) -> None:
         super().__init__()
-        self.form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+        self.form = Form(temperature, psi, eta, **switches)
         self.form.check()
-        check_switch("gather", gather)
+        switch(gather=gather)
         self.gather = gather
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:

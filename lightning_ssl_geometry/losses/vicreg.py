@@ -4,7 +4,7 @@ __all__ = ["VICRegLoss"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
+from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.functional.vicreg import check_vicreg_settings, vicreg
 from lightning_ssl_geometry.losses.gather import gather_views
 
@@ -52,7 +52,7 @@ class VICRegLoss(nn.Module):
             "eps": eps,
         }
         check_vicreg_settings(**self.settings)
-        check_switch("gather", gather)
+        switch(gather=gather)
         self.gather = gather
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:

@@ -9,84 +9,107 @@ __all__ = ["AdaptiveTemperatureModule"]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
-from lightning_ssl_geometry.losses import AdaptiveTemperatureLoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.deprecation import by_position, deprecated
+from lightning_ssl_geometry.functional.info_nce import forms
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import RUSAK
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 
 class AdaptiveTemperatureModule(SSLModule):
     """InfoNCE with a temperature per dimension, on normalised, unnormalised or standardised embeddings.
 
-    The rows of Table 2 are `normalize=True, similarity="dot"` for "regular"; `standardize=True` for "w/o norm.", as
-    the text has it; and that with `temperature` a :class:`losses.ContentStyleTemperature` for "w/o norm + diff. tau".
+    The rows of Table 2 are the loss `InfoNCELoss(0.5)` for "regular"; `standardize=True` for "w/o norm.", as the text
+    has it; and that with a loss whose temperature is a :class:`losses.ContentStyleTemperature` for "w/o norm + diff.
+    tau".
 
     Args:
         backbone: Maps (N, C, H, W), or (N, D_in), to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        temperature: tau > 0, or P of them, or a module that makes them, such as :class:`losses.LearnedTemperature`.
-        normalize: Scale the embeddings to unit length, in the loss.
+        loss: By default Rusak et al.'s Eq. 1 for unnormalised embeddings, at temperature 1:
+            `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
         standardize: Give each dimension of the embeddings mean 0 and variance 1 over the batch, both views: the
             projector gets an `nn.BatchNorm1d` without weights at its end, and z is what comes out of that. On several
             processes, this takes the Trainer's `sync_batchnorm` to be the same as on one.
-        similarity: As in :class:`AdaptiveTemperatureLoss`, like the next six.
-        p: The norm of the distance.
-        power: Whether the norm is raised to p.
-        symmetric: Average over the anchors of both views.
-        negatives: The views of other samples that an anchor meets.
-        include_self: The anchor's own sample counts among the negatives.
-        mode: What tau divides, "distance" or "feature".
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        temperature: Deprecated, as all arguments up to `mode`: they belong to `loss` now.
+        normalize: Deprecated.
+        similarity: Deprecated.
+        p: Deprecated.
+        power: Deprecated.
+        symmetric: Deprecated.
+        negatives: Deprecated.
+        include_self: Deprecated.
+        mode: Deprecated.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule` and :class:`AdaptiveTemperatureLoss`, or if there is no linear layer in a
-            projector to standardise; in a step, if a batch has not two views.
+        ValueError: As :class:`SSLModule` and :class:`losses.InfoNCELoss`, or if there is no linear layer in a projector
+            to standardise, or settings of the loss stand beside `loss`; in a step, if a batch has not two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
 
+    @by_position(
+        *("temperature", "normalize", "standardize", "similarity", "p", "power", "symmetric", "negatives"),
+        *("include_self", "mode", "optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias"),
+    )
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
         projector: nn.Module,
-        temperature: float | Sequence[float] | nn.Module = 1.0,
-        normalize: bool = False,
+        *,
+        loss: InfoNCELoss | None = None,
         standardize: bool = False,
-        similarity: Literal["dot", "distance"] = "distance",
-        p: float = 2.0,
-        power: bool = True,
-        symmetric: bool = False,
-        negatives: Literal["both", "same", "other"] = "same",
-        include_self: bool = False,
-        mode: Literal["distance", "feature"] = "distance",
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        temperature: float | Sequence[float] | nn.Module | None = None,
+        normalize: bool | None = None,
+        similarity: Literal["dot", "distance"] | None = None,
+        p: float | None = None,
+        power: bool | None = None,
+        symmetric: bool | None = None,
+        negatives: Literal["both", "same", "other"] | None = None,
+        include_self: bool | None = None,
+        mode: Literal["distance", "feature"] | None = None,
+        **settings: Unpack[SSLSettings],
     ) -> None:
-        check_switch("standardize", standardize)
+        old: dict[str, object] = {
+            "temperature": temperature,
+            "normalize": normalize,
+            "similarity": similarity,
+            "p": p,
+            "power": power,
+        }
+        old |= {"symmetric": symmetric, "negatives": negatives, "include_self": include_self, "mode": mode}
+        switch(standardize=standardize)
         if standardize:
             projector = nn.Sequential(projector, nn.BatchNorm1d(_outputs(projector), affine=False))
-        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
-        self.loss = AdaptiveTemperatureLoss(
-            temperature, normalize, similarity, p, power, symmetric, negatives, include_self, mode
-        )
+        super().__init__(backbone, projector, **settings)
+        self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
 
     def step(self, batch: Batch) -> Observation:
         """Contrast the embeddings of the two views, and show the temperatures."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
+
+
+def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
+    if old and loss is not None:
+        raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in sorted(old))} beside it.")
+    if old:
+        given = ", ".join(f"`{name}`" for name in sorted(old))
+        deprecated(f"{given} of `AdaptiveTemperatureModule`", "`loss=InfoNCELoss(...)` with them", stacklevel=5)
+    form = forms.RUSAK.but(normalize=False, similarity="distance")
+    return loss or InfoNCELoss(**{"temperature": 1.0, "form": form, **old})  # type: ignore[arg-type]
 
 
 def _outputs(projector: nn.Module) -> int:

@@ -1,12 +1,12 @@
 """What every method shares: views through backbone and projector, one observation per step, optimizer and schedule."""
 
-__all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "two_views"]
+__all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, Self
+from typing import IO, Any, ClassVar, Literal, Self, TypedDict
 
 import lightning as L
 import torch
@@ -46,6 +46,15 @@ _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"],
     "z_image",
     "temperature",
 )
+
+
+class SSLSettings(TypedDict, total=False):
+    """How a method is optimized: the settings that :class:`SSLModule` has beside its networks."""
+
+    optimizer: OptimizerCallable | None
+    lr_scheduler: LRSchedulerCallable | None
+    warmup_epochs: float
+    exclude_norm_and_bias: bool
 
 
 class SSLModule(L.LightningModule):
@@ -273,18 +282,6 @@ class SSLModule(L.LightningModule):
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
         return warmup, int(total)
-
-
-def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Take the views of a batch, for a method that compares two.
-
-    Raises:
-        ValueError: If there are more or fewer.
-    """
-    views = batch["views"]
-    if len(views) != 2:
-        raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")
-    return views[0], views[1]
 
 
 def _adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -14,18 +14,20 @@ __all__ = ["BYOLModule"]
 import math
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
-from lightning_ssl_geometry.methods.base import LOSS, SSLModule, two_views
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import BYOL
 from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -49,10 +51,7 @@ class BYOLModule(SSLModule):
         final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. Where it equals `momentum`, the run may
             have any length.
         loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; BYOL's by default.
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: As :class:`SSLModule`, or if a momentum is not in [0, 1]; when training begins, if weights are in
@@ -80,6 +79,8 @@ class BYOLModule(SSLModule):
         ),
     }
 
+    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
@@ -88,13 +89,10 @@ class BYOLModule(SSLModule):
         momentum: float = 0.996,
         final_momentum: float = 1.0,
         loss: nn.Module | None = None,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        **settings: Unpack[SSLSettings],
     ) -> None:
         byol_momentum(0, 1, momentum, final_momentum)  # raises
-        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        super().__init__(backbone, projector, **settings)
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
         self.loss = loss or BYOLLoss()

@@ -20,7 +20,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
+from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.random import counter_hash, uniform_sphere

@@ -9,20 +9,21 @@ is that of the layer before, with the branch added to the first dimensions alone
 __all__ = ["DirectCLRModule"]
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, two_views
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLSettings
+from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.nn import SubVector
 from lightning_ssl_geometry.papers import DIRECTCLR
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.types import Batch, Observation
+from lightning_ssl_geometry.settings import passed_on
 
 
-class DirectCLRModule(SSLModule):
+class DirectCLRModule(TwoViewModule):
     """InfoNCE on the first dimensions of the representation. h is the whole of it, r in the papers; z its first part.
 
     Args:
@@ -30,10 +31,7 @@ class DirectCLRModule(SSLModule):
         subvector_dim: d_0, how many dimensions of h the loss sees, from 1 to D; 360 of ResNet-50's 2048 in the paper.
         loss: Maps (z1, z2), each (N, d_0), to a scalar. None: that of the authors' code, InfoNCE of the cosines at
             temperature 0.1, where the anchors of both views meet the other view.
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: As :class:`SSLModule`, or if `subvector_dim` is not positive, or above the `out_dim` of a backbone
@@ -42,26 +40,20 @@ class DirectCLRModule(SSLModule):
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}
 
+    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
         subvector_dim: int = 360,
         loss: nn.Module | None = None,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        **settings: Unpack[SSLSettings],
     ) -> None:
         if subvector_dim < 1:
             raise ValueError(f"Expected `subvector_dim` >= 1, but got {subvector_dim}.")
         features = getattr(backbone, "out_dim", subvector_dim)
         if features < subvector_dim:
             raise ValueError(f"Expected `subvector_dim` <= D = {features}, but got {subvector_dim}.")
-        projector = SubVector(subvector_dim)
-        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
-        self.loss = loss or InfoNCELoss(temperature=0.1, negatives="other")
-
-    def step(self, batch: Batch) -> Observation:
-        """Contrast the first dimensions of the two views' representations."""
-        h, z = self.embed(two_views(batch))
-        return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
+        super().__init__(
+            backbone, SubVector(subvector_dim), loss or InfoNCELoss(temperature=0.1, negatives="other"), **settings
+        )

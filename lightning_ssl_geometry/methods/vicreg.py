@@ -7,19 +7,20 @@ dimension is kept spread over the batch, and the dimensions are decorrelated. Th
 __all__ = ["VICRegModule"]
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import VICRegLoss
-from lightning_ssl_geometry.methods.base import LOSS, SSLModule, two_views
+from lightning_ssl_geometry.methods.base import LOSS, SSLSettings
+from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.papers import VICREG
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.types import Batch, Observation
+from lightning_ssl_geometry.settings import passed_on
 
 
-class VICRegModule(SSLModule):
+class VICRegModule(TwoViewModule):
     """VICReg with any backbone and projector.
 
     The paper's projector, its expander, is `MLPProjector(D, 8192, 8192, depth=3)`: three layers, batch normalisation
@@ -30,10 +31,7 @@ class VICRegModule(SSLModule):
         projector: Maps h (N, D) to z (N, P).
         loss: Maps (z1, z2), each (N, P), to a scalar; VICReg's with the official weights 25, 25 and 1 by default,
             where variance and covariance are those of all ranks' samples.
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: As :class:`SSLModule`; in a step, if a batch has not two views, or one sample on all ranks together.
@@ -49,20 +47,13 @@ class VICRegModule(SSLModule):
         )
     }
 
+    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
         projector: nn.Module,
         loss: nn.Module | None = None,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        **settings: Unpack[SSLSettings],
     ) -> None:
-        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
-        self.loss = loss or VICRegLoss()
-
-    def step(self, batch: Batch) -> Observation:
-        """Compare the embeddings of the two views."""
-        h, z = self.embed(two_views(batch))
-        return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
+        super().__init__(backbone, projector, loss or VICRegLoss(), **settings)

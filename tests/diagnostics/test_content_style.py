@@ -11,8 +11,10 @@ from lightning_ssl_geometry.diagnostics.content_style import (
     LossTerms,
     OutputWeights,
 )
+from lightning_ssl_geometry.functional import LpDistance
 from lightning_ssl_geometry.functional.adaptive_temperature import content_dimension, gradient_spectrum
-from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.terms import ONE_SIDED
+from lightning_ssl_geometry.losses import InfoNCELoss, LearnedTemperature
 
 N, D, CONTENT = 80, 6, 2
 ENCODER = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 4))
@@ -20,8 +22,11 @@ for parameter in ENCODER.parameters():
     parameter.data = torch.linspace(-1, 2, parameter.numel()).view_as(parameter)
 METRICS = {
     "spectrum": GradientSpectrum(),
-    "terms": LossTerms(0.3),
-    "terms_of_20": LossTerms((0.2, 1.0, 1.0, 1.0, 0.5, 2.0), similarity="distance", normalize=False, contrast_size=20),
+    "terms": LossTerms(loss=InfoNCELoss(0.3, form=ONE_SIDED)),
+    "terms_of_20": LossTerms(
+        loss=InfoNCELoss((0.2, 1.0, 1.0, 1.0, 0.5, 2.0), form=ONE_SIDED, similarity="distance", normalize=False),
+        contrast_size=20,
+    ),
     "temperature": DimensionTemperature(),
     "weights": OutputWeights("0", split=4),
 }
@@ -119,8 +124,9 @@ def test_the_terms_are_those_of_info_nce(similarity, include_self, positive):
     z, index = data()
     settings = {"normalize": False, "similarity": similarity}
     settings |= {"include_self": include_self, "positive_in_denominator": positive}
-    found = fed(LossTerms(0.5, **settings), z, index, [torch.arange(N)]).compute()
-    loss = info_nce(z[0], z[1], 0.5, **settings, symmetric=False, negatives="same")
+    loss = InfoNCELoss(0.5, form="RUSAK", **settings)
+    found = fed(LossTerms(loss=loss), z, index, [torch.arange(N)]).compute()
+    loss = loss(z[0], z[1])
     close(found["total"], loss)
     close(found["align"] + found["uniform"], loss)
     assert set(found) == {"align", "uniform", "total"}
@@ -159,11 +165,14 @@ def test_weights_of_each_output():
         (GradientSpectrum, {"min_ratio": 1.0}, r"`min_ratio` > 1 and finite, but got 1\.0"),
         (GradientSpectrum, {"eps": 0.0}, r"`eps` > 0 and finite, but got 0\.0"),
         (LossTerms, {"temperature": 0.0}, r"`temperature` > 0 and finite, but got 0\.0"),
-        (LossTerms, {"temperature": ()}, r"`temperature` to be a number or P numbers, but got the shape \(0,\)"),
-        (LossTerms, {"normalize": "no"}, "`normalize` to be True or False, but got 'no'"),
-        (LossTerms, {"positive_in_denominator": 1}, "`positive_in_denominator` to be True or False, but got 1"),
-        (LossTerms, {"include_self": "no"}, "`include_self` to be True or False, but got 'no'"),
-        (LossTerms, {"similarity": "cosine"}, "`similarity` to be one of 'dot', 'distance', but got 'cosine'"),
+        (LossTerms, {"loss": InfoNCELoss()}, "Expected a `form` with symmetric=False, .* but got symmetric=True"),
+        (LossTerms, {"loss": InfoNCELoss(LearnedTemperature(3))}, "Expected `loss` with fixed temperatures"),
+        (LossTerms, {"loss": InfoNCELoss(), "normalize": True}, "Expected `loss` alone, but got `normalize` beside it"),
+        (
+            LossTerms,
+            {"loss": InfoNCELoss(form="RUSAK", similarity=LpDistance(p=3.0))},
+            r"similarity 'dot' or 'distance', but got LpDistance\(scale=1.0, p=3.0, power=True\)",
+        ),
         (LossTerms, {"contrast_size": 1}, "`contrast_size` >= 2, but got 1"),
         (OutputWeights, {"layer": "0", "split": 0}, "`split` >= 1 or None, but got 0"),
     ],
@@ -197,7 +206,7 @@ def test_too_little_observed():
     metric.update(torch.ones(1, 3, 2), torch.arange(3))
     with pytest.raises(ValueError, match="at least 2 views for LossTerms, but got 1"):
         metric.compute()
-    metric = LossTerms((1.0, 2.0, 3.0))
+    metric = LossTerms(loss=InfoNCELoss((1.0, 2.0, 3.0), form="RUSAK"))
     metric.update(torch.ones(2, 3, 2), torch.arange(3))
     with pytest.raises(ValueError, match="`temperature` with P = 2 values, one per dimension, but got 3"):
         metric.compute()

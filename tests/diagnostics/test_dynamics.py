@@ -16,6 +16,7 @@ from lightning_ssl_geometry.diagnostics import Clusteredness, Stationarity, Step
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 from lightning_ssl_geometry.functional.clusteredness import clusteredness
 from lightning_ssl_geometry.functional.velocity import velocity
+from lightning_ssl_geometry.losses import VariationalLoss
 
 N, D, H, P = 60, 6, 5, 3
 
@@ -28,9 +29,11 @@ METRICS = {
     "clusteredness": Clusteredness(n_init=2),
     "clusteredness_of_20": Clusteredness(normalize=False, t=1.0, n_init=1, contrast_size=20, seed=3),
     "stationarity": Stationarity(),
-    "stationarity_of_20": Stationarity(0.5, torch.sqrt, cauchy, contrast_size=20),
+    "stationarity_of_20": Stationarity(loss=VariationalLoss(0.5, torch.sqrt, cauchy), contrast_size=20),
     "step": StepInvariance(),
-    "step_of_20": StepInvariance(0.5, negatives="both", include_self=False, contrast_size=20, seed=2),
+    "step_of_20": StepInvariance(
+        loss=VariationalLoss(0.5, negatives="both", include_self=False), contrast_size=20, seed=2
+    ),
 }
 STEPS = [name for name in METRICS if "step" in name]
 
@@ -188,12 +191,12 @@ def test_stationarity_is_the_gradient_on_the_sphere(given):
     z = given["z"].clone().requires_grad_()
     loss = F.variational_loss(*normalize(z, dim=2), temperature=0.3, symmetric=True)
     on_unit_rows = torch.autograd.grad(loss, z)[0] * z.norm(dim=2, keepdim=True) * N
-    found = fed(Stationarity(temperature=0.3), given).compute()
+    found = fed(Stationarity(loss=VariationalLoss(0.3)), given).compute()
     close(found["tangential"], on_unit_rows.square().sum(2).mean().sqrt())
     unit = normalize(z, dim=2).detach()
     whole = F.first_variation(*unit, temperature=0.3, symmetric=True).square().sum(2).mean().sqrt()
     close(found["relative"], found["tangential"] / whole)
-    close(fed(Stationarity(temperature=0.3), given | {"z": 5 * given["z"]}).compute(), found)
+    close(fed(Stationarity(loss=VariationalLoss(0.3)), given | {"z": 5 * given["z"]}).compute(), found)
 
 
 @pytest.mark.parametrize("points", [3, 4, 12, 60])
@@ -201,10 +204,10 @@ def test_evenly_spaced_clusters_are_stationary(points):
     # Theorem 3.2, by the symmetry of the regular polygon: what is left of the gradient points along the radius
     angle = 2 * math.pi * (torch.arange(N) % points).double() / points
     z = torch.stack([angle.cos(), angle.sin()], 1).expand(2, -1, -1)
-    found = computed(Stationarity(temperature=0.5), z=z)
+    found = computed(Stationarity(loss=VariationalLoss(0.5)), z=z)
     assert found["tangential"].item() < 1e-12
     assert found["relative"].item() < 1e-12
-    away = computed(Stationarity(temperature=0.5), z=z + 0.1 * torch.randn(2, N, 2, dtype=torch.float64))
+    away = computed(Stationarity(loss=VariationalLoss(0.5)), z=z + 0.1 * torch.randn(2, N, 2, dtype=torch.float64))
     assert away["tangential"] > 0.01
 
 
@@ -224,7 +227,7 @@ def test_step_invariance_is_the_functions(given):
     gradient = F.first_variation(*views, temperature=0.5, symmetric=True)
     at = torch.cat([given["image"], *given["views"]])
     v, *moved = velocity(network, torch.cat(given["views"]), gradient.flatten(0, 1), at).split(N)
-    found = fed(StepInvariance(0.5), given).compute()
+    found = fed(StepInvariance(loss=VariationalLoss(0.5)), given).compute()
     close(found["step"], F.step_invariance_error(v, torch.stack(moved)))
     square = torch.stack([(view - image).square().sum(1).mean() for view in views]).mean()
     close(found["distance"], square / (2 * image.var(0).sum()))

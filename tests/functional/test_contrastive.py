@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
+from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance
 from lightning_ssl_geometry.functional.info_nce.upper_bound import (
     hardest_negative,
     info_nce_entropy,
@@ -45,15 +46,14 @@ SIMILARITIES = {
         "normalize": False,
         "similarity": "distance",
     },
-    "distance": {"temperature": 2.0, "normalize": False, "similarity": "distance", "power": False},
-    "L1": {"temperature": 0.7, "normalize": False, "similarity": "distance", "p": 1.0},
+    "distance": {"temperature": 2.0, "normalize": False, "similarity": LpDistance(power=False)},
+    "L1": {"temperature": 0.7, "normalize": False, "similarity": LpDistance(p=1.0)},
     "L3, cubed, per dimension": {
         "temperature": (0.2, 1.0, 0.5),
         "normalize": False,
-        "similarity": "distance",
-        "p": 3.0,
+        "similarity": LpDistance(p=3.0),
     },
-    "L3": {"temperature": 0.7, "normalize": False, "similarity": "distance", "p": 3.0, "power": False},
+    "L3": {"temperature": 0.7, "normalize": False, "similarity": LpDistance(p=3.0, power=False)},
 }
 SWITCHES = [
     {
@@ -88,11 +88,10 @@ def slow_info_nce(
     joint=False,
     denominator="sum",
     similarity="dot",
-    p=2.0,
-    power=True,
 ):
     """Every term by itself, as the equations are read."""
     n = len(z1)
+    p, power = (similarity.p, similarity.power) if isinstance(similarity, LpDistance) else (2.0, True)
     z = torch.stack([z1, z2])
     if normalize:
         z = z / z.norm(dim=2, keepdim=True)
@@ -348,7 +347,7 @@ def test_all_zero_is_all_equal():
 def test_coinciding_rows_have_a_gradient_under_every_norm():
     z = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
     for p, power in itertools.product((1.0, 1.5, 2.0, 3.0), (True, False)):
-        loss = info_nce(z, z, normalize=False, similarity="distance", p=p, power=power)
+        loss = info_nce(z, z, normalize=False, similarity=LpDistance(p=p, power=power))
         assert loss.item() == pytest.approx(math.log(7))
         assert torch.autograd.grad(loss, z)[0].tolist() == [[0.0] * 3] * 4
 
@@ -410,17 +409,12 @@ def test_one_sample_with_itself_among_the_negatives():
         ({"symmetric": None}, "`symmetric` to be True or False, but got None"),
         ({"include_self": 1}, "`include_self` to be True or False, but got 1"),
         ({"joint": "no"}, "`joint` to be True or False, but got 'no'"),
-        ({"power": 2.0}, r"`power` to be True or False, but got 2\.0"),
-        ({"negatives": "all"}, "`negatives` to be one of 'both', 'same', 'other', but got 'all'"),
-        ({"denominator": "max"}, "`denominator` to be one of 'sum', 'mean', but got 'max'"),
-        ({"similarity": "cosine"}, "`similarity` to be one of 'dot', 'distance', but got 'cosine'"),
+        ({"negatives": "all"}, r"`negatives` to be one of \('both', 'same', 'other'\), but got 'all'"),
+        ({"denominator": "max"}, r"`denominator` to be one of \('sum', 'mean'\), but got 'max'"),
+        ({"similarity": "cosine"}, r"`similarity` to be one of \('dot', 'distance'\), but got 'cosine'"),
         ({"joint": True, "symmetric": False}, "`symmetric` = True where `joint` sums over both anchors"),
-        ({"similarity": "distance", "p": 0.5}, r"`p` with 1 <= p < inf, but got 0\.5"),
-        ({"similarity": "distance", "p": math.inf}, "`p` with 1 <= p < inf, but got inf"),
-        ({"p": 1.0}, r"`p` = 2 where `similarity` is 'dot', which has no norm, but got 1\.0"),
-        ({"power": False}, "`power` = True where `similarity` is 'dot', which has no norm, but got False"),
         ({"eps": -1e-8}, "`eps` >= 0, but got -1e-08"),
-        ({"block_size": 0}, "`block_size` >= 1 or None, but got 0"),
+        ({"block_size": 0}, "`block_size` >= 1, but got 0"),
     ],
     ids=str,
 )

@@ -239,7 +239,7 @@ def test_gradient_of_the_matrix_only():
         ({"positive_in_denominator": 0}, "`positive_in_denominator` to be True or False, but got 0"),
         ({"symmetric": "no"}, "`symmetric` to be True or False, but got 'no'"),
         ({"joint": None}, "`joint` to be True or False, but got None"),
-        ({"negatives": "all"}, "`negatives` to be one of 'both', 'same', 'other', but got 'all'"),
+        ({"negatives": "all"}, r"`negatives` to be one of \('both', 'same', 'other'\), but got 'all'"),
         ({"joint": True, "symmetric": False}, "`symmetric` = True where `joint` sums over both anchors"),
         ({"weight": torch.ones(3)}, r"`weight` of shape \(P, P\) = \(3, 3\), but got \(3,\)"),
         ({"weight": torch.ones(3, 2)}, r"`weight` of shape \(P, P\) = \(3, 3\), but got \(3, 2\)"),

@@ -5,11 +5,10 @@ import itertools
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional import info_nce, log_bilinear_info_nce
+from lightning_ssl_geometry.functional import LpDistance, info_nce, log_bilinear_info_nce
 from lightning_ssl_geometry.functional.info_nce.terms import alignment_uniformity_terms
 from lightning_ssl_geometry.functional.variational.loss import variational_loss
 from lightning_ssl_geometry.losses import (
-    AdaptiveTemperatureLoss,
     GradientSpectrumTemperature,
     InfoNCELoss,
     LearnedTemperature,
@@ -26,8 +25,8 @@ FORMS = [
     {"normalize": False},
     {"denominator": "mean"},
     {"similarity": "distance", "normalize": False},
-    {"similarity": "distance", "p": 1.0},
-    {"similarity": "distance", "power": False},
+    {"similarity": LpDistance(p=1.0)},
+    {"similarity": LpDistance(power=False)},
     {"temperature": [0.3, 0.5, 0.7]},
     {"block_size": 1},
 ]
@@ -75,23 +74,23 @@ def test_a_learnt_temperature_has_gradient_0():
     temperature = torch.nn.Parameter(torch.tensor([0.2, 0.5, 1.0]))
     z = pair()
     assert_zero(InfoNCELoss(temperature)(*z), [*z, temperature])
-    loss = AdaptiveTemperatureLoss(LearnedTemperature(3))
+    loss = InfoNCELoss(LearnedTemperature(3), form="RUSAK", normalize=False, similarity="distance")
     assert_zero(loss(*z), [*z, loss.temperature.log_precision])
 
 
 def test_a_rule_does_not_look_at_one_sample():
     rule = GradientSpectrumTemperature(3)
     z = pair()
-    assert_zero(AdaptiveTemperatureLoss(rule)(*z), z)
+    assert_zero(InfoNCELoss(rule, form="RUSAK", normalize=False, similarity="distance")(*z), z)
     assert rule.batches == 0
-    AdaptiveTemperatureLoss(rule)(*pair(n=9))
+    InfoNCELoss(rule, form="RUSAK", normalize=False, similarity="distance")(*pair(n=9))
     assert rule.batches == 1
 
 
 def test_rows_of_0_and_rows_that_coincide():
     zero = [torch.zeros(1, 3, requires_grad=True) for _ in range(2)]
     assert_zero(info_nce(*zero), zero)
-    assert_zero(info_nce(*zero, similarity="distance", power=False, normalize=False), zero)
+    assert_zero(info_nce(*zero, similarity=LpDistance(power=False), normalize=False), zero)
 
 
 def test_nan_stays_nan():

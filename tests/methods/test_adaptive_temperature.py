@@ -7,19 +7,24 @@ from torch.utils.data import DataLoader
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.functional import info_nce
 from lightning_ssl_geometry.losses import (
-    AdaptiveTemperatureLoss,
     ContentStyleTemperature,
     GradientSpectrumTemperature,
+    InfoNCELoss,
     LearnedTemperature,
 )
 from lightning_ssl_geometry.methods import AdaptiveTemperatureModule
 from lightning_ssl_geometry.nn import MLPBackbone, MLPProjector, SmallCNN
 
 
-def module(temperature=1.0, **arguments):
+def rusak(temperature, **settings):
+    return InfoNCELoss(temperature, **{"form": "RUSAK", "normalize": False, "similarity": "distance"} | settings)
+
+
+def module(temperature=None, **arguments):
     torch.manual_seed(1)
     backbone = MLPBackbone(6, [16], 16, last_activation=True)
-    return AdaptiveTemperatureModule(backbone, nn.Linear(16, 4), temperature, **arguments)
+    loss = None if temperature is None else rusak(temperature)
+    return AdaptiveTemperatureModule(backbone, nn.Linear(16, 4), loss=loss, **arguments)
 
 
 def batch(n=32, views=2):
@@ -35,7 +40,7 @@ def test_observe():
     z = model.projector(h)
     torch.testing.assert_close(found["h"], h)
     torch.testing.assert_close(found["z"], z)
-    torch.testing.assert_close(found["loss"], AdaptiveTemperatureLoss([0.5, 0.5, 1.0, 1.0])(z[0], z[1]))
+    torch.testing.assert_close(found["loss"], rusak([0.5, 0.5, 1.0, 1.0])(z[0], z[1]))
     assert found["loss"].requires_grad
     assert not found["z"].requires_grad
     assert found["temperature"].tolist() == [0.5, 0.5, 1, 1]
@@ -48,21 +53,6 @@ def test_the_defaults_are_unnormalised():
     expected = info_nce(*found["z"], 1.0, normalize=False, symmetric=False, negatives="same", similarity="distance")
     torch.testing.assert_close(found["loss"], expected)
     assert found["temperature"].tolist() == [1, 1, 1, 1]
-
-
-def test_the_settings_reach_the_loss():
-    settings = {
-        "normalize": True,
-        "similarity": "distance",
-        "p": 3.0,
-        "power": False,
-        "symmetric": True,
-        "negatives": "both",
-        "include_self": True,
-        "mode": "feature",
-    }
-    found = module(0.7, **settings).observe(batch())
-    torch.testing.assert_close(found["loss"], AdaptiveTemperatureLoss(0.7, **settings)(*found["z"]))
 
 
 def test_standardised_embeddings():
@@ -116,7 +106,7 @@ def test_the_gradient_spectrum_finds_the_content_of_a_linear_process():
     torch.manual_seed(0)
     mixing = torch.linalg.qr(torch.randn(6, 6)).Q
     rule = GradientSpectrumTemperature(6, momentum=0.9)
-    model = AdaptiveTemperatureModule(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False), rule)
+    model = AdaptiveTemperatureModule(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False), loss=rusak(rule))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(300):
         views = tuple(view @ mixing for view in batch(128)["views"])
@@ -137,7 +127,7 @@ model:
   init_args:
     backbone: {class_path: lightning_ssl_geometry.nn.SmallCNN, init_args: {in_channels: 1, width: 8}}
     projector: {class_path: torch.nn.Linear, init_args: {in_features: 64, out_features: 4}}
-    temperature: TEMPERATURE
+    loss: {class_path: LOSSES.InfoNCELoss, init_args: {form: RUSAK, temperature: TEMPERATURE}}
     standardize: true
 data:
   class_path: lightning_ssl_geometry.data.DigitsDataModule
@@ -165,13 +155,11 @@ def test_the_temperature_in_yaml(tmp_path, monkeypatch, text, kind):
     path = tmp_path / "x.yaml"
     path.write_text(YAML.replace("TEMPERATURE", text).replace("LOSSES", "lightning_ssl_geometry.losses"))
     made = []
-    initialise = AdaptiveTemperatureLoss.__init__
 
-    def watched(self, *arguments):
-        initialise(self, *arguments)
-        made.append(self.temperature)
+    def watched(self, stage):
+        made.append(self.loss.temperature)
 
-    monkeypatch.setattr(AdaptiveTemperatureLoss, "__init__", watched)
+    monkeypatch.setattr(AdaptiveTemperatureModule, "setup", watched)
     monkeypatch.chdir(tmp_path)
     main(["fit", "--config", str(path)])
     assert isinstance(made[0], kind)
@@ -180,7 +168,7 @@ def test_the_temperature_in_yaml(tmp_path, monkeypatch, text, kind):
 @pytest.mark.parametrize("text", ["many", "{class_path: lightning_ssl_geometry.losses.LearntTemperature}"])
 def test_a_wrong_temperature_in_yaml_is_named(tmp_path, capsys, text):
     path = tmp_path / "x.yaml"
-    path.write_text(YAML.replace("TEMPERATURE", text))
+    path.write_text(YAML.replace("TEMPERATURE", text).replace("LOSSES", "lightning_ssl_geometry.losses"))
     with pytest.raises(SystemExit, match="2"):
         main(["fit", "--config", str(path)])
     assert "temperature" in capsys.readouterr().err

@@ -5,16 +5,25 @@ Van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive 
 with it.
 """
 
-__all__ = ["check_log_bilinear_settings", "log_bilinear_info_nce"]
+__all__ = ["BILINEAR", "check_log_bilinear_settings", "log_bilinear_info_nce"]
 
-from typing import Literal
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_settings, check_views, without_negatives
+from lightning_ssl_geometry.functional.info_nce.forms import (
+    NT_XENT,
+    FormName,
+    InfoNCEForm,
+    InfoNCESwitches,
+    named_form,
+)
+from lightning_ssl_geometry.functional.info_nce.settings import check_temperature, check_views, without_negatives
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
+
+BILINEAR = NT_XENT.but(normalize=False)
 
 
 def log_bilinear_info_nce(
@@ -22,11 +31,8 @@ def log_bilinear_info_nce(
     z2: Tensor,
     weight: Tensor,
     temperature: float = 1.0,
-    *,
-    positive_in_denominator: bool = True,
-    symmetric: bool = True,
-    negatives: Literal["both", "same", "other"] = "both",
-    joint: bool = False,
+    form: InfoNCEForm | FormName = BILINEAR,
+    **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
     r"""Contrast the two views of each sample with the other samples, by a similarity that W makes.
 
@@ -35,7 +41,7 @@ def log_bilinear_info_nce(
         L &= \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
             {[\exp s_{a a^+}] + \sum_{b \in B_a} \exp s_{ab}}
 
-    The switches are those of :func:`info_nce`, and with W the identity it is that function with `normalize=False`.
+    With W the identity it is :func:`info_nce` of the same form.
 
     W need not be symmetric, so it matters which of two embeddings stands on its left: the anchor does, in every term
     of its own row, whether b is of its own view or of the other. An anchor of view 1 asks :math:`z^{1T}_i W b`; an
@@ -67,10 +73,9 @@ def log_bilinear_info_nce(
         z2: (N, P), embeddings of view 2.
         weight: (P, P), W. Any float dtype.
         temperature: tau > 0. It scales W, and no more than that.
-        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
-        symmetric: Average over the anchors of both views, instead of those of view 1 only.
-        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
-        joint: One logarithm per pair, whose denominator runs over both anchors.
+        form: Which InfoNCE it is: one with `normalize=False`, the similarity "dot", the denominator "sum" and without
+            `include_self`.
+        **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
         The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator, and 0, with
@@ -78,54 +83,44 @@ def log_bilinear_info_nce(
 
     Raises:
         ValueError: If the shapes differ or are not (N, P); if N = 1 and the denominator is empty; if `weight` is not
-            (P, P); if `temperature` is not one number > 0; if a switch is out of its range or contradicts another.
+            (P, P); if `temperature` is not one number > 0; if the form is another one.
+        TypeError: If there is no such switch.
 
     >>> z = torch.eye(4)
     >>> log_bilinear_info_nce(z, z, 2 * torch.eye(4))  # log(e^2 + 6) - 2
     tensor(0.5944)
     """
-    check_log_bilinear_settings(
-        temperature,
-        positive_in_denominator=positive_in_denominator,
-        symmetric=symmetric,
-        negatives=negatives,
-        joint=joint,
-    )
-    check_views(z1, z2, least=1 if positive_in_denominator else 2)
+    form = named_form(form, **switches)
+    check_log_bilinear_settings(temperature, form)
+    check_views(z1, z2, least=form.least)
     _check_weight(weight, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
         views = in_full_precision(z1, z2)
         w = weight.to(views[0].dtype) / temperature
-        anchors = [matrix_product(view, w) for view in (views if symmetric else views[:1])]  # row i is a_i^T W / tau
+        anchors = [
+            matrix_product(view, w) for view in (views if form.symmetric else views[:1])
+        ]  # row i is a_i^T W / tau
         if len(z1) == 1:
             return without_negatives(torch.linalg.vecdot(anchors[0], views[1]))
-        total = torch.stack([_negative_logsumexp(a, _seen(views, v, negatives)) for v, a in enumerate(anchors)])
+        total = torch.stack([_negative_logsumexp(a, _seen(views, v, form.negatives)) for v, a in enumerate(anchors)])
         positive = torch.stack([torch.linalg.vecdot(a, views[1 - v]) for v, a in enumerate(anchors)])  # (A, N)
-        ratio = total.logsumexp(dim=0) - positive[0] if joint else total - positive
-        if positive_in_denominator:
+        ratio = total.logsumexp(dim=0) - positive[0] if form.joint else total - positive
+        if form.positive_in_denominator:
             ratio = torch.logaddexp(ratio, torch.zeros_like(ratio))
         return ratio.mean()
 
 
-def check_log_bilinear_settings(
-    temperature: float, *, positive_in_denominator: bool, symmetric: bool, negatives: str, joint: bool
-) -> None:
-    """Raise a ValueError that names the first setting that is out of its range or contradicts another."""
-    check_settings(
-        temperature,
-        normalize=False,
-        positive_in_denominator=positive_in_denominator,
-        symmetric=symmetric,
-        negatives=negatives,
-        include_self=False,
-        joint=joint,
-        denominator="sum",
-        similarity="dot",
-        p=2.0,
-        power=True,
-        eps=0.0,
-        block_size=None,
-    )
+def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
+    """Check a temperature and a form.
+
+    Raises:
+        ValueError: If the temperature is not one number > 0, or there is no such form of a log-bilinear similarity.
+    """
+    check_temperature(temperature)
+    for field in ("normalize", "include_self", "denominator", "similarity"):
+        expected, got = getattr(BILINEAR, field), getattr(form, field)
+        if got != expected:
+            raise ValueError(f"Expected `{field}` = {expected!r} beside a weight, but got {got!r}.")
     if torch.as_tensor(temperature).ndim != 0:
         raise ValueError(f"Expected `temperature` to be one number (W scales dimensions), but got {temperature!r}.")
 

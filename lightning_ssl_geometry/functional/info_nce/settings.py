@@ -1,9 +1,7 @@
-"""What the arguments of InfoNCE may be: every ValueError of the loss, for the function and for the module."""
+"""What temperatures and views of InfoNCE may be, for the functions and for the modules."""
 
 __all__ = [
     "check_length",
-    "check_settings",
-    "check_switch",
     "check_temperature",
     "check_views",
     "temperature_range",
@@ -15,53 +13,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-
-def check_settings(
-    temperature: float | Sequence[float] | Tensor,
-    *,
-    normalize: bool,
-    positive_in_denominator: bool,
-    symmetric: bool,
-    negatives: str,
-    include_self: bool,
-    joint: bool,
-    denominator: str,
-    similarity: str,
-    p: float,
-    power: bool,
-    eps: float,
-    block_size: int | None,
-) -> None:
-    """Raise a ValueError that names the first argument that is out of its range or contradicts another."""
-    check_temperature(temperature)
-    check_switch("normalize", normalize)
-    check_switch("positive_in_denominator", positive_in_denominator)
-    check_switch("symmetric", symmetric)
-    check_switch("include_self", include_self)
-    check_switch("joint", joint)
-    check_switch("power", power)
-    _check_choice("negatives", negatives, ("both", "same", "other"))
-    _check_choice("denominator", denominator, ("sum", "mean"))
-    _check_choice("similarity", similarity, ("dot", "distance"))
-    if joint and not symmetric:
-        raise ValueError("Expected `symmetric` = True where `joint` sums over both anchors, but got False.")
-    if not 1 <= p < math.inf:
-        raise ValueError(f"Expected `p` with 1 <= p < inf, but got {p}.")
-    if similarity == "dot" and p != 2:
-        raise ValueError(f"Expected `p` = 2 where `similarity` is 'dot', which has no norm, but got {p}.")
-    if similarity == "dot" and not power:
-        raise ValueError("Expected `power` = True where `similarity` is 'dot', which has no norm, but got False.")
-    if not eps >= 0:
-        raise ValueError(f"Expected `eps` >= 0, but got {eps}.")
-    if block_size is not None and block_size < 1:
-        raise ValueError(f"Expected `block_size` >= 1 or None, but got {block_size}.")
-
-
-def check_switch(name: str, value: bool) -> None:
-    """Raise a ValueError unless a switch is a bool."""
-    if not isinstance(value, bool):  # the string "false" is true
-        raise ValueError(f"Expected `{name}` to be True or False, but got {value!r}.")
 
 
 def check_temperature(temperature: float | Sequence[float] | Tensor) -> None:
@@ -119,8 +70,3 @@ def check_length(temperature: float | Sequence[float] | Tensor, dimensions: int)
     shape = torch.as_tensor(temperature).shape
     if shape not in ((), (dimensions,)):
         raise ValueError(f"Expected `temperature` with P = {dimensions} values, one per dimension, but got {shape[0]}.")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"Expected `{name}` to be one of {', '.join(map(repr, choices))}, but got {value!r}.")

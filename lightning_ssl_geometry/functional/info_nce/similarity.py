@@ -3,14 +3,42 @@
 __all__ = ["Dot", "LpDistance", "Similarity", "SquaredDistance"]
 
 import abc
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import switch
+
 
 class Similarity(abc.ABC):
-    """A symmetric similarity of two embeddings, divided by the temperature: the logit of their pair."""
+    """A symmetric similarity of two embeddings.
+
+    Attributes:
+        scale: Factor of the similarity; InfoNCE sets it to the inverse temperature.
+    """
+
+    scale: float
+
+    @property
+    @abc.abstractmethod
+    def degree(self) -> float:
+        """The power of c by which the similarity grows when both embeddings are multiplied by c > 0."""
+
+    @property
+    @abc.abstractmethod
+    def spread(self) -> float:
+        """Largest minus smallest similarity of unit vectors at scale 1; infinite where it depends on the dimension."""
+
+    def scaled(self, scale: float) -> Self:
+        """Take another scale."""
+        return replace(self, scale=scale)  # type: ignore[type-var]
+
+    def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+        """Shift both views (N, P) by one vector, where that leaves the similarity and lessens its rounding."""
+        return x1, x2
 
     @abc.abstractmethod
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
@@ -29,7 +57,17 @@ class Similarity(abc.ABC):
 class Dot(Similarity):
     """The inner product, scale <a, b>."""
 
-    scale: float
+    scale: float = 1.0
+
+    @property
+    def degree(self) -> float:
+        """2: a factor of each of the two embeddings."""
+        return 2.0
+
+    @property
+    def spread(self) -> float:
+        """2: cosines reach from -1 to 1."""
+        return 2.0
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
         """Multiply row by row."""
@@ -50,7 +88,22 @@ class Dot(Similarity):
 class SquaredDistance(Similarity):
     """-scale |a - b|^2, by the expansion scale (2 <a, b> - |a|^2 - |b|^2), which is one matrix product."""
 
-    scale: float
+    scale: float = 1.0
+
+    @property
+    def degree(self) -> float:
+        """2: squares."""
+        return 2.0
+
+    @property
+    def spread(self) -> float:
+        """4: squared distances on the unit sphere reach from 0 to 4."""
+        return 4.0
+
+    def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+        """Shift the mean of both views to the origin, near which the expansion into products loses less."""
+        centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
+        return x1 - centre, x2 - centre
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
         """-scale |a_i - b_i|^2, from the differences."""
@@ -74,11 +127,34 @@ class SquaredDistance(Similarity):
 
 @dataclass(frozen=True)
 class LpDistance(Similarity):
-    """-scale ||a - b||_p, or -scale ||a - b||_p^p where `power` is set, from the differences themselves."""
+    """-scale ||a - b||_p, or -scale ||a - b||_p^p where `power` is set, from the differences themselves.
 
-    scale: float
-    p: float
-    power: bool
+    Attributes:
+        p: The norm, 1 <= p < inf.
+        power: Whether the norm is raised to p.
+
+    Raises:
+        ValueError: If an attribute is out of its range.
+    """
+
+    scale: float = 1.0
+    p: float = 2.0
+    power: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.p < math.inf:
+            raise ValueError(f"Expected `p` with 1 <= p < inf, but got {self.p}.")
+        switch(power=self.power)
+
+    @property
+    def degree(self) -> float:
+        """P where the norm is raised to p, else 1."""
+        return self.p if self.power else 1.0
+
+    @property
+    def spread(self) -> float:
+        """Infinite: no tile of it is summed without its maximum."""
+        return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
         """-scale ||a_i - b_i||_p^(p)."""

@@ -4,23 +4,33 @@ Rusak et al., Content suppresses style: dimensionality collapse in contrastive l
 by the two in Table 1. The split is that of Wang & Isola (2020), with the finite sum that InfoNCE has.
 """
 
-__all__ = ["LossTerms", "alignment_uniformity_terms"]
+__all__ = ["ONE_SIDED", "LossTerms", "alignment_uniformity_terms", "check_split"]
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.functional.info_nce.forms import (
+    RUSAK,
+    FormName,
+    InfoNCEForm,
+    InfoNCESwitches,
+    named_form,
+)
 from lightning_ssl_geometry.functional.info_nce.settings import (
     check_length,
-    check_settings,
+    check_temperature,
     check_views,
     without_negatives,
 )
-from lightning_ssl_geometry.functional.info_nce.similarity import Dot, Similarity, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce.tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
+
+ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
@@ -41,13 +51,10 @@ def alignment_uniformity_terms(
     z1: Tensor,
     z2: Tensor,
     temperature: float | Sequence[float] | Tensor = 1.0,
+    form: InfoNCEForm | FormName = ONE_SIDED,
     *,
-    normalize: bool = True,
-    positive_in_denominator: bool = False,
-    include_self: bool = False,
-    similarity: Literal["dot", "distance"] = "dot",
-    eps: float = 1e-8,
     block_size: int = 1024,
+    **switches: Unpack[InfoNCESwitches],
 ) -> LossTerms:
     r"""Split the InfoNCE of each anchor into what its positive adds and what its negatives do.
 
@@ -72,72 +79,61 @@ def alignment_uniformity_terms(
         z1: (N, P), the anchors, N >= 2. Any float dtype.
         z2: (N, P), their positives.
         temperature: tau > 0 and finite, a number or one per dimension.
-        normalize: Scale the rows to unit length.
-        positive_in_denominator: Add exp s of the positive pair to the sum under the logarithm.
-        include_self: The anchor itself counts among its negatives.
-        similarity: "dot", or "distance": the negative squared distance.
-        eps: A row no longer than this has no direction to normalise to: it counts as 0.
+        form: Which InfoNCE it is. The anchors are view 1 and their negatives of view 1, as in `RUSAK` and `CL_ICA`;
+            the default is `RUSAK` without the positive in the denominator.
         block_size: Rows and columns of a tile of logits.
+        **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
 
     Returns:
-        Three tensors (N,) in float32 (float64 for float64 input); the mean of `total` is :func:`info_nce` with the same
-        settings, `symmetric=False` and `negatives="same"`.
+        Three tensors (N,) in float32 (float64 for float64 input); the mean of `total` is :func:`info_nce` in the same
+        form.
 
     Raises:
-        ValueError: As :func:`info_nce`.
+        ValueError: As :func:`info_nce`, or if the form has other anchors or negatives, or the similarity
+            :class:`LpDistance`.
 
     >>> z = torch.eye(4)
     >>> [round(term.mean().item(), 3) for term in alignment_uniformity_terms(z, z)]  # -1, log 3
     [-1.0, 1.099, 0.099]
     """
-    _check(z1, z2, temperature, normalize, positive_in_denominator, include_self, similarity, eps, block_size)
+    form = named_form(form, **switches)
+    check_split(temperature, form)
+    at_least(1, block_size=block_size)
+    check_views(z1, z2, least=form.least)
+    check_length(temperature, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
         x1, x2 = in_full_precision(z1, z2)
-        if normalize:
-            x1, x2 = unit_rows(x1, x2, eps)
+        if form.normalize:
+            x1, x2 = unit_rows(x1, x2, form.eps)
         scale = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device).rsqrt()
         x1, x2 = x1 * scale, x2 * scale  # either similarity is of degree 2
-        logit: Similarity = Dot(1.0)
-        if similarity == "distance":
+        logit = form.logit
+        if isinstance(logit, SquaredDistance):
             centre = x1.detach().mean(dim=0)  # distances keep, and their expansion loses less to rounding
-            x1, x2, logit = x1 - centre, x2 - centre, SquaredDistance(1.0)
+            x1, x2 = x1 - centre, x2 - centre
         negatives = Contrast(
-            logit, anchors=1, same=True, other=False, own=include_self, bounded=False, block=block_size
+            logit, anchors=1, same=True, other=False, own=form.include_self, bounded=False, block=block_size
         )
         align = -logit.pairwise(x1, x2)
-        if len(x1) == 1 and not include_self:  # no negatives: the positive is all of the denominator
+        if len(x1) == 1 and not form.include_self:  # no negatives: the positive is all of the denominator
             return LossTerms(align, -align, without_negatives(align)[None])
         uniform = negative_logsumexp(x1, x2, negatives)[0]
-        if positive_in_denominator:
+        if form.positive_in_denominator:
             uniform = torch.logaddexp(uniform, -align)
     return LossTerms(align, uniform, align + uniform)
 
 
-def _check(
-    z1: Tensor,
-    z2: Tensor,
-    temperature: float | Sequence[float] | Tensor,
-    normalize: bool,
-    positive_in_denominator: bool,
-    include_self: bool,
-    similarity: str,
-    eps: float,
-    block_size: int,
-) -> None:
-    check_settings(
-        temperature,
-        normalize=normalize,
-        positive_in_denominator=positive_in_denominator,
-        symmetric=False,
-        negatives="same",
-        include_self=include_self,
-        joint=False,
-        denominator="sum",
-        similarity=similarity,
-        p=2.0,
-        power=True,
-        eps=eps,
-        block_size=block_size,
-    )
-    check_views(z1, z2, least=1 if include_self or positive_in_denominator else 2)
-    check_length(temperature, z1.shape[1])
+def check_split(temperature: float | Sequence[float] | Tensor, form: InfoNCEForm) -> None:
+    """Check that InfoNCE of this form splits into an alignment and a uniformity term, anchor by anchor.
+
+    Raises:
+        ValueError: If it does not, or the temperature is out of its range.
+    """
+    check_temperature(temperature)
+    if (form.symmetric, form.negatives, form.denominator) != (False, "same", "sum"):
+        raise ValueError(
+            "Expected a `form` with symmetric=False, negatives='same' and denominator='sum', but got "
+            f"symmetric={form.symmetric}, negatives={form.negatives!r}, denominator={form.denominator!r}."
+        )
+    if isinstance(form.logit, LpDistance):
+        raise ValueError(f"Expected a `form` with similarity 'dot' or 'distance', but got {form.logit}.")

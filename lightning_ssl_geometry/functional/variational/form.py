@@ -1,22 +1,51 @@
 """What the variational form of the contrastive loss is made of: its settings, Psi and eta with their derivatives."""
 
-__all__ = ["Derivatives", "Elementwise", "Form", "Negatives", "applied", "derivatives", "half_squares", "positive"]
+__all__ = [
+    "Derivatives",
+    "Elementwise",
+    "Form",
+    "Negatives",
+    "VariationalSwitches",
+    "applied",
+    "derivatives",
+    "half_squares",
+    "positive",
+]
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch, check_temperature
+from lightning_ssl_geometry.checks import one_of, switch
+from lightning_ssl_geometry.functional.info_nce.settings import check_temperature
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
 Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors
 Negatives = Literal["other", "both"]
 
 
+class VariationalSwitches(TypedDict, total=False):
+    """The last three attributes of :class:`Form`, by name."""
+
+    negatives: Negatives
+    include_self: bool
+    symmetric: bool
+
+
 class Form(NamedTuple):
-    """The arguments of :func:`functional.variational_loss` that say which loss it is."""
+    """Which loss :func:`functional.variational_loss` is.
+
+    Attributes:
+        temperature: tau > 0 of the default eta; without effect beside another.
+        psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
+        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive, with a finite slope;
+            element by element. None: exp(-t / tau).
+        negatives: "other": the points of the other view; "both": those of the anchor's own view too.
+        include_self: Whether j = i is among the sums.
+        symmetric: Mean of the loss and of that with the views exchanged, which are equal in expectation.
+    """
 
     temperature: float = 0.1
     psi: Elementwise | None = None
@@ -28,10 +57,8 @@ class Form(NamedTuple):
     def check(self) -> None:
         """Raise a ValueError that names the first of them that is out of its range."""
         check_temperature(self.temperature)
-        if self.negatives not in get_args(Negatives):
-            raise ValueError(f"Expected `negatives` to be one of {get_args(Negatives)}, but got {self.negatives!r}.")
-        check_switch("include_self", self.include_self)
-        check_switch("symmetric", self.symmetric)
+        one_of(get_args(Negatives), negatives=self.negatives)
+        switch(include_self=self.include_self, symmetric=self.symmetric)
 
     def outer(self, ratio: Tensor) -> Tensor:
         """Psi of G."""

@@ -9,6 +9,7 @@ and T' are the two views that are given.
 __all__ = ["first_variation", "tangential", "variational_loss"]
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import (
     Elementwise,
     Form,
-    Negatives,
+    VariationalSwitches,
     applied,
     derivatives,
     half_squares,
@@ -33,10 +34,7 @@ def variational_loss(
     temperature: float = 0.1,
     psi: Elementwise | None = None,
     eta: Elementwise | None = None,
-    *,
-    negatives: Negatives = "other",
-    include_self: bool = True,
-    symmetric: bool = False,
+    **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
     r"""Weigh how near other points come to an anchor against how near its own other view is.
 
@@ -58,9 +56,9 @@ def variational_loss(
         psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
         eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive, with a finite slope;
             element by element.
-        negatives: "other": the points of the other view; "both": those of the anchor's own view too.
-        include_self: Whether j = i is among the sums.
-        symmetric: Mean of the loss and of that with the views exchanged, which are equal in expectation.
+        **switches: `negatives` ("other": the points of the other view, the default; "both": those of the anchor's own
+            view too), `include_self` (whether j = i is among the sums; True), `symmetric` (the mean of the loss and of
+            that with the views exchanged, which are equal in expectation; False).
 
     Returns:
         The loss, a scalar. With the defaults: log 2 where all points are one, and less where they spread.
@@ -73,13 +71,13 @@ def variational_loss(
     >>> variational_loss(z, z, temperature=1.0)
     tensor(0.4496)
     """
-    form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+    form = Form(temperature, psi, eta, **switches)
     form.check()
     check_views(z1, z2, least=1)
     with torch.autocast(z1.device.type, enabled=False):
         z1, z2 = in_full_precision(z1, z2)
         loss = _one_sided(z1, z2, form)
-        return (loss + _one_sided(z2, z1, form)) / 2 if symmetric else loss
+        return (loss + _one_sided(z2, z1, form)) / 2 if form.symmetric else loss
 
 
 def first_variation(
@@ -88,10 +86,7 @@ def first_variation(
     temperature: float = 0.1,
     psi: Elementwise | None = None,
     eta: Elementwise | None = None,
-    *,
-    negatives: Negatives = "other",
-    include_self: bool = True,
-    symmetric: bool = False,
+    **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
     r"""Derive :func:`variational_loss` by the points, in closed form.
 
@@ -107,14 +102,12 @@ def first_variation(
     it is no derivative. At an invariant map the sum over the two views is Eq. 7.
 
     Args:
-        z1: (N, d), as the next seven in :func:`variational_loss`.
-        z2: (N, d).
-        temperature: tau > 0.
+        z1: (N, d), the anchors.
+        z2: (N, d), the points under T'.
+        temperature: tau > 0 of the default eta.
         psi: Psi; None: log(1 + t).
         eta: The similarity; None: exp(-t / tau).
-        negatives: "other" or "both".
-        include_self: Whether j = i is among the sums.
-        symmetric: Mean over the two orders of the views.
+        **switches: `negatives`, `include_self` and `symmetric` of :func:`variational_loss`.
 
     Returns:
         (2, N, d), by z1 and by z2, in float32 (float64 for float64 input), without a graph.
@@ -127,13 +120,13 @@ def first_variation(
     tensor([[-0.2185,  0.2185],
             [ 0.2185, -0.2185]])
     """
-    form = Form(temperature, psi, eta, negatives, include_self, symmetric)
+    form = Form(temperature, psi, eta, **switches)
     form.check()
     check_views(z1, z2, least=1)
     with torch.no_grad(), torch.autocast(z1.device.type, enabled=False):
         z1, z2 = in_full_precision(z1, z2)
         variation = _one_sided_variation(z1, z2, form)
-        return (variation + _one_sided_variation(z2, z1, form).flip(0)) / 2 if symmetric else variation
+        return (variation + _one_sided_variation(z2, z1, form).flip(0)) / 2 if form.symmetric else variation
 
 
 def tangential(z: Tensor, vector: Tensor) -> Tensor:

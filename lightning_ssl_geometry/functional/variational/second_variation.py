@@ -5,7 +5,7 @@ __all__ = ["second_variation"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_switch
+from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
 from lightning_ssl_geometry.functional.variational.loss import first_variation
@@ -55,7 +55,7 @@ def second_variation(
     """
     form = Form(temperature, psi, eta)
     form.check()
-    check_switch("on_sphere", on_sphere)
+    switch(on_sphere=on_sphere)
     _check_points(z, direction)
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         z, h = in_full_precision(z, direction)

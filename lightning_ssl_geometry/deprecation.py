@@ -1,0 +1,87 @@
+"""Old names and old ways to call, which still work for a release and say what is new."""
+
+__all__ = ["by_position", "deprecated", "old_names"]
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warn that something goes with the next release.
+
+    Args:
+        old: What was used.
+        new: What does the same.
+        stacklevel: How many calls above this one the user's is.
+
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     deprecated("`Judge`", "`LogisticRegression`")
+    >>> str(caught[0].message)
+    '`Judge` goes with the next release: use `LogisticRegression`.'
+    """
+    warnings.warn(f"{old} goes with the next release: use {new}.", FutureWarning, stacklevel)
+
+
+def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Make a module's `__getattr__` that finds what has another name now.
+
+    Args:
+        module: Name of the module.
+        names: Old name -> new name, or the new import path where it moved.
+
+    Returns:
+        A function of a name, which raises an AttributeError for any other.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        room, _, new = names[name].rpartition(".")
+        deprecated(f"`{module}.{name}`", f"`{room or module}.{new}`")
+        return getattr(import_module(room or module), new)
+
+    return find
+
+
+def by_position(*names: str) -> Callable[[_Function], _Function]:
+    """Let arguments that have to be named now still be given by position, with a warning.
+
+    Args:
+        names: Those arguments, in the order in which they once followed the others.
+
+    >>> @by_position("width")
+    ... def area(height, *, width=1.0):
+    ...     return height * width
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     area(2.0, 3.0)
+    6.0
+    >>> str(caught[0].message)
+    '`area` with `width` by position goes with the next release: use `width=...`.'
+    """
+
+    def decorate(function: _Function) -> _Function:
+        kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+        most = sum(
+            kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
+        )
+
+        @functools.wraps(function)
+        def wrapped(*given: Any, **named: Any) -> Any:
+            late = dict(zip(names, given[most:], strict=False))
+            if late:
+                said = ", ".join(f"`{name}`" for name in late)
+                called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                deprecated(f"`{called}` with {said} by position", ", ".join(f"`{name}=...`" for name in late))
+            if twice := late.keys() & named.keys():
+                raise TypeError(f"{function.__qualname__}() got multiple values for argument {min(twice)!r}")
+            return function(*given[:most], *given[most + len(names) :], **late, **named)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate

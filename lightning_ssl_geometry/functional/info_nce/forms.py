@@ -1,0 +1,202 @@
+"""The forms of InfoNCE: which terms its denominator has, and what its similarity is."""
+
+__all__ = [
+    "CALDER_LEE",
+    "CALDER_LEE_INVARIANT",
+    "CL_ICA",
+    "COSENTINO",
+    "CRL_TAC",
+    "FORMS",
+    "KELLER",
+    "NT_XENT",
+    "RUSAK",
+    "FormName",
+    "InfoNCEForm",
+    "InfoNCESwitches",
+    "named_form",
+]
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypedDict, Unpack, get_args
+
+from lightning_ssl_geometry.checks import at_least, one_of, switch
+from lightning_ssl_geometry.deprecation import deprecated
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, LpDistance, Similarity, SquaredDistance
+
+_Negatives = Literal["both", "same", "other"]
+_Denominator = Literal["sum", "mean"]
+_SIMILARITIES: Mapping[str, Similarity] = {"dot": Dot(), "distance": SquaredDistance()}
+
+
+class InfoNCESwitches(TypedDict, total=False):
+    """The attributes of :class:`InfoNCEForm`, each of which may change a form; `p` and `power` are deprecated."""
+
+    normalize: bool
+    positive_in_denominator: bool
+    symmetric: bool
+    negatives: _Negatives
+    include_self: bool
+    joint: bool
+    denominator: _Denominator
+    similarity: Similarity | Literal["dot", "distance"]
+    eps: float
+    p: float
+    power: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoNCEForm:
+    r"""What tells one InfoNCE from another; the defaults are SimCLR's NT-Xent.
+
+    With :math:`s_{ab}` the similarity of two embeddings divided by the temperature, :math:`a` an anchor, :math:`a^+`
+    the other view of its sample and :math:`B_a` its negatives, every form is
+
+    .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
+        {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
+
+    and the attributes choose :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets. The forms of the
+    papers have names:
+
+    ======================== ================================================= ===========
+    form                     what differs from NT-Xent                         at s = 0
+    ======================== ================================================= ===========
+    `NT_XENT`                                                                  log(2N-1)
+    `COSENTINO`              positive_in_denominator=False, symmetric=False    log(2(N-1))
+    `RUSAK`                  symmetric=False, negatives="same"                 log(N)
+    `CL_ICA`                 symmetric=False, negatives="same",                log(N+1)
+                             include_self=True, similarity="distance",
+                             normalize=False
+    `CALDER_LEE`             symmetric=False, denominator="mean"               log(3-2/N)
+    `CALDER_LEE_INVARIANT`   symmetric=False, denominator="mean",              log(2)
+                             negatives="other", include_self=True
+    `KELLER`                 positive_in_denominator=False, joint=True         log(4(N-1))
+    `CRL_TAC`                positive_in_denominator=False, symmetric=False,   0
+                             denominator="mean", negatives="other",
+                             include_self=True
+    ======================== ================================================= ===========
+
+    `NT_XENT` is that of Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020);
+    `COSENTINO` is Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive
+    Learning; `RUSAK` is Eq. 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive
+    learning; `CL_ICA` is the code of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process
+    (2021); `CALDER_LEE` is Eq. 1 and `CALDER_LEE_INVARIANT` is Eq. 4 of Calder & Lee, Understanding Contrastive
+    Learning through Variational Analysis and Neural Network Optimization Perspectives; `KELLER` is Eq. 2 and 3 of
+    Keller et al., Homomorphic Self-Supervised Learning; `CRL_TAC` is Eq. 20 of Contrastive Representation Learning with
+    Trainable Augmentation Channel.
+
+    Rusak et al. draw M negatives independently; here they are the M = N-1 other samples of the anchor's view. Keller
+    et al.'s Eq. 3 prints z_k(g_k^-1 g_0) where the sum over l asks for g_l. Calder & Lee's Eq. 4 has
+    exp(-\|x-y\|^2 / 2 tau): `similarity="distance"` with temperature 2 tau, on the unit sphere the cosine with tau.
+
+    Attributes:
+        normalize: Scale the rows to unit length: the dot product is then the cosine.
+        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
+        symmetric: Average over the anchors of both views, instead of those of view 1 only.
+        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
+        include_self: The anchor's own sample counts among the negatives in those views too: itself in its own view,
+            the positive in the other.
+        joint: One logarithm per pair, whose denominator runs over both anchors.
+        denominator: "sum", or "mean": the negatives' sum is divided by N, the number of samples per view.
+        similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
+        eps: A row no longer than this has no direction to normalise to: it counts as 0, with gradient 0, so that both
+            stay finite.
+
+    Raises:
+        ValueError: If an attribute is out of its range or contradicts another.
+
+    >>> NT_XENT.but(negatives="same", symmetric=False) == RUSAK
+    True
+    """
+
+    normalize: bool = True
+    positive_in_denominator: bool = True
+    symmetric: bool = True
+    negatives: _Negatives = "both"
+    include_self: bool = False
+    joint: bool = False
+    denominator: _Denominator = "sum"
+    similarity: Similarity | Literal["dot", "distance"] = "dot"
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        names = ("normalize", "positive_in_denominator", "symmetric", "include_self", "joint")
+        switch(**{name: getattr(self, name) for name in names})
+        one_of(get_args(_Negatives), negatives=self.negatives)
+        one_of(get_args(_Denominator), denominator=self.denominator)
+        if self.joint and not self.symmetric:
+            raise ValueError("Expected `symmetric` = True where `joint` sums over both anchors, but got False.")
+        at_least(0, eps=self.eps)
+        if not isinstance(self.similarity, Similarity):
+            one_of(tuple(_SIMILARITIES), similarity=self.similarity)
+            object.__setattr__(self, "similarity", _SIMILARITIES[self.similarity])
+
+    @property
+    def logit(self) -> Similarity:
+        """The similarity, as an object; of several that are equal, the fastest."""
+        assert isinstance(self.similarity, Similarity)  # see `__post_init__`
+        return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
+
+    @property
+    def least(self) -> int:
+        """The number of samples from which on the denominator is not empty."""
+        return 1 if self.include_self or self.positive_in_denominator else 2
+
+    def but(self, **switches: Unpack[InfoNCESwitches]) -> "InfoNCEForm":
+        """Change some attributes of this form.
+
+        Raises:
+            TypeError: If there is no such attribute.
+            ValueError: As the constructor.
+        """
+        if "p" in switches or "power" in switches:
+            switches["similarity"] = _of_a_norm(self, switches)
+        return replace(self, **switches)  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name}={value!r}" for name, value in held.items())
+
+
+NT_XENT = InfoNCEForm()
+COSENTINO = NT_XENT.but(positive_in_denominator=False, symmetric=False)
+RUSAK = NT_XENT.but(symmetric=False, negatives="same")
+CL_ICA = RUSAK.but(include_self=True, similarity="distance", normalize=False)
+CALDER_LEE = NT_XENT.but(symmetric=False, denominator="mean")
+CALDER_LEE_INVARIANT = CALDER_LEE.but(negatives="other", include_self=True)
+KELLER = NT_XENT.but(positive_in_denominator=False, joint=True)
+CRL_TAC = CALDER_LEE_INVARIANT.but(positive_in_denominator=False)
+FormName = Literal["NT_XENT", "COSENTINO", "RUSAK", "CL_ICA", "CALDER_LEE", "CALDER_LEE_INVARIANT", "KELLER", "CRL_TAC"]
+FORMS: Mapping[str, InfoNCEForm] = {name: globals()[name] for name in get_args(FormName)}
+
+
+def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]) -> InfoNCEForm:
+    """Take a form or the name of one, and change some of its attributes.
+
+    Raises:
+        TypeError: If there is no such attribute.
+        ValueError: If there is no such form, or an attribute is out of its range.
+
+    >>> named_form("RUSAK").negatives
+    'same'
+    """
+    if not isinstance(form, InfoNCEForm):
+        one_of(tuple(FORMS), form=form)
+        form = FORMS[form]
+    return form.but(**switches) if switches else form
+
+
+def _of_a_norm(form: InfoNCEForm, switches: InfoNCESwitches) -> Similarity:
+    """Make the similarity that the switches `p` and `power` stood for."""
+    p, power = switches.pop("p", 2.0), switches.pop("power", True)
+    given = switches.get("similarity", form.similarity)
+    if given in ("dot", Dot()):
+        if p != 2:
+            raise ValueError(f"Expected `p` = 2 where `similarity` is 'dot', which has no norm, but got {p}.")
+        switch(power=power)
+        if not power:
+            raise ValueError("Expected `power` = True where `similarity` is 'dot', which has no norm, but got False.")
+        return Dot()
+    found = LpDistance(p=p, power=power)
+    deprecated("`p` and `power` of InfoNCE", f"`similarity` = {found!r}")
+    return found
