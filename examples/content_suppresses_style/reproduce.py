@@ -30,9 +30,10 @@ sys.path.insert(0, str(HERE.parent))
 from recipe import Fit, finished, logger, run_all  # noqa: E402
 
 MODEL, DATA = "--model.init_args.", "--data.init_args."
+LOSS = f"{MODEL}loss.init_args."
 RULES = "lightning_ssl_geometry.losses."
-UNNORMALIZED = [f"{MODEL}normalize=false", f"{MODEL}similarity=distance"]
-WITHOUT_ITSELF = [f"{MODEL}include_self=false"]
+UNNORMALIZED = [f"{LOSS}normalize=false", f"{LOSS}similarity=distance"]
+WITHOUT_ITSELF = [f"{LOSS}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
 # Arm -> name and colour of its line in Fig. 1.
 LINES = {
@@ -64,15 +65,15 @@ FIGURES = {
 def two_temperatures(dim: int, tau_c: float, tau_s: float) -> list[str]:
     """Arguments for a temperature of the first half of the dimensions and one of the others."""
     chosen = {"dim": dim, "tau_c": tau_c, "tau_s": tau_s}
-    arguments = [f"{MODEL}temperature.init_args.{name}={value}" for name, value in chosen.items()]
-    return [f"{MODEL}temperature={RULES}ContentStyleTemperature", *arguments]
+    arguments = [f"{LOSS}temperature.init_args.{name}={value}" for name, value in chosen.items()]
+    return [f"{LOSS}temperature={RULES}ContentStyleTemperature", *arguments]
 
 
 def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the arms, and what each adds to the command line."""
     if what == "table1":
         yield "box", []
-        yield "sphere", [f"{MODEL}temperature=1.0", f"{DATA}concentration=0.05"]
+        yield "sphere", [f"{LOSS}temperature=1.0", f"{DATA}concentration=0.05"]
     elif what == "linear":
         yield "d_c = 0", [f"{DATA}content_dim=0"]
         yield "d_c = 2", [f"{DATA}content_dim=2"]
@@ -94,14 +95,14 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "one tau", []
         yield "tau_c < tau_s", two_temperatures(6, 0.01, 0.1)
         yield "tau_c < tau_s, w/o norm", [*two_temperatures(6, 0.01, 1.0), *UNNORMALIZED]
-        yield "one tau, w/o norm", [f"{MODEL}temperature=1.0", *UNNORMALIZED]
+        yield "one tau, w/o norm", [f"{LOSS}temperature=1.0", *UNNORMALIZED]
     elif what == "learned":
         yield "learned", []
-        yield "one tau", [f"{MODEL}temperature=0.1"]
+        yield "one tau", [f"{LOSS}temperature=0.1"]
     elif what == "table2":
         free = [*UNNORMALIZED, *STANDARDIZED]
         yield "regular", []
-        yield "w/o norm", [*free, f"{MODEL}temperature=1.0"]
+        yield "w/o norm", [*free, f"{LOSS}temperature=1.0"]
         yield "w/o norm + diff. tau", [*free, *two_temperatures({"laptop": 64, "paper": 256}[size], 0.7, 1.0)]
     else:
         yield "DirectCLR", []

@@ -334,7 +334,9 @@ def test_functions_come_from_yaml(name):
     parser = ArgumentParser()
     parser.add_argument("--metric", type=Metric)
     place = f"lightning_ssl_geometry.diagnostics.{name}"
-    for arguments, psi in (([], None), (["--metric.init_args.psi=torch.sqrt"], torch.sqrt)):
+    loss = "--metric.init_args.loss"
+    chosen = [f"{loss}=lightning_ssl_geometry.losses.VariationalLoss", f"{loss}.init_args.psi=torch.sqrt"]
+    for arguments, psi in (([], None), (chosen, torch.sqrt)):
         config = parser.parse_args([f"--metric.class_path={place}", *arguments])
         assert parser.instantiate_classes(config).metric.form.psi is psi
 

@@ -15,7 +15,7 @@ PARTS = [[list(range(9)), [10]], [[9], [11, 12, 13]]]
 
 
 def simclr():
-    return SimCLRModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 6)), nn.Linear(6, 4), InfoNCELoss(), still)
+    return SimCLRModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 6)), nn.Linear(6, 4), InfoNCELoss(), optimizer=still)
 
 
 def supervised():
