@@ -27,10 +27,11 @@ class UpperBound(SampledEmbeddings):
 
     Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the
     model. `invariance` is in [-1, 1] (-1: the views coincide), `repulsion` too (1: the hardest negative coincides with
-    its anchor), `info_nce` <= `upper`, both within 2 / temperature of log 2(n - 1) with n = `contrast_size`.
-    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in [0, log 2(n -
-    1)] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy is the loss
-    again. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    its anchor), `info_nce` <= `upper`, both within 2 / temperature of log(2(n - 1)) with n = `contrast_size`.
+    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in
+    [0, log(2(n - 1))] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy
+    is the loss again. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute.
 
     Args:
         temperature: 1 / beta; the paper has beta = 2.
@@ -48,7 +49,7 @@ class UpperBound(SampledEmbeddings):
             text="InfoNCE of the same samples at one temperature, whatever loss trains the model. The positive is not "
             "in the denominator.",
             low="The views of a sample find each other among all samples.",
-            high="Near log 2(N - 1) and above: samples are not told apart.",
+            high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 1",
             label="InfoNCE",
         ),
@@ -66,7 +67,7 @@ class UpperBound(SampledEmbeddings):
             text="(Invariance + expected similarity) / temperature + entropy, which equals InfoNCE up to rounding. The "
             "paper prints a minus before its second term; its own derivation has the plus.",
             low="The views of a sample find each other among all samples.",
-            high="Near log 2(N - 1) and above: samples are not told apart.",
+            high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 13",
             label="exact form",
         ),
@@ -101,7 +102,7 @@ class UpperBound(SampledEmbeddings):
             title="Entropy of the negatives",
             text="How evenly the loss looks at the negatives.",
             low="Near 0: the loss looks at a single negative.",
-            high="Up to log 2(N - 1): the loss looks at all negatives alike, as the upper bound supposes.",
+            high="Up to log(2(N - 1)): the loss looks at all negatives alike, as the upper bound supposes.",
             where="Prop. C.1",
             bounds=(0, None),
             chart=Chart("bound_entropy", "Entropy of the negatives", "nats"),

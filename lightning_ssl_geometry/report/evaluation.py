@@ -1,4 +1,4 @@
-"""The comparison under one linear classifier: pixels, a frozen random network, what was trained, weighted in ways."""
+"""The comparison under one linear classifier: pixels, an untrained network, what was trained, weighted in ways."""
 
 __all__ = [
     "evaluated",
@@ -31,7 +31,7 @@ _WEIGHTED = (
     "f and its head are averaged over augmentations. Their weights: P(T | X) (learned), its likeliest alike (top), "
     "those with most of the object alike (oracle), all alike (uniform)."
 )
-_WORDS = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
+_WORDS = {"pixels": "raw pixels", "frozen": "untrained network", "trained": "trained network"}
 _ORDER = [*_WORDS, *(f"{level}, {weighting}" for level in ("f", "head") for weighting in _WEIGHTINGS)]
 _TITLE = "The same linear classifier on each"
 _WIDTH = 58
@@ -41,7 +41,7 @@ def feature_name(name: str) -> str:
     """What a row of the comparison is called.
 
     >>> feature_name("frozen"), feature_name("resnet")
-    ('frozen network', 'resnet')
+    ('untrained network', 'resnet')
     """
     return _WORDS.get(name, name)
 
@@ -134,7 +134,7 @@ def _dot(row: Evaluation) -> Dot:
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """What does not depend on the group is left out: pixels and the frozen network."""
+    """What does not depend on the group is left out: pixels and the untrained network."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"

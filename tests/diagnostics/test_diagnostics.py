@@ -221,7 +221,7 @@ def test_projector_rank_tells_layers_apart():
 
 
 def test_upper_bound_range():
-    # Both terms are cosines: L in [log 2(N - 1) - 2 beta, log 2(N - 1) + 2 beta], here N = 128 and beta = 2
+    # Both terms are cosines: L in [log(2(N - 1)) - 2 beta, log(2(N - 1)) + 2 beta], here N = 128 and beta = 2
     for z in (torch.randn(2, 128, 9), torch.ones(2, 128, 9)):
         metric = UpperBound(0.5)
         metric.update(z, torch.arange(128))
