@@ -130,7 +130,7 @@ def _dot(row: Evaluation) -> Dot:
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.details.items())
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
     color = "blue" if is_chosen(row.features) else "muted"
-    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip)
+    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip, (0.0, 100.0))
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
@@ -160,7 +160,7 @@ def _mean_dot(group: Group, accuracy: Floats) -> Dot:
     std = _std(accuracy)
     text = percent(float(accuracy.mean())) + (f" ± {100 * std:.1f}" if len(accuracy) > 1 else "")
     tip = f"{printable(group.name, 40)}: {text}, runs: {len(accuracy)} of {len(group.runs)}"
-    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
+    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip, (0.0, 100.0))
 
 
 def _std(accuracy: Floats) -> float:

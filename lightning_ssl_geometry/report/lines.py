@@ -14,7 +14,7 @@ from lightning_ssl_geometry.report.download import Numbers, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View, logged, printable
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.numbers import deviation
-from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown
+from lightning_ssl_geometry.report.panel import Panel, ceiling_of, floor_of, limits, remark_of, same_lines, shown
 from lightning_ssl_geometry.report.tracks import Track, counted, mean_of, tracks
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
         ylabel=plan.unit,
         xlim=xlim,
         floor=floor_of(plan.drawn),
+        ceiling=ceiling_of(plan, view),
         caption=caption,
     )
     label = f"{plan.title} over training: {'; '.join(map(_in_words, found))}."
@@ -119,7 +120,14 @@ def _curve(track: Track, view: View) -> Curve:
     label = track.name if track.member.quantity.baseline and view.alone and not track.name else label
     spread = None if mean.std is None else scale * mean.std
     return Curve(
-        label, time, scale * value, track.color, track.dash, tips=_tips(track, view, value, size), spread=spread
+        label,
+        time,
+        scale * value,
+        track.color,
+        track.dash,
+        tips=_tips(track, view, value, size),
+        spread=spread,
+        bounds=limits(track.member.quantity),
     )
 
 
@@ -179,7 +187,7 @@ def _dot(track: Track, view: View) -> Dot:
     text = show(mean) + (f" ± {deviation(mean, std, scale != 1.0)}" if np.isfinite(std) else "")
     tip = f"{printable(track.words, 40)}: {scale * mean:.5g}"
     label = track.label if view.alone else printable(track.group.name, 16)
-    return Dot(label, scale * mean, scale * std, text, track.color, tip)
+    return Dot(label, scale * mean, scale * std, text, track.color, tip, limits(track.member.quantity))
 
 
 def _spread(track: Track) -> float:

@@ -93,6 +93,14 @@ def test_a_line_is_the_mean_and_a_band_the_standard_deviation(tmp_path):
     assert "1 run each" in said
 
 
+def test_a_band_ends_at_the_bounds_of_its_quantity(tmp_path):
+    about = entry("Accuracy", percent=True, bounds=(0, 1))
+    runs = [declare(write_log(tmp_path / str(at), val__toy=[0.1 * at, 1 - 0.1 * at]), val__toy=about) for at in (0, 5)]
+    axes, _ = compared("toy", a=runs)
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max(), axes.get_ylim()[1]) == (0, 100, 100)
+
+
 def test_groups_have_colours_and_quantities_dashes_and_one_name_per_group(drawn):
     for name, color in (("small", "blue"), ("moderate", "orange"), ("large", "green")):
         assert len(lines(drawn["rank"], color)) == 1
