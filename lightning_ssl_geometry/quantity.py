@@ -51,7 +51,7 @@ SECTIONS = {  # the order of a page
     "hypersphere": "Alignment and uniformity",
     "dynamics": "What the network adds",
     "change": "Change of the representation",
-    "other": "Other diagnostics",
+    "other": "Other logs",
 }
 
 

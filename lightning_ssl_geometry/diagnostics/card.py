@@ -1,6 +1,6 @@
 """What results mean, as a card: plain text for a terminal, HTML for a notebook."""
 
-__all__ = ["card", "card_html", "quantities_of", "words"]
+__all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
 
 import inspect
 import re
@@ -98,7 +98,7 @@ def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
         "": quantity.text,
         "low": quantity.low,
         "high": quantity.high,
-        "range": _range(quantity),
+        "range": range_of(quantity),
         "better": quantity.better or "",
         "unchanged by": ", ".join(quantity.invariances),
         "compares across": ", ".join(quantity.comparable),
@@ -107,12 +107,21 @@ def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
     return [(name, text) for name, text in said.items() if text]
 
 
-def _range(quantity: Quantity) -> str:
-    low, high = quantity.bounds
-    ends = [f"from {low:g}"] if low is not None else []
-    tops = ([f"{high:g}"] if high is not None else []) + ([quantity.cap] if quantity.cap else [])
-    ends += [f"{'' if ends else 'up '}to {' and at most '.join(tops)}"] if tops else []
-    return " ".join([*ends, f"({quantity.unit})" if quantity.unit else ""]).strip()
+def range_of(quantity: Quantity) -> str:
+    """Say between which values a quantity lies, and its unit; of a histogram, the range of its bins.
+
+    >>> range_of(Quantity(title="Share", text="Of all.", bounds=(0, 1), percent=True))
+    'from 0% to 100%'
+    >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
+    'from 1 to min(N, D) (directions)'
+    """
+    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # whose bounds are no shares
+    percent = quantity.percent and not bins
+    low, high = ("" if end is None else f"{100 * end:g}%" if percent else f"{end:g}" for end in quantity.bounds)
+    high = quantity.cap or high
+    words = f"from {low} to {high}" if low and high else f"{low} or more" if low else f"at most {high}" if high else ""
+    unit = quantity.xlabel if bins else quantity.unit or (quantity.chart.unit if quantity.chart else "")
+    return f"{words} ({unit})" if words and unit and not percent else words or (f"in {unit}" if unit == "nats" else "")
 
 
 def _paper(quantity: Quantity) -> str:

@@ -21,7 +21,7 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 _CHART = Chart("intrinsic_dimension", "Intrinsic dimension", "dimensions")
 _dimension = partial(
     Quantity,
-    low="The representations lie near a thin, possibly curved, manifold.",
+    low="The representations lie near a manifold of few dimensions, which may be curved.",
     high="They fill many dimensions around each point.",
     bounds=(0, None),
     invariances=("rotation", "scale", "translation", "permutation"),
@@ -62,7 +62,7 @@ class IntrinsicDimension(SampledRows):
         "two_nn": _dimension(
             title="Intrinsic dimension, TwoNN",
             text="Dimension of the cloud that the representations form, from the distances to their two nearest "
-            "neighbours. In many dimensions it is too small, more so with few samples.",
+            "neighbours. It underestimates high dimensions, the more so the fewer the samples.",
             paper=FACCO,
             label="TwoNN",
             headline=True,

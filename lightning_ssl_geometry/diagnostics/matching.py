@@ -50,23 +50,24 @@ class MeanCorrelation(Diagnostic):
         "mean": _correlation(
             title="Outputs as latents (MCC)",
             short="MCC",
-            text="Mean absolute correlation of outputs with true latents, matched one to one as well as can be.",
+            text="Mean absolute correlation between outputs and true latents, which are matched one to one so that "
+            "it is as large as can be.",
             low="Outputs mix latents, or have lost them.",
             high="1: each output is a latent, up to order, sign and scale.",
             label="all",
         ),
         "content": _correlation(
             title="MCC of content",
-            text="Mean absolute correlation of outputs with the matched latents that are content.",
+            text="Mean absolute correlation between outputs and those of their matched latents that are content.",
             low="Outputs mix the content latents, or hold none of them.",
-            high="Near 1: each of them has an output of its own.",
+            high="Near 1: each of these latents has an output of its own.",
             label="content",
         ),
         "style": _correlation(
             title="MCC of style",
-            text="Mean absolute correlation of outputs with the matched latents that are style.",
+            text="Mean absolute correlation between outputs and those of their matched latents that are style.",
             low="Outputs mix the style latents, or hold none of them.",
-            high="Near 1: each of them has an output of its own.",
+            high="Near 1: each of these latents has an output of its own.",
             label="style",
         ),
     }
@@ -108,8 +109,8 @@ class MeanCorrelation(Diagnostic):
 def _share(kind: str, other: str) -> Quantity:
     return Quantity(
         title=f"{kind.capitalize()} in outputs of {kind}",
-        text=f"How much of the variance of the outputs that hold mostly {kind} a linear map of the {kind} latents "
-        "explains on other samples, as adjusted R².",
+        text=f"Among the outputs that hold mostly {kind}: the share of their variance that a linear map of the {kind} "
+        "latents explains, as adjusted R² on samples that the map was not fitted on.",
         low=f"These outputs mix {kind} with {other}.",
         high="Near 1: they hold nothing else.",
         paper=RUSAK,
@@ -153,8 +154,9 @@ class TemperatureOrder(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "auc": Quantity(
             title="Order of the temperatures",
-            text="Of the pairs of an output that holds content and one that holds style, the share with the lower "
-            "temperature on content; equal ones count half. 0.5 is no order.",
+            text="All pairs are formed of an output that holds content and one that holds style. This is the share "
+            "of pairs in which content has the lower temperature; equal temperatures count half. At 0.5 there is no "
+            "order.",
             low="0: style has the lower temperatures.",
             high="1: content has the lower temperatures, which is the order that keeps style.",
             paper=RUSAK,

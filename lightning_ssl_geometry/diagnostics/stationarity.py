@@ -49,8 +49,8 @@ class Stationarity(SampledEmbeddings):
     quantities: ClassVar[dict[str, Quantity]] = {
         "tangential": Quantity(
             title="Gradient along the sphere",
-            text="Size of the loss's first variation along the sphere, per point. A network may come to rest where it "
-            "is high.",
+            text="Size of the loss's gradient by the embeddings, along the sphere and per point (its first "
+            "variation). A network may come to rest where it is high.",
             low="Near 0: a stationary point, which the loss alone would not leave.",
             high="The loss alone would still move the embeddings.",
             paper=CALDER_LEE,
@@ -62,9 +62,10 @@ class Stationarity(SampledEmbeddings):
         ),
         "relative": Quantity(
             title="Share of the gradient along the sphere",
-            text="Size of the first variation along the sphere as a share of that of the whole.",
-            low="Near 0: what is left of the gradient presses against the sphere.",
-            high="Near 1: all of the gradient moves the embeddings.",
+            text="Size of the part of this gradient that runs along the sphere, as a share of the size of the whole "
+            "gradient.",
+            low="Near 0: what is left of the gradient points away from the sphere, where embeddings cannot go.",
+            high="Near 1: all of the gradient runs along the sphere, and moves the embeddings.",
             paper=CALDER_LEE,
             where="Theorem 3.2",
             unit="share",

@@ -16,9 +16,9 @@ from observations import SPACES, metric_of, observed, permuted, results, variant
 from torchmetrics import Metric, R2Score
 
 from lightning_ssl_geometry import diagnostics
-from lightning_ssl_geometry.diagnostics import Diagnostic, PairSimilarity
-from lightning_ssl_geometry.diagnostics.card import card, card_html, quantities_of
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity, cap_at, declared
+from lightning_ssl_geometry.diagnostics import CKADrift, Diagnostic, PairSimilarity
+from lightning_ssl_geometry.diagnostics.card import card, card_html, quantities_of, range_of
+from lightning_ssl_geometry.quantity import SECTIONS, Chart, Picture, Quantity, cap_at, declared
 
 _EPS = 1e-5  # of float32 sums
 
@@ -128,6 +128,15 @@ def variant(kind):
 def test_every_diagnostic_declares_its_results():
     undeclared = {name for name, kind in concrete().items() if not getattr(kind, "quantities", {})}
     assert not undeclared
+
+
+def test_the_range_is_that_of_the_values_or_of_the_bins():
+    shares = {"title": "Shares", "text": "Of samples.", "bounds": (0, 2), "percent": True, "xlabel": "distance"}
+    assert range_of(Quantity(**shares)) == "from 0% to 200%"
+    assert range_of(Quantity(**shares, picture=Picture("histogram"))) == "from 0 to 2 (distance)"
+    assert range_of(Quantity(title="Loss", text="A loss.", chart=Chart("loss", "Loss", "nats"))) == "in nats"
+    assert {each.bounds for each in CKADrift().quantities.values()} == {(0, 1)}
+    assert {each.bounds for each in CKADrift(unbiased=True).quantities.values()} == {(-1, 1)}
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -47,7 +47,7 @@ def unsaid(text, computed):
 def test_every_diagnostic_has_its_text_whatever_its_name(renamed, computed):
     text = page_of(write_report(renamed)).text
     assert list(unsaid(text, computed)) == []
-    assert "Other diagnostics" not in text
+    assert "Other logs" not in text
 
 
 def test_and_so_it_has_where_nothing_was_trained(renamed, computed, tmp_path):
@@ -66,7 +66,7 @@ def test_without_a_manifest_every_log_has_its_own_name_and_no_text(renamed, tmp_
     assert "Papers" not in page.text
     drawn = list(figures(read_run(tmp_path)))
     assert drawn == ["loss", "accuracy", "momentum", "effective_rank_h", "x", "val_log_spectrum_h", "blocks"]
-    learning, _, other = page.text.partition("Other diagnostics")
+    learning, _, other = page.text.partition("Other logs")
     assert "Is it learning?" in learning
     assert all(name in other and name not in learning for name in names if name != "loss")
 

@@ -85,7 +85,7 @@ def test_the_header_says_what_ran(page):
 
 
 def test_sections_stand_in_the_order_of_the_page(page):
-    headings = ["Is it learning?", "Probes", "Ranks and dimensions", "Other diagnostics", "All numbers", "Papers"]
+    headings = ["Is it learning?", "Probes", "Ranks and dimensions", "Other logs", "All numbers", "Papers"]
     places = [page.source.index(f"<h2>{heading}") for heading in headings]
     assert places == sorted(places)
 
