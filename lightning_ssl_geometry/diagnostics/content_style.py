@@ -162,7 +162,7 @@ class LossTerms(SampledEmbeddings):
         "total": Quantity(
             title="Both terms of the loss",
             text="The sum of the alignment and the uniformity term, which is InfoNCE. The positive pair is not in "
-            "its denominator unless `positive_in_denominator` is set.",
+            "its denominator unless it is told to be.",
             low="Views agree and samples are spread; a representation that has collapsed to content can have a lower "
             "value than the true latents.",
             high="Views disagree, or samples coincide.",

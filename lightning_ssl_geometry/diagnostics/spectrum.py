@@ -135,7 +135,7 @@ class ProjectorRank(Diagnostic):
             of_weights=True,
             title="Projector rank",
             text="How many singular values of the projector's weight W reach a threshold. Where there are several "
-            "linear layers, each has a W of its own: `layer 3` is that at place 3 of the projector, counted from 0.",
+            "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
             low="W passes on few directions. Strong augmentations lead there.",
             high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
             cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
@@ -145,8 +145,8 @@ class ProjectorRank(Diagnostic):
         "thresholds": _rank(
             of_weights=True,
             title="Projector rank at other thresholds",
-            text="The rank of W at five thresholds, as the paper gives none. `max` counts the singular values that "
-            "reach a share of the largest; `% of sum`, how many of the largest make up a share of the sum of squares.",
+            text="The rank of W at five thresholds, as the paper gives none. 'max' counts the singular values that "
+            "reach a share of the largest; '% of sum', how many of the largest make up a share of the sum of squares.",
             low="W passes on few directions.",
             high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
             chart=Chart("projector_thresholds", "Projector rank at other thresholds", "directions"),
