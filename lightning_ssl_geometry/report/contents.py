@@ -22,7 +22,7 @@ from lightning_ssl_geometry.report.evaluation import (
 )
 from lightning_ssl_geometry.report.facts import facts, shared_facts, weights
 from lightning_ssl_geometry.report.figures import Member, View, is_scalar, members, role, section_of
-from lightning_ssl_geometry.report.groups import Average, Group, stage_order
+from lightning_ssl_geometry.report.groups import Average, Group, notes_on_time, stage_order
 from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
@@ -128,7 +128,9 @@ def comparison_contents(
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
         "tiles": [],
-        "notes": _graved([*_notes_on_means(view), *_odd_widths(view), *drawings.lost]),
+        "notes": _graved(
+            [*_notes_on_means(view), *notes_on_time(view.groups, view.by_epochs), *_odd_widths(view), *drawings.lost]
+        ),
         "left_out": drawings.left_out,
         "readings": {},
         "layers": None,
@@ -257,16 +259,17 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
         for group, mean in zip(view.groups, means, strict=True):
             if mean is not None:
                 std = np.full(len(mean.step), np.nan) if mean.std is None else mean.std
+                when = mean.time if view.by_epochs else mean.done
                 numbers += [
-                    (group.name, mean.name, *each, mean.runs) for each in zip(mean.step, mean.mean, std, strict=True)
+                    (group.name, mean.name, *each, mean.runs) for each in zip(when, mean.mean, std, strict=True)
                 ]
     if not rows:
         return None
     several = any(len(group.runs) > 1 for group in view.groups)
     what = "Mean ± standard deviation over the runs of a group. " if several else ""
-    what += "" if once else "At the first and the last step that runs of a group share."
+    what += "" if once else "At the first and the last moment that runs of a group share."
     link = saved(
-        f"{title}-scalars", Numbers(("group", "scalar", "step", "mean", "standard deviation", "runs"), numbers)
+        f"{title}-scalars", Numbers(("group", "scalar", view.time_label, "mean", "standard deviation", "runs"), numbers)
     )
     header = ["scalar", *([] if once else ["first", "last"] * len(view.groups))]
     table = Table(header, rows, saved=link, remark=what.strip(), look="compared")

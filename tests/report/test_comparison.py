@@ -132,6 +132,29 @@ def test_runs_are_averaged_over_the_steps_that_all_have(tmp_path):
     assert "x 2, without a step in common" in said
 
 
+def write_paced(folder, pace, values):
+    rows = [[epoch, pace * (epoch + 1) - 1, value] for epoch, value in enumerate(values)]
+    write_csv(folder / "metrics.csv", ["epoch", "step", "val_loss"], rows)
+    index = [[epoch, pace * (epoch + 1), value, 0] for epoch, value in enumerate(values)]
+    write_csv(folder / "geometry/val/own.csv", ["epoch", "step", 0, 1], index)
+    return folder
+
+
+def test_runs_whose_epochs_differ_in_steps_are_averaged_after_the_same_epochs(tmp_path):
+    groups = {"a": [write_paced(tmp_path / "ten", 10, [3, 2, 1]), write_paced(tmp_path / "twenty", 20, [5, 4, 3])]}
+    axes, _ = compared(**groups)
+    assert lines(axes)[0].get_xdata().tolist() == [1, 2, 3]
+    assert lines(axes)[0].get_ydata().tolist() == [4, 3, 2]
+    assert lines(compared("own", **groups)[0])[0].get_ydata().tolist() == [2, 0]
+    said = "a: the runs' epochs differ: 10 steps in ten, 20 steps in twenty. Lines are means after the same number of "
+    assert said + "epochs." in page_of(write_comparison(groups, tmp_path / "page.html")).text
+    groups["b"] = [write_paced(tmp_path / "short", 10, [1])]
+    axes, _ = compared(**groups)
+    assert lines(axes)[0].get_xdata().tolist() == [20]
+    assert lines(axes)[0].get_ydata().tolist() == [(2 + 5) / 2]
+    assert said + "steps." in page_of(write_comparison(groups, tmp_path / "page.html")).text
+
+
 def test_nan_is_a_gap_with_a_cross_and_said_so(tmp_path):
     runs = of_loss(tmp_path, one=[3, "nan", 1], two=[3, 2, 1])
     groups = {"a": [*runs["one"], *runs["two"]]}
