@@ -218,6 +218,32 @@ def test_the_linear_evaluation_is_that_of_the_trained_network(tmp_path):
     assert "runs of x 2, y 1." in said
 
 
+def write_accuracies(folder, *rows):
+    header = ["features", "labels_per_class", "accuracy", "split"]
+    write_csv(write_info(folder) / "linear_evaluation.csv", header, [["trained", "all", *row] for row in rows])
+    return folder
+
+
+def test_linear_evaluations_on_different_splits_stay_apart(tmp_path):
+    val = write_accuracies(tmp_path / "val", [0.8, "val"])
+    test = write_accuracies(tmp_path / "test", [0.6, "test"])
+    _, said = compared("linear_evaluation", x=[val, test], y=[test])
+    assert "all labels, val" in said
+    assert "all labels, test" in said
+    assert "80.0%" in said
+    assert "70.0%" not in said
+    assert "runs of x 1 of 2, y 1." in said
+    assert "labels, val" not in compared("linear_evaluation", x=[val, val], y=[val])[1]
+
+
+def test_a_run_that_was_evaluated_twice_is_one_run(tmp_path):
+    twice = write_accuracies(tmp_path / "a", [0.8, "val"], [0.6, "val"])
+    once = write_accuracies(tmp_path / "b", [0.5, "val"])
+    _, said = compared("linear_evaluation", x=[twice, once], y=[once])
+    assert "60.0% ± 14.1" in said
+    assert "runs of x 2, y 1." in said
+
+
 def test_runs_are_joined_by_what_computed_a_value_and_not_by_its_name(tmp_path):
     one = declare(write_log(tmp_path / "one", val__mine=[1, 2]), val__mine=ABOUT["rank"])
     two = declare(write_log(tmp_path / "two", val__yours=[3, 4]), val__yours=ABOUT["rank"])
