@@ -51,6 +51,12 @@ class Declared:
     renamed: bool = False
     width: int | None = None
 
+    @property
+    def in_words(self) -> str:
+        """Its title, and what computes it."""
+        where = f" of {self.space}" if self.space else ""
+        return f"{self.quantity.title!r}{where} ({self.diagnostic}, {self.key or 'its only result'})"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "section", self.quantity.section or self.section)
         object.__setattr__(self, "quantity", replace(self.quantity, section=""))
@@ -66,7 +72,7 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
     for manifest in manifests:
         for name, each in manifest.items():
             if (before := found.setdefault(name, each)) != each:
-                raise ValueError(f"Expected one meaning of {name!r}, but got {_said(before)} and {_said(each)}.")
+                raise ValueError(f"Expected one meaning of {name!r}, but got {before.in_words} and {each.in_words}.")
     return found
 
 
@@ -93,11 +99,6 @@ def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
             continue
     lost = len(held) - len(found)
     return found, [f"geometry/{FILE}: left out entries that are not as they should be, {lost} in all."] if lost else []
-
-
-def _said(each: Declared) -> str:
-    where = f" of {each.space}" if each.space else ""
-    return f"{each.quantity.title!r}{where} ({each.diagnostic}, {each.key or 'its only result'})"
 
 
 def _attributes(declared: Declared) -> dict[str, Any]:

@@ -67,13 +67,22 @@ class QuantitiesFile:
         if self._waits:
             self._write()
 
-    def check(self, callback: L.Callback, entries: Mapping[str, Declared]) -> None:
+    def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
         """Refuse another meaning than the one that another callback declared.
+
+        Args:
+            callback: Which logs the names.
+            entries: By logged name; None of what it does not declare, which is refused where another callback does.
 
         Raises:
             ValueError: If there is one; it names both.
         """
-        merged(*(said for other, said in self._said.items() if other != id(callback)), entries)
+        others = merged(*(said for other, said in self._said.items() if other != id(callback)))
+        merged(others, {name: entry for name, entry in entries.items() if entry})
+        if unknown := [name for name, entry in entries.items() if entry is None and name in others]:
+            name = unknown[0]
+            who = f"a result that {type(callback).__name__} logs and nobody declares"
+            raise ValueError(f"Expected one meaning of {name!r}, but got {others[name].in_words} and {who}.")
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what callbacks declare, and write the file if that is new.

@@ -7,6 +7,7 @@ import lightning as L
 import pytest
 import torch
 from hosts import PlainHost, loader, quiet
+from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric, MeanSquaredError, Metric
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LayerGeometry, LinearProbe, RunReport
@@ -20,6 +21,7 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
+from lightning_ssl_geometry.report import read_run
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 KEYS = {"label": 2, "views": [0, 1]}
@@ -264,6 +266,35 @@ def test_a_result_that_comes_later_is_declared_when_it_comes(tmp_path):
     assert set(manifest(tmp_path / "once")) == {"val/mine_value"}
     fit(tmp_path / "twice", monitor({"mine": late}), max_epochs=2)
     assert set(manifest(tmp_path / "twice")) == {"val/mine_value", "val/mine_layer_late"}
+
+
+class Undeclared(Late):
+    """The same late result, of which it says nothing."""
+
+    quantities: ClassVar[dict[str, Quantity]] = {"value": SPREAD}
+
+
+@pytest.mark.parametrize("kind", [Late, Undeclared])
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+def test_a_late_result_under_the_name_of_another_is_not_logged(tmp_path, kind, on_error):
+    other = monitor({"mine_layer_late": EffectiveRank()})
+    late = GeometryMonitor(
+        {"mine": kind()}, stages=["val"], every_n_steps=1, taps=TAPS, batch_keys=KEYS, on_error=on_error
+    )
+    said = r"diagnostic 'mine', stage 'val'.*Expected one meaning of 'val/mine_layer_late', but got 'Effective rank"
+    torch.manual_seed(0)
+    trainer = quiet(tmp_path, callbacks=[other, late], max_epochs=3, logger=CSVLogger(tmp_path, "", ""))
+    if on_error == "raise":
+        with pytest.raises(ValueError, match=said), pytest.warns(UserWarning, match="once the checkpoints"):
+            trainer.fit(PlainHost(), loader(), loader(seed=1))
+    else:
+        with pytest.warns(UserWarning, match=said + r".*\. It is not logged under that name, and the run goes on"):
+            trainer.fit(PlainHost(), loader(), loader(seed=1))
+    run = read_run(tmp_path)
+    assert run.declared["val/mine_layer_late"].diagnostic == "EffectiveRank"
+    assert (run.scalars["val/mine_layer_late"].value != run.scalars["val/mine_value"].value).all()
+    if on_error == "warn":
+        assert len(run.scalars["val/mine_value"].value) == 3
 
 
 def saved(folder, *diagnostics):
