@@ -5,12 +5,12 @@ Attributes go by the names of netCDF's CF conventions where these have one (`lon
 out.
 """
 
-__all__ = ["FILE", "Declared", "merged", "read_manifest", "written"]
+__all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "written"]
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
@@ -40,6 +40,7 @@ class Declared:
         space: What it observed: "h", "z", "h_image", ...; empty where it observes none or several.
         renamed: That space is not the one that the class observes by itself.
         width: Dimensions of that space; None where they are not known.
+        earlier: What the name meant in earlier parts of the run, in words, where that was something else.
     """
 
     quantity: Quantity
@@ -50,6 +51,14 @@ class Declared:
     space: str = ""
     renamed: bool = False
     width: int | None = None
+    earlier: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """What tells it from another quantity; wordings may change from version to version."""
+        quantity = self.quantity
+        meant = (quantity.title, quantity.unit, f"{quantity.percent}")
+        return (self.diagnostic, self.key, self.part, self.space, *meant)
 
     @property
     def in_words(self) -> str:
@@ -73,6 +82,16 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
         for name, each in manifest.items():
             if (before := found.setdefault(name, each)) != each:
                 raise ValueError(f"Expected one meaning of {name!r}, but got {before.in_words} and {each.in_words}.")
+    return found
+
+
+def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
+    """Join what an earlier part of a run declared with what is declared now, which keeps in words what is replaced."""
+    found = dict(earlier)
+    for name, each in now.items():
+        before = earlier.get(name, each)
+        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [before.in_words])])
+        found[name] = replace(each, earlier=tuple(text for text in said if text != each.in_words))
     return found
 
 
@@ -104,9 +123,11 @@ def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
 def _attributes(declared: Declared) -> dict[str, Any]:
     held = [(field, getattr(declared.quantity, field.name)) for field in fields(Quantity)]
     plain = {field.name: _plain(value) for field, value in held if value != field.default}
-    about = {field.name: getattr(declared, field.name) for field in fields(Declared) if field.name != "quantity"}
+    about = {
+        field.name: _plain(getattr(declared, field.name)) for field in fields(Declared) if field.name != "quantity"
+    }
     return {_RENAMED.get(name, name): value for name, value in plain.items()} | {
-        name: value for name, value in about.items() if value not in ("", None, False)
+        name: value for name, value in about.items() if value not in ("", None, False, [])
     }
 
 
@@ -136,7 +157,7 @@ def _checked(name: str, value: Any) -> Any:
         return low, high
     if name == "width":
         return value if value is None else _int(value)
-    if name in ("invariances", "comparable", "names"):
+    if name in ("invariances", "comparable", "names", "earlier"):
         return tuple(_text(each) for each in value[:_LONGEST])
     if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "of_weights", "renamed"):
         return value is True

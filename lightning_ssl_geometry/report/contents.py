@@ -32,11 +32,11 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
-_GRAVE = ("not a finite number", "This run failed", "Not drawn")
+_GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanings")
 _STATUSES = ("finished", "running", "interrupted", "failed")
 _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
-    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed",
+    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed", "has two meanings",
 )  # fmt: skip
 
 

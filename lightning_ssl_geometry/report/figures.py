@@ -260,9 +260,7 @@ def _identities(run: Run) -> dict[str, Identity]:
 def _identity(declared: Declared | None, name: str) -> Identity:
     if declared is None:
         return ("", split(name)[1], "", "")
-    quantity = declared.quantity
-    meaning = (quantity.title, quantity.unit, f"{quantity.percent}")
-    return (declared.diagnostic, declared.key, declared.part, declared.space, *meaning)
+    return declared.meaning
 
 
 def _repeated(held: Mapping[str, Identity]) -> set[Identity]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.report.files import attempt, is_there
+from lightning_ssl_geometry.report.files import attempt, is_there, plain
 from lightning_ssl_geometry.report.history import MANIFEST, Logs, Resumption, is_resumed, read_declared, with_earlier
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
@@ -133,6 +133,7 @@ def read_run(run: str | Path) -> Run:
     config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
     delayed = {name for name, each in declared.items() if each.quantity.delayed}
     scalars = {name: _compared(series) if name in delayed else series for name, series in scalars.items()}
+    notes += [changed for name, each in declared.items() if (changed := _changed(name, each))]
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
     pace = _steps_per_epoch(scalars, arrays)
@@ -214,6 +215,16 @@ def _compared(series: Series) -> Series:
     if series.finite[0] or not series.finite.any():
         return series
     return series.rows(np.arange(1, len(series.step)))
+
+
+def _changed(name: str, declared: Declared) -> str:
+    if not declared.earlier:
+        return ""
+    before = " and ".join(plain(each, 200) for each in declared.earlier[:3])
+    return (
+        f"{plain(name, 200)} has two meanings: it was {before} in an earlier part of this run, and is "
+        f"{plain(declared.in_words, 200)} in the latest. Figures show all its values with the latest meaning."
+    )
 
 
 def _not_finite(series: Series) -> str:

@@ -1,6 +1,7 @@
 """geometry/quantities.json: what a run's logs mean, whatever names its user chose."""
 
 import json
+from html import unescape
 from typing import ClassVar
 
 import lightning as L
@@ -21,7 +22,7 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
-from lightning_ssl_geometry.report import read_run
+from lightning_ssl_geometry.report import read_run, write_report
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 KEYS = {"label": 2, "views": [0, 1]}
@@ -303,6 +304,7 @@ def saved(folder, *diagnostics):
     return folder / "checkpoints" / "x.ckpt"
 
 
+@pytest.mark.filterwarnings("ignore:val/both_value is .* from here on")
 @pytest.mark.parametrize("place", [".", "other"])
 def test_a_resumed_run_keeps_what_its_earlier_part_declared(tmp_path, place):
     checkpoint = saved(tmp_path / "one", "before", "both")
@@ -313,6 +315,23 @@ def test_a_resumed_run_keeps_what_its_earlier_part_declared(tmp_path, place):
     assert found["val/both_value"].diagnostic == "Late"  # what is declared now goes before
     if place != ".":
         assert "val/after_value" not in manifest(tmp_path / "one")
+
+
+@pytest.mark.parametrize("place", [".", "other"])
+def test_a_resumed_run_that_means_something_else_by_a_name_says_so(tmp_path, place):
+    checkpoint = saved(tmp_path / "one", "same")
+    folder = tmp_path / "one" / place
+    ranked = {"same_value": EffectiveRank(), "new": Spread()}
+    with pytest.warns(UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h \(Spread, value\)"):
+        fit(folder, monitor(ranked), max_epochs=2, ckpt_path=checkpoint)
+    found = manifest(folder)
+    assert found["val/same_value"].earlier == ("'Spread' of h (Spread, value)",)
+    assert found["val/new_value"].earlier == ()
+    said = (
+        "val/same_value has two meanings: it was 'Spread' of h (Spread, value) in an earlier part of this run, and is"
+    )
+    (note,) = [note for note in read_run(folder).notes if note.startswith(said)]
+    assert note in unescape(write_report(folder).read_text())
 
 
 def test_a_run_that_starts_anew_sets_the_file_aside(tmp_path):
