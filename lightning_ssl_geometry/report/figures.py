@@ -13,7 +13,6 @@ __all__ = [
     "layer_name",
     "logged",
     "members",
-    "natural_order",
     "plans",
     "printable",
     "role",
@@ -203,15 +202,6 @@ def space_name(space: str) -> str:
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
-def natural_order(name: str) -> list[tuple[int, str]]:
-    """Sort key that counts numbers as numbers: layer 3 before layer 10.
-
-    >>> sorted(["layer_10", "layer_3"], key=natural_order)
-    ['layer_3', 'layer_10']
-    """
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
 def printable(text: str, most: int = 18) -> str:
     r"""Make a text of a run fit to stand in a figure: names of a kind often differ in their ends alone.
 
@@ -227,7 +217,8 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 
     Args:
         runs: One or several.
-        last_layers: Of what a run has for several layers, take the last: networks of other depths are joined there.
+        last_layers: Of what a run has for several layers, take the last that was declared: networks of other depths are
+            joined there.
     """
     found: dict[Identity, Member] = {}
     identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
@@ -366,11 +357,11 @@ def _kind(member: Member, view: View) -> Figured:
 
 
 def _last_parts(held: Mapping[str, Identity]) -> dict[str, Identity]:
-    """Keep, of results that a run has for several layers, those of the last, and forget which layer that is."""
-    last: dict[Identity, str] = {}
-    for identity in held.values():
-        key = identity[:2] + identity[3:]
-        last[key] = max(last.get(key, ""), identity[2], key=natural_order)
+    """Keep, of results that a run has for several layers, those of the last, and forget which layer that is.
+
+    The logs are in the order in which they were declared, which is that of the diagnostic, whatever the layers' names.
+    """
+    last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
     joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
     return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}
 
@@ -380,7 +371,7 @@ def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
     if picture_kind(member) != "components":
         return False
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]
-    return any(natural_order(each.part) > natural_order(member.part) for each in alike)
+    return alike[-1].part != member.part
 
 
 def picture_kind(member: Member) -> Kind | None:

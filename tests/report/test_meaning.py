@@ -24,7 +24,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.quantity import Chart, Kind, Paper, Picture, Quantity, Role
-from lightning_ssl_geometry.report import figures, read_run, write_comparison, write_report
+from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison, write_report
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,22 @@ def test_parts_of_a_result_have_their_names_and_the_headline_is_the_last(tmp_pat
     assert {"layers.0 0", "layers.3 1", "layers.10 2"} <= set(texts(figures(read_run(tmp_path))["toy_rank"].axes[0]))
     assert "Rank (layers.10)2val" in page.text
     assert "Rank (layers.3)" not in page.text
+
+
+@pytest.mark.parametrize("layers", [("layer1", "layer10", "layer2"), ("stem", "body", "head")])
+def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path, layers):
+    about = {f"val__rank_{layer}": entry("Rank", key="rank", part=layer, headline=True) for layer in layers}
+    declare(write_log(tmp_path, **{name: [4, place] for place, name in enumerate(about)}), **about)
+    parts = {f"val__own_{layer}": entry("Own", key="own", part=layer, picture=Picture("components"))
+             for layer in layers}  # fmt: skip
+    for place, name in enumerate(parts):
+        write_array(tmp_path, name.replace("__", "/"), [4, place], [5, place])
+    declare(tmp_path, **parts)
+    assert f"Rank ({layers[-1]})2val" in page_of(write_report(tmp_path)).text
+    (drawn,) = (figure for name, figure in figures(read_run(tmp_path)).items() if name.startswith("toy_own"))
+    assert lines(drawn.axes[0], "green")[0].get_ydata().tolist() == [2, 2]
+    joined = comparison_figures({"a": [tmp_path]})
+    assert lines(joined["toy_rank"].axes[0])[0].get_ydata().tolist() == [4, 2]
 
 
 class Described(Metric):
