@@ -3,13 +3,14 @@
 import ast
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.diagnostics.card import card
 from lightning_ssl_geometry.manifest import Declared, read_manifest, written
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.quantity import SECTIONS, Chart, Quantity
 
 METHODS = Path(methods.__file__).parent
 ROOMS = (diagnostics, methods, callbacks)
@@ -48,6 +49,23 @@ def test_quantities_on_one_chart_agree_on_it():
                 assert charts.setdefault(place, quantity.chart) == quantity.chart, f"{kind.__name__}: {place}"
     names = [name for _, name in charts]
     assert len(set(names)) == len(names), "a chart's name is that of a file, whatever its section"
+
+
+def mixed_charts(kinds):
+    """Charts whose axis some quantities read in percent, and others not; sides of a path have an axis each."""
+    scales = {}
+    for quantity in (quantity for kind in kinds for quantity in kind.quantities.values()):
+        picture = quantity.picture
+        if quantity.chart and not (picture and (picture.role or picture.kind == "path")):
+            scales.setdefault(quantity.chart.name, set()).add(quantity.percent)
+    return [name for name, held in scales.items() if len(held) > 1]
+
+
+def test_quantities_on_one_chart_are_all_in_percent_or_none():
+    assert mixed_charts(DECLARING) == []
+    chart = Chart("both", "Both")
+    about = {share: Quantity(title="A", text="A.", chart=chart, percent=share) for share in (False, True)}
+    assert mixed_charts([SimpleNamespace(quantities=about)]) == ["both"]
 
 
 @pytest.mark.parametrize("kind", classes(methods), ids=lambda kind: kind.__name__)

@@ -20,7 +20,7 @@ from lightning_ssl_geometry.report.evaluation import (
     shown_accuracy,
     sizes,
 )
-from lightning_ssl_geometry.report.facts import facts, shared_facts, weights
+from lightning_ssl_geometry.report.facts import different_data, facts, shared_facts, weights
 from lightning_ssl_geometry.report.figures import Member, View, is_scalar, members, role, section_of
 from lightning_ssl_geometry.report.groups import Average, Group, notes_on_time, stage_order
 from lightning_ssl_geometry.report.headline import bound, headline, null_beside
@@ -129,7 +129,13 @@ def comparison_contents(
         "facts": shared_facts(view.runs),
         "tiles": [],
         "notes": _graved(
-            [*_notes_on_means(view), *notes_on_time(view.groups, view.by_epochs), *_odd_widths(view), *drawings.lost]
+            [
+                *filter(None, [different_data([(group, run) for group in view.groups for run in group.runs])]),
+                *_notes_on_means(view),
+                *notes_on_time(view.groups, view.by_epochs),
+                *_odd_widths(view),
+                *drawings.lost,
+            ]
         ),
         "left_out": drawings.left_out,
         "readings": {},
@@ -253,7 +259,7 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
         if stage is None:
             continue
         means = [mean_of(member, group, stage, view) for group in view.groups]
-        name = next(mean.name for mean in means if mean)
+        name = " or ".join(dict.fromkeys(held[stage] for held in member.names.values() if stage in held))
         places = (-1,) if once else (0, -1)
         rows.append([name, *(_value(mean, place, member.quantity) for mean in means for place in places)])
         for group, mean in zip(view.groups, means, strict=True):

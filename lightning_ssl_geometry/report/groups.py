@@ -91,17 +91,32 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 
     Raises:
         FileNotFoundError: If a run does not exist.
-        ValueError: If there is no group, a group has no run, or a folder is no run.
+        ValueError: If there is no group, a group has no run, or runs that were trained beside a diagnosis of a model
+            as it is, or a folder is no run.
     """
     if not groups:
         raise ValueError("Expected `groups` with a group of runs, but got none.")
     for name, runs in groups.items():
         if isinstance(runs, str | Path) or not runs:
             raise ValueError(f"Expected `groups[{name!r}]` to be a list with a run, but got {runs!r}.")
-    return [
+    found = [
         Group(name, GROUP_COLORS[place % len(GROUP_COLORS)], tuple(read_run(run) for run in runs))
         for place, (name, runs) in enumerate(groups.items())
     ]
+    for group in found:
+        _check_alike(group)
+    return found
+
+
+def _check_alike(group: Group) -> None:
+    looked = [run.name for run in group.runs if run.is_diagnosis]
+    trained = [run.name for run in group.runs if not run.is_diagnosis]
+    if looked and trained:
+        raise ValueError(
+            f"Expected `groups[{group.name!r}]` to hold either runs that were trained or diagnoses, which have no mean "
+            f"in common, but {', '.join(trained)} {'was' if len(trained) == 1 else 'were'} trained and "
+            f"{', '.join(looked)} {'is a diagnosis' if len(looked) == 1 else 'are diagnoses'}."
+        )
 
 
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:

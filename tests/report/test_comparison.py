@@ -283,6 +283,29 @@ def test_the_page_has_groups_figures_sentences_and_numbers(page):
     assert all("<title>" in each for each in found)
 
 
+def test_diagnoses_on_different_data_name_them(tmp_path):
+    runs = {}
+    for name, data in (("a", "cats"), ("b", "dogs"), ("c", "cats")):
+        declare(write_log(tmp_path / name, test__rank=[1.0]), test__rank=ABOUT["rank"])
+        runs[name] = [write_info(tmp_path / name, kind="diagnosis", data="Folder", data_path=data)]
+    _, said = compared("rank", **runs)
+    assert "On different data: a and c on Folder from cats; b on Folder from dogs." in said
+    text = page_of(write_comparison(runs, tmp_path / "page.html")).text
+    assert text.count("On different data: a and c on Folder from cats; b on Folder from dogs.") == 2  # note and figure
+    assert "On different data" not in compared("rank", a=runs["a"], c=runs["c"])[1]
+    assert "On different data: x, a on" in compared("rank", x=[*runs["a"], *runs["b"]])[1]
+
+
+def test_a_group_of_a_fit_and_a_diagnosis_is_refused(tmp_path):
+    fitted = write_log(tmp_path / "fit", val__rank=[1.0, 2.0])
+    looked = write_info(write_log(tmp_path / "looked", val__rank=[1.0]), kind="diagnosis")
+    with pytest.raises(
+        ValueError, match=r"Expected `groups\['x'\]` .* but fit was trained and looked is a diagnosis\."
+    ):
+        comparison_figures({"x": [fitted, looked]})
+    comparison_figures({"x": [fitted], "y": [looked]})
+
+
 def test_similarities_of_models_are_a_map_of_one_value_for_each_pair(groups, tmp_path):
     values = np.array([[1.0, 0.625, np.nan], [0.625, 1.0, 0.5], [np.nan, 0.5, 1.0]])
     page = page_of(write_comparison(groups, tmp_path / "page.html", similarity=(list(groups), values)))

@@ -119,6 +119,46 @@ def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path
     assert lines(joined["toy_rank"].axes[0])[0].get_ydata().tolist() == [4, 2]
 
 
+def test_joined_logs_of_different_names_are_said_to_be(tmp_path):
+    one = declare(write_log(tmp_path / "one", train__k5=[1, 2], val__k50=[2, 3]),
+                  train__k5=entry("Rank"), val__k50=entry("Rank"))  # fmt: skip
+    said = "Logged under different names, so settings may differ: "
+    assert f"{said}k5 (train), k50 (val)." in page_of(write_report(one)).text
+    two = declare(write_log(tmp_path / "two", val__k200=[2, 3]), val__k200=entry("Rank"))
+    text = page_of(write_comparison({"a": [one], "b": [two]}, tmp_path / "page.html")).text
+    assert f"{said}k50 (a), k200 (b)." in text
+    assert "val/k50 or val/k200" in text
+    assert said not in page_of(write_comparison({"a": [one], "b": [one]}, tmp_path / "page.html")).text
+    assert said not in page_of(write_report(two)).text
+
+
+def test_a_log_that_nobody_declared_joins_no_figure_of_its_name(tmp_path):
+    charts = {"val__c": entry("C", of="Other", section="other", chart=Chart("own", "On a chart"))}
+    declare(write_log(tmp_path, val__a=[1, 2], val__toy=[3, 4], val__c=[5, 6], val__own=[7, 8]),
+            val__a=entry("A", section="other"), **charts)  # fmt: skip
+    drawn = figures(read_run(tmp_path)).values()
+    assert [len(lines(figure.axes[0])) for figure in drawn] == [1, 1, 1, 1]
+
+
+def test_percents_and_others_have_no_axis_in_common(tmp_path):
+    both = Chart("both", "Both")
+    declare(write_log(tmp_path, val__a=[1, 2], val__b=[0.25, 0.5], val__n=[0.1, 0.1]),
+            val__a=entry("A", key="a", chart=both), val__b=entry("B", key="b", chart=both, percent=True),
+            val__n=entry("N", key="n", chart=both, percent=True, baseline=True))  # fmt: skip
+    drawn = figures(read_run(tmp_path))
+    assert list(drawn) == ["both", "both_percent"]
+    assert [texts(figure.axes[0])[0] for figure in drawn.values()] == ["value", "value, %"]
+    assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
+    assert len(lines(drawn["both_percent"].axes[0], "muted")) == 1
+    assert list(comparison_figures({"a": [tmp_path]})) == ["both", "both_percent"]
+
+
+def test_logarithms_on_a_plain_axis_are_called_so(tmp_path):
+    about = entry("A", unit="nats", picture=Picture("spectrum", logarithm=True))
+    declare(write_log(tmp_path, val__a=[1, 2]), val__a=about)  # a scalar, which is drawn as a line
+    assert texts(figures(read_run(tmp_path))["toy"].axes[0])[0] == "logarithm of nats"
+
+
 class Described(Metric):
     """A user's."""
 
