@@ -159,7 +159,7 @@ def _checked(name: str, value: Any) -> Any:
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names", "earlier"):
         return tuple(_text(each) for each in value[:_LONGEST])
-    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "of_weights", "renamed"):
+    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", "renamed"):
         return value is True
     return None if name == "better" and value is None else _text(value)
 

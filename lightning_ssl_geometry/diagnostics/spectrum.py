@@ -134,6 +134,7 @@ class ProjectorRank(Diagnostic):
         "rank": _rank(
             of_weights=True,
             title="Projector rank",
+            parts=True,
             text="How many singular values of the projector's weight W reach a threshold.",
             low="Few directions of h reach the loss. Strong augmentations lead there.",
             high="Up to min(D, P): as many directions of h reach the loss as the shape of W allows.",
@@ -144,6 +145,7 @@ class ProjectorRank(Diagnostic):
         "thresholds": _rank(
             of_weights=True,
             title="Projector rank at other thresholds",
+            parts=True,
             text="The rank of W at five thresholds, as the paper gives none. Relative ones count the singular values "
             "that reach a share of the largest; cumulative ones, how many of the largest make up a share of the sum of "
             "squares.",
@@ -161,6 +163,7 @@ class ProjectorRank(Diagnostic):
         "singular_values": Quantity(
             of_weights=True,
             title="Spectrum of the projector",
+            parts=True,
             text="Singular values of the projector's weight W.",
             low="Directions of h that the projector discards.",
             high="Directions of h that it passes on.",

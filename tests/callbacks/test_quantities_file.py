@@ -27,7 +27,7 @@ from lightning_ssl_geometry.report import read_run, write_report
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 KEYS = {"label": 2, "views": [0, 1]}
 SPREAD = Quantity(title="Spread", low="Rows are alike.", high="Rows differ.", paper=Paper("A 2024", "B"), unit="units")
-FIRST = Quantity(title="First layers", low="Small.", high="Large.")
+FIRST = Quantity(title="First layers", low="Small.", high="Large.", parts=True)
 
 
 class Spread(Metric):
@@ -44,7 +44,9 @@ class Spread(Metric):
         self.total = self.total + h.var()
 
     def compute(self):
-        return {"value": self.total, "layer_trunk_0": self.total, "profile": self.total.repeat(3)}
+        return {"value": self.total, "layer_trunk_0": self.total, "profile": self.total.repeat(3)} | {
+            "value_null": self.total
+        }
 
 
 class Pair(MeanMetric):
@@ -113,6 +115,7 @@ def test_a_users_metric_under_a_users_name(tmp_path):
     )
     assert found["val/mine_layer_trunk_0"].quantity == FIRST
     assert (found["val/mine_layer_trunk_0"].key, found["val/mine_layer_trunk_0"].part) == ("layer", "trunk_0")
+    assert "val/mine_value_null" not in found  # it is no part of the value
     assert "val/mine_profile" not in found  # of a Metric that declares, what it does not declare has no claims
     assert (tmp_path / "geometry" / "val" / "mine_profile.csv").exists()
     assert "geometry/quantities.json" in run_files(trainer).names
