@@ -24,6 +24,7 @@ _RENAMED = {
     "paper": "references",
 }
 _MOST_ENTRIES, _LONGEST = 5_000, 4_000
+_NAMED, _LONGEST_NAME = 3, 80  # of entries that are left out
 _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 
@@ -116,8 +117,22 @@ def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
             found[name] = _declared(entry)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
-    lost = len(held) - len(found)
-    return found, [f"geometry/{FILE}: left out entries that are not as they should be, {lost} in all."] if lost else []
+    return found, _lost(held, found)
+
+
+def _lost(held: Mapping[str, Any], found: Mapping[str, Declared]) -> list[str]:
+    """Say how many entries are left out, and the names of some: what they are of is drawn without its meaning."""
+    notes = []
+    if lost := [name for name in list(held)[:_MOST_ENTRIES] if name not in found]:
+        named = ", ".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in lost[:_NAMED])
+        more = ", ..." if len(lost) > _NAMED else ""
+        notes.append(
+            f"geometry/{FILE}: left out entries that are not as they should be, {len(lost):,} in all: {named}{more}. "
+            "What they are of is shown without a text."
+        )
+    if len(held) > _MOST_ENTRIES:
+        notes.append(f"geometry/{FILE} has {len(held):,} entries; only the first {_MOST_ENTRIES:,} were read.")
+    return notes
 
 
 def _attributes(declared: Declared) -> dict[str, Any]:

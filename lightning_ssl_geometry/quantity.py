@@ -37,6 +37,8 @@ Role = Literal["", "x", "label", "overlay"]
 Invariance = Literal["rotation", "scale", "translation", "permutation"]
 Knob = Literal["width", "rows", "temperature", "batch size", "views", "method"]
 
+_OF_LOGARITHMS = ("spectrum", "profile", "histogram", "quantiles")
+
 SECTIONS = {  # the order of a page
     "learning": "Is it learning?",
     "probes": "Probes",
@@ -100,8 +102,11 @@ class Picture:
             below the chart's result with the role "overlay". "path": two scalars against each other, of which one has
             the role "x". "dots": a dot for each value.
         role: What the result is in its chart, where it is not drawn for itself.
-        logarithm: The values are natural logarithms of what is drawn.
+        logarithm: The values are natural logarithms of what is drawn: of a spectrum, profile, histogram or quantiles.
         names: Of components, or of the rows and columns of a matrix.
+
+    Raises:
+        ValueError: If an attribute is not of its choices, or `logarithm` is set of another kind.
     """
 
     kind: Kind
@@ -112,6 +117,8 @@ class Picture:
     def __post_init__(self) -> None:
         _one_of("kind", self.kind, get_args(Kind))
         _one_of("role", self.role, get_args(Role))
+        if self.logarithm:
+            _one_of("kind", self.kind, _OF_LOGARITHMS)
 
 
 @dataclass(frozen=True, kw_only=True)

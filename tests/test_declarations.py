@@ -10,7 +10,7 @@ import pytest
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.diagnostics.card import card
 from lightning_ssl_geometry.manifest import Declared, read_manifest, written
-from lightning_ssl_geometry.quantity import SECTIONS, Chart, Quantity
+from lightning_ssl_geometry.quantity import SECTIONS, Chart, Picture, Quantity
 
 METHODS = Path(methods.__file__).parent
 ROOMS = (diagnostics, methods, callbacks)
@@ -96,3 +96,10 @@ def test_a_quantity_may_have_a_section_of_its_own():
     assert Declared(quantity=Quantity(title="Loss", text="Loss."), section="learning").section == "learning"
     manifest = {"val/accuracy": declared}
     assert read_manifest(written(manifest)) == (manifest, [])
+
+
+def test_logarithms_are_refused_where_they_would_be_drawn_as_they_are():
+    assert Picture("spectrum", logarithm=True).logarithm
+    for kind in ("line", "components", "matrix"):
+        with pytest.raises(ValueError, match=rf"Expected `kind` to be one of \('spectrum', .*, but got '{kind}'"):
+            Picture(kind, logarithm=True)

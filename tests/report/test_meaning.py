@@ -221,7 +221,8 @@ def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so(tmp_pat
     path.write_text(json.dumps(entries | {"val/good": good}))
     read = read_run(tmp_path)
     assert list(read.declared) == ["val/good"]
-    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all."
+    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all: "
+    said += "val/bad0, val/bad1, val/bad2, .... What they are of is shown without a text."
     assert said in read.notes
     assert said in page_of(write_report(tmp_path)).text
 
@@ -269,7 +270,7 @@ def test_a_picture_and_a_shape_that_contradict_each_other_leave_no_figure_undraw
         size = "".join(map(str, shape))
         name, shared = f"{kind}_{size}_{role}", kind if len(shape) < 2 else f"{kind}_{size}"
         columns |= shaped(tmp_path, name, shape)
-        picture = Picture(kind, role, names=("one", "two"), logarithm=role == "x")
+        picture = Picture(kind, role, names=("one", "two"), logarithm=role == "x" and kind in ("spectrum", "profile"))
         about[f"val__{name}"] = entry(name, key=name, picture=picture, chart=Chart(shared, shared))
     declare(write_log(tmp_path, **columns), **about)
     page = page_of(write_report(tmp_path))  # a warning of what is not drawn is an error
