@@ -64,6 +64,7 @@ class EquivarianceError(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": Quantity(
             title="Equivariance error",
+            parts=True,
             text="Squared distance between the features of a transformed image and the transformed features of the "
             "image, relative to the squared length of the transformed features; the mean over the group's elements.",
             low="Near 0: the network is equivariant; a transformed view can be read off the features of the image.",
@@ -77,6 +78,7 @@ class EquivarianceError(Diagnostic):
         ),
         "elements": Quantity(
             title="Equivariance error by group element",
+            parts=True,
             text="The equivariance error for each element of the group by itself.",
             low="Near 0: the network is equivariant to this element of the group.",
             high="1 and more: the features say nothing of those of an image that this element transformed.",

@@ -134,6 +134,7 @@ class ProjectorRank(Diagnostic):
         "rank": _rank(
             of_weights=True,
             title="Projector rank",
+            parts=True,
             text="How many singular values of the projector's weight W reach a threshold. Where there are several "
             "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
             low="W passes on few directions. Strong augmentations lead there.",
@@ -145,6 +146,7 @@ class ProjectorRank(Diagnostic):
         "thresholds": _rank(
             of_weights=True,
             title="Projector rank at other thresholds",
+            parts=True,
             text="The rank of W at five thresholds, as the paper gives none. 'max' counts the singular values that "
             "reach a share of the largest; '% of sum', how many of the largest make up a share of the sum of squares.",
             low="W passes on few directions.",
@@ -161,6 +163,7 @@ class ProjectorRank(Diagnostic):
         "singular_values": Quantity(
             of_weights=True,
             title="Spectrum of the projector",
+            parts=True,
             text="Singular values of the projector's weight W.",
             low="Directions that W discards. Where W has fewer outputs than inputs, it also discards all directions "
             "beyond the last index.",

@@ -11,7 +11,7 @@ __all__ = [
     "sizes",
 ]
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 import numpy as np
@@ -56,9 +56,16 @@ def shown_accuracy(row: Evaluation) -> str:
     return percent(row.accuracy) + ("" if np.isnan(row.std) else f" ± {100 * row.std:.1f}")
 
 
-def evaluation_groups(run: Run) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class (and split, where there are several); all labels and pixels first."""
-    splits = {row.details.get("split", "") for row in run.evaluations}
+def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
+    """Group the rows by labels per class; all labels and pixels first.
+
+    A heading names the split where the run, or the runs that it is compared with, were evaluated on several.
+
+    Args:
+        run: Whose rows.
+        beside: The runs that it is compared with.
+    """
+    splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
     for row in sorted(run.evaluations, key=lambda row: order.get(row.features, len(order))):
@@ -143,17 +150,26 @@ def _of_groups(view: View) -> dict[str, list[Dot]]:
 
 
 def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
+    """By features and heading: the accuracy of each run of each group that has it."""
     found: dict[tuple[str, str], list[tuple[Group, Floats]]] = {}
     for group in view.groups:
-        rows = [
-            (heading, row) for run in group.runs for heading, each in evaluation_groups(run).items() for row in each
-        ]
-        for key in dict.fromkeys(
-            (row.features, heading) for heading, row in rows if row.features not in ("pixels", "frozen")
-        ):
-            accuracy = [row.accuracy for heading, row in rows if (row.features, heading) == key]
-            found.setdefault(key, []).append((group, np.array(accuracy)))
+        held: dict[tuple[str, str], list[float]] = {}
+        for run in group.runs:
+            for key, accuracy in _accuracies(run, view).items():
+                held.setdefault(key, []).append(accuracy)
+        for key, values in held.items():
+            found.setdefault(key, []).append((group, np.array(values)))
     return found
+
+
+def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
+    """One accuracy of a run for each of its features and headings; of several rows of one heading, their mean."""
+    held: dict[tuple[str, str], list[float]] = {}
+    for heading, rows in evaluation_groups(run, view.runs).items():
+        for row in rows:
+            if row.features not in ("pixels", "frozen"):
+                held.setdefault((row.features, heading), []).append(row.accuracy)
+    return {key: float(np.mean(values)) for key, values in held.items()}
 
 
 def _mean_dot(group: Group, accuracy: Floats) -> Dot:

@@ -84,7 +84,9 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     drawn = [curve for track in found for curve in _background(track, view)] + [_curve(track, view) for track in found]
     end = max([float(curve.x.max()) for curve in drawn if len(curve.x)], default=0.0)
     xlim = _limits(view) if view.alone else (0.0, end or 1.0)
-    same = same_lines([(printable(track.words or plan.title, 30), track.mean.step, track.mean.mean) for track in found])
+    same = same_lines(
+        [(printable(track.words or plan.title, 30), _time(track, view), track.mean.mean) for track in found]
+    )
     stages = list(dict.fromkeys(track.stage for track in found))
     remark = remark_of(plan, view, stages)
     notes = [] if view.alone else _notes(found, view, [remark] if view.titled else [], same)
@@ -141,8 +143,8 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
         ]
     ends = slice(size - 1, None, size) if size > 1 else slice(None)
     tips = [
-        f"{name}{y:.5g} (epoch {e:g}, step {s:g})"
-        for y, e, s in zip(value, mean.epoch[ends], mean.step[ends], strict=False)
+        f"{name}{y:.5g} ({f'epoch {e:g}, step {s:g}' if d else 'before training'})"
+        for y, e, s, d in zip(value, mean.epoch[ends], mean.step[ends], mean.done[ends], strict=False)
     ]
     return tips + [f"{name}{value[-1]:.5g}"] * (len(value) - len(tips))  # the last stretch may be shorter
 
@@ -233,7 +235,7 @@ def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
 
 
 def _time(track: Track, view: View) -> Floats:
-    return track.mean.time if view.by_epochs or view.alone else track.mean.step
+    return track.mean.time if view.by_epochs or view.alone else track.mean.done
 
 
 def _limits(view: View) -> tuple[float, float]:

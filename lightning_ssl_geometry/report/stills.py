@@ -94,8 +94,8 @@ def _sides(plan: Plan) -> tuple[Member, Member]:
 
 
 def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Panel | None:
-    steps, first, second = np.intersect1d(above.step, along.step, return_indices=True)
-    y, x, epoch = above.value[first], along.value[second], above.epoch[first]
+    _, first, second = np.intersect1d(above.done, along.done, return_indices=True)
+    y, x, epoch, steps = above.value[first], along.value[second], above.epoch[first], above.step[first]
     kept = (np.abs(x) < MOST_DRAWN) & (np.abs(y) < MOST_DRAWN)
     if not kept.any():
         return None

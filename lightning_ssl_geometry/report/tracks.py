@@ -101,7 +101,7 @@ def mean_of(member: Member, group: Group, stage: str, view: View) -> Average | N
             )
         return None
 
-    return average(group, find)
+    return average(group, find, view.by_epochs)
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
@@ -166,7 +166,7 @@ def _once(track: Track, before: Track) -> bool:
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:
-        a, b = ((each.mean.step, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
+        a, b = ((each.mean.done, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
         return a[1].shape == b[1].shape and all(
             bool(same_lines([("", a[0], x), ("", b[0], y), _ZERO])) for x, y in zip(a[1], b[1], strict=True)
         )
@@ -176,7 +176,7 @@ def _once(track: Track, before: Track) -> bool:
 
 def _equal(a: Average, b: Average) -> bool:
     """Whether the values are the same at each moment that both have."""
-    _, first, second = np.intersect1d(a.step, b.step, return_indices=True)
+    _, first, second = np.intersect1d(a.done, b.done, return_indices=True)
     if not len(first) and len(a.step) and len(b.step):
         first, second = np.array([-1]), np.array([-1])
     return a.mean.shape[1:] == b.mean.shape[1:] and np.array_equal(a.mean[first], b.mean[second], equal_nan=True)

@@ -221,3 +221,21 @@ def test_a_card_is_escaped_and_links_its_paper():
     assert "&lt;script&gt;" in shown
     assert '<a href="https://arxiv.org/abs/2111.07679">' in shown
     assert repr(Hostile()) in shown
+
+
+def test_results_of_several_layers_are_parts_of_what_is_declared():
+    metric = diagnostics.ProjectorRank()
+    metric.update(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)))
+    assert [declared(metric.quantities, key)[0] for key in metric.compute()] == [
+        key for key in ("rank", "thresholds", "singular_values") for _ in range(2)
+    ]
+    for kind in (diagnostics.EquivarianceError, diagnostics.LayerSample):
+        assert any(quantity.parts for quantity in kind.quantities.values())
+
+
+def test_what_only_begins_like_a_declared_result_is_no_part_of_it():
+    one, several = (Quantity(title="Rank", low="Few.", high="Many.", parts=parts) for parts in (False, True))
+    assert declared({"rank": one}, "rank_null") is None
+    assert declared({"rank": several}, "ranks") is None
+    assert declared({"rank": several, "rank_null": one}, "rank_null") == ("rank_null", one)
+    assert declared({"rank": one, "": several}, "rank_null") is None
