@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from clouds import CLOUDS
+from clouds import CLOUDS, cloud
 from observations import SPACES, metric_of, observed, permuted, results, variants
 from torchmetrics import Metric, R2Score
 
@@ -73,7 +73,7 @@ def outside(quantities, found, sizes):
 
 def on_cloud(kind, name):
     """Problems of a Metric's results on a cloud; an error is right where the cloud has no value."""
-    observation = observed(name)
+    observation = observed(cloud(name))
     views, n, d = observation["h"].shape
     try:
         found = results(metric_of(kind), observation)
@@ -89,7 +89,7 @@ def never_computed(kind):
     wanted = set(kind.quantities)
     for settings in variants(kind):
         try:
-            found = results(metric_of(kind, **settings), observed("isotropic"))
+            found = results(metric_of(kind, **settings), observed(cloud("isotropic")))
         except ValueError:  # settings that need others
             continue
         finite = [key for key, value in found.items() if value.isfinite().any()]
@@ -115,7 +115,7 @@ def moved(observation, change):
 
 def variant(kind):
     """Declared invariances that do not hold."""
-    observation = observed("isotropic", torch.float64)
+    observation = observed(cloud("isotropic").double())
     before = results(metric_of(kind), observation)
     for change in ("rotation", "scale", "translation", "permutation"):
         keys = [key for key in before if change in declared(kind.quantities, key)[1].invariances]
