@@ -120,7 +120,7 @@ SHAPES = {
     "structureless": lambda g, v, n, d: torch.randn(v, n, d, generator=g),
     "isotropic": lambda g, v, n, d: _around(torch.randn(n, d, generator=g), g, v),
     "low rank": lambda g, v, n, d: (
-        _around(torch.randn(n, -(-d // 3), generator=g), g, v) @ torch.randn(-(-d // 3), d, generator=g)
+        _around(torch.randn(n, rank := min(d, 2 + d // 4), generator=g), g, v) @ torch.randn(rank, d, generator=g)
     ),
     "clusters": _clusters,
     "heavy-tailed": _heavy_tailed,

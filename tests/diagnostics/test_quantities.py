@@ -108,7 +108,7 @@ def moved(observation, change):
     for space in SPACES:
         rows = found[space]
         noise = torch.randn(rows.shape[-1], rows.shape[-1], generator=generator, dtype=rows.dtype)
-        changes = {"rotation": rows @ torch.linalg.qr(noise).Q, "scale": 3.7 * rows, "translation": rows + noise[0]}
+        changes = {"rotation": rows @ torch.linalg.qr(noise).Q, "scale": 3.7 * rows, "translation": rows + rows.std() * noise[0]}
         found[space] = changes[change]
     return found
 
