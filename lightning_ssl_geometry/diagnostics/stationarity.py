@@ -17,6 +17,7 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
 
+
 class Stationarity(SampledEmbeddings):
     r"""Size of the loss's first variation along the sphere, for `contrast_size` samples (Prop. 3.1, Theorem 3.2).
 

@@ -23,8 +23,8 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
 
-    Class means that differ by rounding alone are a single point. A class mean that lies at the mean of all classes has no
-    angle: `equiangularity` and `simplex` are then NaN.
+    Class means that differ by rounding alone are a single point. A class mean that lies at the mean of all classes has
+    no angle: `equiangularity` and `simplex` are then NaN.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C`, (NC1): the spread within classes, in units of that
