@@ -10,6 +10,7 @@ is a `rank`, of the part `layers_3`.
 """
 
 __all__ = [
+    "PROBES",
     "SECTIONS",
     "Chart",
     "Invariance",
@@ -84,6 +85,9 @@ class Chart:
     title: str
     unit: str = ""
     remark: str = ""
+
+
+PROBES = Chart("probes", "Probes during training", "accuracy")  # of a model's own classifier and of those beside it
 
 
 @dataclass(frozen=True)
