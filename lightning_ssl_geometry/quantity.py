@@ -11,6 +11,7 @@ under their own names, without claims.
 """
 
 __all__ = [
+    "PROBES",
     "SECTIONS",
     "Chart",
     "Invariance",
@@ -87,6 +88,9 @@ class Chart:
     title: str
     unit: str = ""
     remark: str = ""
+
+
+PROBES = Chart("probes", "Probes during training", "accuracy")  # of a model's own classifier and of those beside it
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,10 @@ class LiDAR(Diagnostic):
         between = self.outer / self.samples - torch.outer(mean, mean)
         if not (between + self.within).isfinite().all():
             return undefined(self, "`h` is not finite")
-        if not between.trace() > len(mean) * moments_floor(self.samples, self.outer, self.rounding):
+        floor = moments_floor(self.samples, self.outer, self.rounding)
+        if not between.trace() > len(mean) * floor:
             return undefined(self, "all samples have one mean but for rounding")
-        return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps)
+        return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps, floor=floor)
 
     def reset(self) -> None:
         """Forget the samples, and how many views they had."""

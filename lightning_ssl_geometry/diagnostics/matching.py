@@ -26,6 +26,7 @@ _correlation = partial(
     better="high",
     chart=_MCC,
 )
+_LEAST = 3  # samples: two numbers correlate with any two others
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 
 
@@ -35,8 +36,8 @@ class MeanCorrelation(Diagnostic):
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
     one to one, so that the sum of their absolute correlations is as large as can be. 1: the embedding is the latents,
     up to order, signs and scales; it falls where an output mixes latents, though a linear map may still find them
-    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN where a value is not finite. By chance it
-    is about sqrt(2 log(P) / N), a little above 0.
+    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN below 3 samples or where a value is not
+    finite. By chance it is about sqrt(2 log(P) / N), a little above 0.
 
     Streams: it keeps second moments, so it is equal in one batch or many, on one process or several. O(N (P + d)^2) per
     update, O(P d min(P, d)) to compute. Equation: :func:`lightning_ssl_geometry.functional.mean_correlation`.
@@ -93,9 +94,11 @@ class MeanCorrelation(Diagnostic):
         """
         if not self.moments.numel():
             raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
-        if not self.moments.isfinite().all():
-            names = ["mean"] + [n for n, here in (("content", self._content), ("style", ~self._content)) if here.any()]
-            return dict.fromkeys(names, undefined(self, "`z` or `latent` is not finite"))
+        kinds = [("content", self._content), ("style", ~self._content)]
+        if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
+            names = ["mean"] + [name for name, here in kinds if here.any()]
+            reason = f"`z` or `latent` is not finite, or of fewer than {_LEAST} samples, of which any two correlate"
+            return dict.fromkeys(names, undefined(self, reason))
         correlation = moments_correlation(self.moments, len(self.moments) - 1 - len(self._content))
         outputs, latents = best_match(correlation)
         matched, kind = correlation[outputs, latents], self._content.to(latents.device)[latents]

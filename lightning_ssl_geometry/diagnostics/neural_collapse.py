@@ -118,7 +118,9 @@ class NeuralCollapse(Diagnostic):
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
         found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
         if found.simplex.isnan():
-            undefined(self, "all class means of `h` coincide but for rounding, or a value is not finite")
+            undefined(
+                self, "the mean of a class of `h`, or of each, is that of all classes but for rounding, or not finite"
+            )
         return found._asdict()
 
 

@@ -15,6 +15,8 @@ from lightning_ssl_geometry.functional.variational.loss import first_variation, 
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
+
 
 class Stationarity(SampledEmbeddings):
     r"""Size of the loss's first variation along the sphere, for `contrast_size` samples (Prop. 3.1, Theorem 3.2).
@@ -102,6 +104,6 @@ class Stationarity(SampledEmbeddings):
         gradient = first_variation(*z, **self.form._asdict())
         size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential(z, gradient), gradient))
         relative = size / whole
-        if all_alike(z.transpose(0, 1)):
-            relative = undefined(self, "all embeddings are equal, so that the whole gradient is rounding")
+        if all_alike(z.transpose(0, 1)) or not whole * self.form.temperature > _ROUNDING:
+            relative = undefined(self, "the whole gradient is rounding, as where all embeddings are equal")
         return {"tangential": size, "relative": relative}

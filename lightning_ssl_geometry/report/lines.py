@@ -5,7 +5,6 @@ __all__ = ["component_panels", "line_panel"]
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from lightning_ssl_geometry.report.figures import Plan, View, logged, printable
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.numbers import deviation
 from lightning_ssl_geometry.report.panel import Panel, ceiling_of, floor_of, limits, remark_of, same_lines, shown
-from lightning_ssl_geometry.report.tracks import Track, counted, mean_of, tracks
-
-if TYPE_CHECKING:
-    pass
+from lightning_ssl_geometry.report.tracks import Track, counted, dash_names, mean_of, spread_of, tracks
 
 _MOST_POINTS = 150
 _WIDTH = 58  # letters in a line of notes
@@ -90,7 +86,8 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     stages = list(dict.fromkeys(track.stage for track in found))
     remark = remark_of(plan, view, stages)
     notes = [] if view.alone else _notes(found, view, [remark] if view.titled else [], same)
-    caption = Caption(plan.title if view.titled else "", () if view.alone else _dash_names(found), notes)
+    named = dash_names((track.dash, track.label) for track in found if track.label)
+    caption = Caption(plan.title if view.titled else "", () if view.alone else named, notes)
     figure = curves(
         drawn,
         xlabel=view.time_label,
@@ -137,10 +134,8 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
     mean, words = track.mean, printable(track.words, 40)
     name = (f"{words}: " if words else "") + ("mean " if size > 1 else "")
     if not view.alone:
-        spreads = np.full(len(value), np.nan) if mean.std is None else mean.std
-        return [
-            f"{name}{y:.4g}" + (f" ± {s:.2g}" if np.isfinite(s) else "") for y, s in zip(value, spreads, strict=True)
-        ]
+        pairs = zip(value, spread_of(mean), strict=True)
+        return [f"{name}{y:.4g}" + (f" ± {s:.2g}" if np.isfinite(s) else "") for y, s in pairs]
     ends = slice(size - 1, None, size) if size > 1 else slice(None)
     tips = [
         f"{name}{y:.5g} ({f'epoch {e:g}, step {s:g}' if d else 'before training'})"
@@ -176,7 +171,13 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
         f"{row.label} {name} {row.text}".replace("  ", " ") for name, rows in blocks.items() for row in rows
     )
     rows = [
-        (track.group.name, track.mean.name, float(track.mean.mean[-1]), _spread(track), track.mean.runs)
+        (
+            track.group.name,
+            track.mean.name,
+            float(track.mean.mean[-1]),
+            float(spread_of(track.mean)[-1]),
+            track.mean.runs,
+        )
         for track in found
     ]
     numbers = Numbers(("group", "scalar", "mean", "standard deviation", "runs"), rows)
@@ -185,15 +186,11 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
 
 def _dot(track: Track, view: View) -> Dot:
     scale, show = shown(track.member.quantity)
-    mean, std = float(track.mean.mean[-1]), _spread(track)
+    mean, std = (float(values[-1]) for values in (track.mean.mean, spread_of(track.mean)))
     text = show(mean) + (f" ± {deviation(mean, std, scale != 1.0)}" if np.isfinite(std) else "")
     tip = f"{printable(track.words, 40)}: {scale * mean:.5g}"
     label = track.label if view.alone else printable(track.group.name, 16)
     return Dot(label, scale * mean, scale * std, text, track.color, tip, limits(track.member.quantity))
-
-
-def _spread(track: Track) -> float:
-    return np.nan if track.mean.std is None else float(track.mean.std[-1])
 
 
 def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) -> list[str]:
@@ -211,12 +208,6 @@ def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) 
     return [line for note in (*first, on + runs, lost, same) if note for line in wrap(note, _WIDTH)]
 
 
-def _dash_names(found: Sequence[Track]) -> tuple[tuple[Dash, str], ...]:
-    """What dashes mean in a figure of groups, where they mean something."""
-    names = {track.dash: track.label for track in found if track.label}
-    return tuple(names.items()) if set(names) - {"solid"} else ()
-
-
 def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
     """Of one run its values as they were logged; of groups, mean and standard deviation."""
     if view.alone and plan.kind != "components":
@@ -226,11 +217,8 @@ def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
         rows = [(track.stage, track.label, *row) for track in found
                 for row in zip(track.mean.epoch, track.mean.step, track.mean.mean, strict=True)]  # fmt: skip
         return Numbers(("data", "quantity", "epoch", "step", "value"), rows)
-    rows_of = [
-        (track, np.full(len(track.mean.step), np.nan) if track.mean.std is None else track.mean.std) for track in found
-    ]
-    rows = [(track.group.name, track.label, *row) for track, std in rows_of
-            for row in zip(_time(track, view), track.mean.mean, std, strict=True)]  # fmt: skip
+    rows = [(track.group.name, track.label, *row) for track in found
+            for row in zip(_time(track, view), track.mean.mean, spread_of(track.mean), strict=True)]  # fmt: skip
     return Numbers(("group", "quantity", view.time_label, "mean", "standard deviation"), rows)
 
 

@@ -25,7 +25,7 @@ from lightning_ssl_geometry.report.panel import (
     time_name,
 )
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, labels, shared_stage
+from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, shared_stage, spread_of
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
@@ -87,7 +87,8 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
     averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
     notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
-    caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
+    named = dash_names((line.curve.dash, line.track.label or line.moment) for line in lines)
+    caption = Caption(title if view.titled else "", () if view.alone else named,
                       [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
     figure = curves([line.curve for line in lines], xlabel=_xlabel(plan),
                     ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
@@ -257,14 +258,6 @@ def _shape(line: _Line) -> tuple[str, Floats, Floats]:
     return line.words, line.x[: len(line.y)], line.y
 
 
-def _dashes(lines: Sequence[_Line]) -> tuple[tuple[Dash, str], ...]:
-    """What dashes mean in a figure of groups, where they mean something."""
-    names: dict[Dash, str] = {}
-    for line in lines:
-        names.setdefault(line.curve.dash, line.track.label or line.moment)
-    return tuple(names.items()) if set(names) - {"solid"} else ()
-
-
 def _in_words(line: _Line) -> str:
     value = line.y[np.isfinite(line.y)]
     if not len(value):
@@ -278,7 +271,7 @@ def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
     for line in lines:
         mean, at = line.track.mean, line.row
         x = (line.x[1:] + line.x[:-1]) / 2 if len(line.x) > len(line.y) else line.x
-        std = np.full(mean.mean.shape[1], np.nan) if mean.std is None else mean.std[at]
+        std = spread_of(mean)[at]
         values, std = (np.exp(mean.mean[at]), np.exp(std)) if _log(plan) else (mean.mean[at], std)
         if view.alone:
             rows += [(mean.name, mean.epoch[at], mean.step[at], *each) for each in zip(x, values, strict=True)]
