@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # what the repository declares, not what happens to be installed
 
+from lightning_ssl_geometry.diagnostics.card import range_of  # noqa: E402
 from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity  # noqa: E402
 
 ROOMS = ("diagnostics", "callbacks", "methods")
@@ -137,17 +138,9 @@ def _entry(quantity: Quantity, beside: Iterable[Quantity]) -> str:
 
 
 def _range(quantity: Quantity) -> str:
-    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # whose bounds are no shares
-    percent = quantity.percent and not bins
-    low, high = (_number(bound, percent) for bound in quantity.bounds)
-    high = f"`{quantity.cap}`" if quantity.cap else high
-    words = f"From {low} to {high}" if low and high else f"{low} or more" if low else f"At most {high}" if high else ""
-    unit = quantity.unit or (quantity.chart.unit if quantity.chart else "")
-    return f"{words}{f' ({unit})' if unit and not percent else ''}." if words else ""
-
-
-def _number(bound: float | None, percent: bool) -> str:
-    return "" if bound is None else f"{100 * bound:g}%" if percent else f"{bound:g}"
+    said = range_of(quantity)
+    said = said.replace(quantity.cap, f"`{quantity.cap}`") if quantity.cap else said
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _remark(quantity: Quantity) -> str:

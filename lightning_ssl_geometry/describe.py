@@ -10,8 +10,14 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from lightning import LightningModule
+
+import lightning_ssl_geometry as package
 from lightning_ssl_geometry import callbacks, diagnostics, methods
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback
 from lightning_ssl_geometry.diagnostics.card import card, quantities_of
+from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
+from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 _DESCRIPTION = """Say what the results of a diagnostic, a method, a probe or a callback mean: title, what low and high
@@ -27,12 +33,29 @@ def run(args: Sequence[str]) -> None:
         args: The name of a class of this package, or the import path of another; none for a table of all.
     """
     parser = argparse.ArgumentParser("ssl-geometry describe", description=_DESCRIPTION)
-    parser.add_argument("name", nargs="?", help="such as LiDAR, LinearProbe or your_package.YourMetric")
+    parser.add_argument("name", nargs="?", help="such as LiDAR, val/effective_rank_h or your_package.YourMetric")
     name = parser.parse_args(args).name
     try:
-        print(_table() if name is None else _described(_named(name)))
+        print(_table() if name is None else _said(name))
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
+
+
+def _said(name: str) -> str:
+    """Describe a class, or the one that a log is of."""
+    known = _classes()
+    if inspect.isclass(kind := known.get(name) or getattr(package, name, None)):
+        return _described(kind)
+    if kinds := _of_log(name):
+        if len(kinds) > 1:
+            raise ValueError(f"Expected a name of one class, but {name!r} is logged by {', '.join(kinds)}. Name one.")
+        return f"{name!r} is a log of {kinds[0]}.\n\n{_described(known[kinds[0]])}"
+    if "." in name:
+        return _described(_imported(name))
+    lower = {each.lower(): each for each in _classes()}
+    near = [lower[each] for each in difflib.get_close_matches(name.lower(), lower)]
+    offered = f"Near: {', '.join(near)}." if near else "`ssl-geometry describe` lists all."
+    raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}. {offered}")
 
 
 def _described(kind: type) -> str:
@@ -40,9 +63,11 @@ def _described(kind: type) -> str:
     if not quantities:
         first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
         return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
-    if not isinstance(quantities, Mapping) or not all(isinstance(each, Quantity) for each in quantities.values()):
-        raise ValueError(f"Expected `quantities` of {kind.__name__} to map keys to Quantity, but got {quantities!r}.")
-    return card(kind)
+    if not isinstance(quantities, Mapping) or not all(
+        isinstance(key, str) and isinstance(each, Quantity) for key, each in quantities.items()
+    ):
+        raise ValueError(f"Expected `quantities` of {kind.__name__} to map texts to Quantity, but got {quantities!r}.")
+    return card(kind, _logs(kind))
 
 
 def _table() -> str:
@@ -73,24 +98,43 @@ def _classes() -> dict[str, type]:
     return {name: thing for name, thing in found.items() if inspect.isclass(thing)}
 
 
-def _named(name: str) -> type:
-    """Find a class of this package by its name, or any by its import path."""
-    known = _classes()
-    if name in known:
-        return known[name]
-    if "." in name:
-        return _imported(name)
-    lower = {each.lower(): each for each in known}
-    near = [lower[each] for each in difflib.get_close_matches(name.lower(), lower)]
-    offered = f"Near: {', '.join(near)}." if near else "`ssl-geometry describe` lists all."
-    raise ValueError(f"Expected the name of a class of this package, or an import path, but got {name!r}. {offered}")
+def _logs(kind: type) -> dict[str, list[str]]:
+    """Under which names the results of a class are logged by default; empty where that is not known."""
+    if kind not in _classes().values() or not getattr(kind, "quantities", {}):
+        return {}
+    found: dict[str, list[str]] = defaultdict(list)
+    if issubclass(kind, RunCallback):
+        for name, key in kind().logs().items():
+            found[key].append(name)
+    for name, metric in standard_diagnostics().items():
+        for key in metric.quantities if type(metric) is kind else ():  # type: ignore[union-attr]
+            found[key].append(f"<stage>/{result_name(name, key)}")
+    return found
+
+
+def _of_log(name: str) -> list[str]:
+    """The classes whose results a logged name begins with: by their default names, or the class's in snake case."""
+    parts = name.rpartition("/")[2].split("_")
+    owners: dict[str, list[str]] = defaultdict(list)
+    for owner, kind in _classes().items():
+        quantities: Mapping[str, Quantity] = getattr(kind, "quantities", {})
+        names = {each.rpartition("/")[2] for held in _logs(kind).values() for each in held}
+        names |= set(quantities) - {""} if issubclass(kind, LightningModule) else {owner} if quantities else set()
+        for each in {_plain(each) for each in names}:
+            owners[each].append(owner)
+    begun = ["".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((owners[plain] for each in begun if (plain := _plain(each)) in owners), [])
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _imported(path: str) -> type:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the module of somebody else raises
+    except (Exception, SystemExit) as error:  # whatever the module of somebody else raises
         raise ValueError(f"Expected {path!r} to be importable, but: {type(error).__name__}: {error}") from error
     if not inspect.isclass(found):
         raise ValueError(f"Expected {path!r} to be a class, but got a {type(found).__name__}.")

@@ -5,12 +5,12 @@ Attributes go by the names of netCDF's CF conventions where these have one (`lon
 out.
 """
 
-__all__ = ["FILE", "Declared", "merged", "read_manifest", "written"]
+__all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "written"]
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
@@ -24,6 +24,7 @@ _RENAMED = {
     "paper": "references",
 }
 _MOST_ENTRIES, _LONGEST = 5_000, 4_000
+_NAMED, _LONGEST_NAME = 3, 80  # of entries that are left out
 _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 
@@ -40,6 +41,7 @@ class Declared:
         space: What it observed: "h", "z", "h_image", ...; empty where it observes none or several.
         renamed: That space is not the one that the class observes by itself.
         width: Dimensions of that space; None where they are not known.
+        earlier: What the name meant in earlier parts of the run, in words, where that was something else.
     """
 
     quantity: Quantity
@@ -50,6 +52,20 @@ class Declared:
     space: str = ""
     renamed: bool = False
     width: int | None = None
+    earlier: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """What tells it from another quantity; wordings may change from version to version."""
+        quantity = self.quantity
+        meant = (quantity.title, quantity.unit, f"{quantity.percent}")
+        return (self.diagnostic, self.key, self.part, self.space, *meant)
+
+    @property
+    def in_words(self) -> str:
+        """Its title, and what computes it."""
+        where = f" of {self.space}" if self.space else ""
+        return f"{self.quantity.title!r}{where} ({self.diagnostic}, {self.key or 'its only result'})"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "section", self.quantity.section or self.section)
@@ -66,7 +82,17 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
     for manifest in manifests:
         for name, each in manifest.items():
             if (before := found.setdefault(name, each)) != each:
-                raise ValueError(f"Expected one meaning of {name!r}, but got {_said(before)} and {_said(each)}.")
+                raise ValueError(f"Expected one meaning of {name!r}, but got {before.in_words} and {each.in_words}.")
+    return found
+
+
+def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
+    """Join what an earlier part of a run declared with what is declared now, which keeps in words what is replaced."""
+    found = dict(earlier)
+    for name, each in now.items():
+        before = earlier.get(name, each)
+        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [before.in_words])])
+        found[name] = replace(each, earlier=tuple(text for text in said if text != each.in_words))
     return found
 
 
@@ -91,21 +117,32 @@ def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
             found[name] = _declared(entry)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
-    lost = len(held) - len(found)
-    return found, [f"geometry/{FILE}: left out entries that are not as they should be, {lost} in all."] if lost else []
+    return found, _lost(held, found)
 
 
-def _said(each: Declared) -> str:
-    where = f" of {each.space}" if each.space else ""
-    return f"{each.quantity.title!r}{where} ({each.diagnostic}, {each.key or 'its only result'})"
+def _lost(held: Mapping[str, Any], found: Mapping[str, Declared]) -> list[str]:
+    """Say how many entries are left out, and the names of some: what they are of is drawn without its meaning."""
+    notes = []
+    if lost := [name for name in list(held)[:_MOST_ENTRIES] if name not in found]:
+        named = ", ".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in lost[:_NAMED])
+        more = ", ..." if len(lost) > _NAMED else ""
+        notes.append(
+            f"geometry/{FILE}: left out entries that are not as they should be, {len(lost):,} in all: {named}{more}. "
+            "What they are of is shown without a text."
+        )
+    if len(held) > _MOST_ENTRIES:
+        notes.append(f"geometry/{FILE} has {len(held):,} entries; only the first {_MOST_ENTRIES:,} were read.")
+    return notes
 
 
 def _attributes(declared: Declared) -> dict[str, Any]:
     held = [(field, getattr(declared.quantity, field.name)) for field in fields(Quantity)]
     plain = {field.name: _plain(value) for field, value in held if value != field.default}
-    about = {field.name: getattr(declared, field.name) for field in fields(Declared) if field.name != "quantity"}
+    about = {
+        field.name: _plain(getattr(declared, field.name)) for field in fields(Declared) if field.name != "quantity"
+    }
     return {_RENAMED.get(name, name): value for name, value in plain.items()} | {
-        name: value for name, value in about.items() if value not in ("", None, False)
+        name: value for name, value in about.items() if value not in ("", None, False, [])
     }
 
 
@@ -135,9 +172,9 @@ def _checked(name: str, value: Any) -> Any:
         return low, high
     if name == "width":
         return value if value is None else _int(value)
-    if name in ("invariances", "comparable", "names"):
+    if name in ("invariances", "comparable", "names", "earlier"):
         return tuple(_text(each) for each in value[:_LONGEST])
-    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "of_weights", "renamed"):
+    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", "renamed"):
         return value is True
     return None if name == "better" and value is None else _text(value)
 

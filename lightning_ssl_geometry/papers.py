@@ -4,8 +4,8 @@ __all__ = [
     "ALPHA_REQ",
     "BYOL",
     "CALDER_LEE",
+    "CORTES",
     "COSENTINO",
-    "CRISTIANINI",
     "CRL_TAC",
     "DIRECTCLR",
     "FACCO",
@@ -42,7 +42,9 @@ RANKME = Paper(
     "RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations by Their Rank",
     "2210.02885",
 )
-CRL_TAC = Paper("CRL-TAC 2021", "Contrastive Representation Learning with Trainable Augmentation Channel", "2111.07679")
+CRL_TAC = Paper(
+    "Koyama et al. 2021", "Contrastive Representation Learning with Trainable Augmentation Channel", "2111.07679"
+)
 SIMCLR = Paper(
     "Chen et al. 2020", "A Simple Framework for Contrastive Learning of Visual Representations", "2002.05709"
 )
@@ -88,7 +90,7 @@ LEJEPA = Paper(
     "2511.08544",
 )
 BYOL = Paper("Grill et al. 2020", "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", "2006.07733")
-CRISTIANINI = Paper("Cristianini et al. 2001", "On Kernel-Target Alignment (NIPS 2001)")
+CORTES = Paper("Cortes et al. 2012", "Algorithms for Learning Kernels Based on Centered Alignment", "1203.0550")
 FORT = Paper(
     "Fort et al. 2020",
     "Deep learning versus kernel learning: an empirical study of loss landscape geometry and the time evolution "

@@ -5,11 +5,13 @@ A Metric, a method, a probe or an evaluation has two class attributes:
     section: the part of the page that it belongs to, a key of SECTIONS or a heading of its own
     quantities: {key of a result: Quantity}; the key of a single result is ""
 
-A result whose key is not declared takes the longest declared key that it begins with, followed by "_": `rank_layers_3`
-is a `rank`, of the part `layers_3`.
+A quantity with `parts` is also that of each result whose key is its own, "_" and the name of a part, where that key is
+not declared itself: `rank_layers_3` is a `rank`, of the part `layers_3`. Other results that are not declared are drawn
+under their own names, without claims.
 """
 
 __all__ = [
+    "PROBES",
     "SECTIONS",
     "Chart",
     "Invariance",
@@ -36,6 +38,8 @@ Role = Literal["", "x", "label", "overlay"]
 Invariance = Literal["rotation", "scale", "translation", "permutation"]
 Knob = Literal["width", "rows", "temperature", "batch size", "views", "method"]
 
+_OF_LOGARITHMS = ("spectrum", "profile", "histogram", "quantiles")
+
 SECTIONS = {  # the order of a page
     "learning": "Is it learning?",
     "probes": "Probes",
@@ -51,7 +55,7 @@ SECTIONS = {  # the order of a page
     "hypersphere": "Alignment and uniformity",
     "dynamics": "What the network adds",
     "change": "Change of the representation",
-    "other": "Other diagnostics",
+    "other": "Other logs",
 }
 
 
@@ -86,6 +90,9 @@ class Chart:
     remark: str = ""
 
 
+PROBES = Chart("probes", "Probes during training", "accuracy")  # of a model's own classifier and of those beside it
+
+
 @dataclass(frozen=True)
 class Picture:
     """How a result is drawn.
@@ -99,8 +106,11 @@ class Picture:
             below the chart's result with the role "overlay". "path": two scalars against each other, of which one has
             the role "x". "dots": a dot for each value.
         role: What the result is in its chart, where it is not drawn for itself.
-        logarithm: The values are natural logarithms of what is drawn.
+        logarithm: The values are natural logarithms of what is drawn: of a spectrum, profile, histogram or quantiles.
         names: Of components, or of the rows and columns of a matrix.
+
+    Raises:
+        ValueError: If an attribute is not of its choices, or `logarithm` is set of another kind.
     """
 
     kind: Kind
@@ -111,6 +121,8 @@ class Picture:
     def __post_init__(self) -> None:
         _one_of("kind", self.kind, get_args(Kind))
         _one_of("role", self.role, get_args(Role))
+        if self.logarithm:
+            _one_of("kind", self.kind, _OF_LOGARITHMS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +156,7 @@ class Quantity:
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.
+        parts: The diagnostic computes it for several parts, such as layers, under its key, "_" and the part's name.
         of_weights: It is of the model's weights, and so the same on all data: drawn once.
         section: The part of the page, where it is another one than that of the class.
 
@@ -176,6 +189,7 @@ class Quantity:
     delayed: bool = False
     headline: bool = False
     shown: bool = True
+    parts: bool = False
     of_weights: bool = False
     section: str = ""
 
@@ -199,7 +213,7 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Find what is declared of a result: under its own key, else under the longest that it begins with.
+    """Find what is declared of a result: under its own key, else under the longest with `parts` that it begins with.
 
     Args:
         quantities: Of a diagnostic.
@@ -208,14 +222,14 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
     Returns:
         The key under which it is declared, and the quantity; None if there is none.
 
-    >>> found = declared({"rank": Quantity(title="Rank", low="Few.", high="Many.")}, "rank_layers_3")
-    >>> found[0], found[1].title
-    ('rank', 'Rank')
+    >>> quantities = {"rank": Quantity(title="Rank", low="Few.", high="Many.", parts=True)}
+    >>> declared(quantities, "rank_layers_3")[0]
+    'rank'
     """
     if key in quantities:
         return key, quantities[key]
-    begun = [known for known in quantities if not known or key.startswith(f"{known}_")]
-    best = max((known for known in begun if known), key=len, default=None)
+    begun = (known for known, each in quantities.items() if known and each.parts and key.startswith(f"{known}_"))
+    best = max(begun, key=len, default=None)
     return None if best is None else (best, quantities[best])
 
 

@@ -1,8 +1,11 @@
-"""Clouds of points that are hard on a diagnostic, for every Metric."""
+"""Clouds of points that are hard on a diagnostic, for every Metric: some by name, and those that hypothesis draws."""
 
-__all__ = ["CLOUDS", "ONE_POINT", "cloud"]
+__all__ = ["CLOUDS", "ONE_POINT", "Drawn", "cloud", "drawn"]
+
+from dataclasses import dataclass
 
 import torch
+from hypothesis import strategies as st
 
 V, N, D = 2, 60, 6
 
@@ -95,3 +98,74 @@ CLOUDS = {
     "tiny": _tiny,
 }
 ONE_POINT = ("zero", "constant", "constant, far", "rounded")
+
+
+def _clusters(generator, views, n, d):
+    centers = 5 * torch.randn(3, d, generator=generator)
+    return centers[torch.arange(n) % 3] + torch.randn(views, n, d, generator=generator)
+
+
+def _heavy_tailed(generator, views, n, d):
+    """Student's t with two degrees of freedom: no finite variance."""
+    normal = torch.randn(views, n, d, generator=generator)
+    return normal / torch.rand(views, n, 1, generator=generator).clamp_min(1e-6).log().neg().sqrt()
+
+
+def _around(rows, generator, views):
+    """Views that lie around rows (n, d)."""
+    return rows + 0.3 * rows.std() * torch.randn(views, *rows.shape, generator=generator)
+
+
+def _low_rank(generator, views, n, d):
+    rank = min(d, 2 + d // 4)
+    rows = _around(torch.randn(n, rank, generator=generator), generator, views)
+    return rows.double() @ torch.randn(rank, d, generator=generator).double()
+
+
+SHAPES = {
+    "structureless": lambda g, v, n, d: torch.randn(v, n, d, generator=g),
+    "isotropic": lambda g, v, n, d: _around(torch.randn(n, d, generator=g), g, v),
+    "low rank": _low_rank,
+    "clusters": _clusters,
+    "heavy-tailed": _heavy_tailed,
+    "duplicated": lambda g, v, n, d: torch.randn(v, -(-n // 2), d, generator=g).repeat(1, 2, 1)[:, :n],
+    "constant": lambda g, v, n, d: torch.randn(d, generator=g).expand(v, n, d).clone(),
+}
+
+TIES = ("duplicated", "constant")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A cloud that is made from a few words and numbers, so that hypothesis can shrink it and a person repeat it."""
+
+    shape: str = "structureless"
+    views: int = 2
+    rows: int = 60
+    width: int = 6
+    outputs: int = 4
+    exponent: int = 0
+    shift: int = 0
+    seed: int = 0
+
+    def points(self):
+        """The cloud, (V, N, D) float64."""
+        generator = torch.Generator().manual_seed(self.seed)
+        found = SHAPES[self.shape](generator, self.views, self.rows, self.width).double()
+        return 10.0**self.exponent * (found + self.shift)
+
+
+def drawn(well_conditioned=False):
+    """Strategy for clouds; well-conditioned: without ties, of two dimensions and more, unit size, near the origin."""
+    least, size, shift = (2, 1, 3) if well_conditioned else (1, 6, 100)
+    return st.builds(
+        Drawn,
+        shape=st.sampled_from([name for name in SHAPES if not (well_conditioned and name in TIES)]),
+        views=st.integers(2, 3),
+        rows=st.integers(2, 60),
+        width=st.integers(least, 16),
+        outputs=st.integers(least, 16),
+        exponent=st.integers(-size, size),
+        shift=st.integers(-shift, shift),
+        seed=st.integers(0, 2**16),
+    )

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import Phase, settings
 
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
+_ANY_TIME = {"deadline": None, "database": None, "phases": (Phase.explicit, Phase.generate, Phase.shrink)}
+settings.register_profile("few", max_examples=12, derandomize=True, **_ANY_TIME)
+settings.register_profile("many", max_examples=1000, **_ANY_TIME)
+settings.load_profile("few")
 
 
 def pytest_ignore_collect(collection_path, config):

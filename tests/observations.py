@@ -7,12 +7,12 @@ import warnings
 from typing import Literal, get_args, get_origin
 
 import torch
-from clouds import cloud
+from clouds import Drawn
 from torch import nn
 
 from lightning_ssl_geometry.views.family import CropFamily
 
-D, P, SIDE = 6, 4, 6
+SIDE = 6
 SPACES = ("h", "z", "h_image", "z_image")  # what rotation, scale and translation move
 SAMPLES = {"h": 1, "z": 1, "latent": 1}  # the axis of the samples, where it is not the first
 WITHOUT_SAMPLES = ("content", "temperature", "encoder", "projector", "feature_extractor", "family")
@@ -30,10 +30,10 @@ SMALL = {  # settings of these names, for small clouds; a diagnostic that has ot
 
 
 class Encoder(nn.Sequential):
-    def __init__(self):
+    def __init__(self, d):
         super().__init__()
         self.add_module("flatten", nn.Flatten())
-        self.add_module("linear", nn.Linear(SIDE**2, D))
+        self.add_module("linear", nn.Linear(SIDE**2, d))
         self.add_module("tanh", nn.Tanh())
 
 
@@ -42,31 +42,32 @@ class FeatureExtractor(nn.Module):
 
     group_shape, scales, stride = (1, 4), (1.0,), 1
 
-    def __init__(self):
+    def __init__(self, d):
         super().__init__()
-        self.conv = nn.Conv2d(1, 4 * D, 3, padding=1)
+        self.conv = nn.Conv2d(1, 4 * d, 3, padding=1)
 
     def forward(self, x):
-        return self.conv(x).unflatten(1, (D, 4))
+        return self.conv(x).unflatten(1, (-1, 4))
 
 
-def observed(name, dtype=torch.float32):
-    """All that is observed of a cloud, by name: images are a linear map of its points, networks are the same always."""
-    rows = cloud(name, d=D).to(dtype)
-    n = rows.shape[1]
+def observed(rows, p=4):
+    """All that is observed of points (V, N, D): images are a linear map of them, networks are the same always."""
+    _, n, d = rows.shape
+    dtype = rows.dtype
     with torch.random.fork_rng([]):
         torch.manual_seed(3)
-        images = rows @ torch.randn(D, SIDE**2).to(dtype) / D**0.5
-        log_policy = nn.Linear(D, 9).to(dtype)(rows[0]).detach().log_softmax(1)
-        networks = {"encoder": Encoder(), "projector": nn.Linear(D, P, bias=False)}
-        networks["feature_extractor"] = FeatureExtractor()
+        images = rows @ torch.randn(d, SIDE**2).to(dtype) / d**0.5
+        log_policy = nn.Linear(d, 9).to(dtype)(rows[0]).detach().log_softmax(1)
+        networks = {"encoder": Encoder(d), "projector": nn.Linear(d, p, bias=False)}
+        networks["feature_extractor"] = FeatureExtractor(d)
     image, *views = (each.unflatten(1, (1, SIDE, SIDE)) for each in (images[0], *images))
     networks = {key: network.to(dtype) for key, network in networks.items()}
+    latent, z = rows[..., :4], networks["projector"](rows).detach()
     return networks | {
-        **{"h": rows, "z": rows, "z_image": rows[0], "layers": [rows[0]], "latent": rows[..., :4]},
+        **{"h": rows, "z": z, "z_image": z[0], "layers": [rows[0]], "latent": latent},
         **{"image": image, "views": tuple(views), "h_image": networks["encoder"](image).detach()},
         **{"index": torch.arange(n) * 7, "label": torch.arange(n) % 3, "coarse_label": torch.arange(n) % 2},
-        **{"content": torch.arange(4) < 2, "temperature": torch.linspace(0.5, 1, D, dtype=dtype)},
+        **{"content": torch.arange(latent.shape[2]) < 2, "temperature": torch.linspace(0.5, 1, p, dtype=dtype)},
         **{"log_policy": log_policy, "family": CropFamily(image_size=SIDE, size=2, stride=2)},
         "box": torch.tensor([1, 1, 4, 4]).expand(n, 4),
     }
@@ -101,12 +102,11 @@ def variants(kind):
 
 
 def results(metric, observation):
-    """What a Metric computes, by key, at its second readout: the first is of an isotropic cloud."""
-    first = observed("isotropic", observation["h"].dtype) | {
-        name: value for name, value in observation.items() if isinstance(value, nn.Module)
-    }
-    n = observation["h"].shape[1]
-    first = permuted(first, torch.arange(n))
+    """What a Metric computes, by key, at its second readout: the first is of another cloud of that size."""
+    views, n, d = observation["h"].shape
+    before = Drawn("isotropic", views, n, d).points().to(observation["h"].dtype)
+    first = observed(before, observation["z"].shape[2])
+    first |= {name: value for name, value in observation.items() if isinstance(value, nn.Module)}
     wanted = inspect.signature(metric.update).parameters
     if unknown := wanted.keys() - observation.keys():
         raise ValueError(f"Expected tests/observations.py to make {sorted(unknown)}, which {metric} observes.")

@@ -3,13 +3,14 @@
 import ast
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.diagnostics.card import card
 from lightning_ssl_geometry.manifest import Declared, read_manifest, written
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.quantity import SECTIONS, Chart, Picture, Quantity
 
 METHODS = Path(methods.__file__).parent
 ROOMS = (diagnostics, methods, callbacks)
@@ -50,6 +51,23 @@ def test_quantities_on_one_chart_agree_on_it():
     assert len(set(names)) == len(names), "a chart's name is that of a file, whatever its section"
 
 
+def mixed_charts(kinds):
+    """Charts whose axis some quantities read in percent, and others not; sides of a path have an axis each."""
+    scales = {}
+    for quantity in (quantity for kind in kinds for quantity in kind.quantities.values()):
+        picture = quantity.picture
+        if quantity.chart and not (picture and (picture.role or picture.kind == "path")):
+            scales.setdefault(quantity.chart.name, set()).add(quantity.percent)
+    return [name for name, held in scales.items() if len(held) > 1]
+
+
+def test_quantities_on_one_chart_are_all_in_percent_or_none():
+    assert mixed_charts(DECLARING) == []
+    chart = Chart("both", "Both")
+    about = {share: Quantity(title="A", text="A.", chart=chart, percent=share) for share in (False, True)}
+    assert mixed_charts([SimpleNamespace(quantities=about)]) == ["both"]
+
+
 @pytest.mark.parametrize("kind", classes(methods), ids=lambda kind: kind.__name__)
 def test_a_method_declares_what_it_logs(kind):
     found = {"loss", *logged(METHODS / f"{kind.__module__.rpartition('.')[2]}.py")}
@@ -78,3 +96,10 @@ def test_a_quantity_may_have_a_section_of_its_own():
     assert Declared(quantity=Quantity(title="Loss", text="Loss."), section="learning").section == "learning"
     manifest = {"val/accuracy": declared}
     assert read_manifest(written(manifest)) == (manifest, [])
+
+
+def test_logarithms_are_refused_where_they_would_be_drawn_as_they_are():
+    assert Picture("spectrum", logarithm=True).logarithm
+    for kind in ("line", "components", "matrix"):
+        with pytest.raises(ValueError, match=rf"Expected `kind` to be one of \('spectrum', .*, but got '{kind}'"):
+            Picture(kind, logarithm=True)

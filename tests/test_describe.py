@@ -32,6 +32,9 @@ class Silent:
     Something else.
     """
 
+class Numbered(MeanMetric):
+    quantities = {0: Quantity(title="First", text="Of all.")}
+
 class Wrong(MeanMetric):
     quantities = {"": "Spread"}
 '''
@@ -42,6 +45,7 @@ def mine(tmp_path, monkeypatch):
     """A package of a user's, on the path."""
     (tmp_path / "own_metrics.py").write_text(MINE)
     (tmp_path / "own_broken.py").write_text("raise RuntimeError('not\\nhere')")
+    (tmp_path / "own_leaving.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("own_metrics", None)
@@ -74,7 +78,8 @@ def test_a_class_of_anybody_by_its_import_path(capsys, mine):
     shown = described(capsys, "own_metrics.Spread")
     for text in ("Spread of rows (Ranks", "low: Alike.", "high: Far apart.", "A 2024, On spread"):
         assert text in shown
-    assert "Spread of neighbours, logged as 'near' (Neighbours" in shown
+    assert "Spread of neighbours (Neighbours" in shown
+    assert "  logged as: <stage>/<name of the diagnostic>_near\n" in shown
     assert described(capsys, "own_metrics.Silent") == "Silent\nDoes something.\n\nIt declares no results of its own.\n"
     assert described(capsys, "torchmetrics.MeanSquaredError").splitlines()[2].startswith("Mean squared error")
     assert described(capsys, "lightning_ssl_geometry.diagnostics.LiDAR") == described(capsys, "LiDAR")
@@ -83,14 +88,18 @@ def test_a_class_of_anybody_by_its_import_path(capsys, mine):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("lidar", "Near: LiDAR"),
+        ("lida", "Near: LiDAR"),
+        ("val/loss", "'val/loss' is logged by "),
+        ("own_metrics.Numbered", "`quantities` of Numbered to map texts to Quantity, but got {0: "),
+        ("own_leaving.Metric", "but: SystemExit: 3"),
+        ("top1", "the name of a class or of a log, or an import path, but got 'top1'"),
         ("EfectiveRank", "Near: EffectiveRank"),
         ("LinearProb", "Near: LinearProbe"),
         ("xyzzy", "but got 'xyzzy'. `ssl-geometry describe` lists all."),
         ("no_such_package.Metric", "but: ModuleNotFoundError: No module named 'no_such_package'"),
         ("own_metrics.Spred", "AttributeError: module 'own_metrics' has no attribute 'Spred'"),
         ("own_metrics.NUMBER", "to be a class, but got a int."),
-        ("own_metrics.Wrong", "`quantities` of Wrong to map keys to Quantity, but got {'': 'Spread'}"),
+        ("own_metrics.Wrong", "`quantities` of Wrong to map texts to Quantity, but got {'': 'Spread'}"),
         ("own_broken.Metric", "but: RuntimeError: not here"),
         (".", "Expected '.' to be importable"),
         ("..", "Expected '..' to be importable"),
@@ -99,6 +108,34 @@ def test_a_class_of_anybody_by_its_import_path(capsys, mine):
 )
 def test_an_unknown_name_is_one_line_with_the_nearest(capsys, mine, name, said):
     assert said in refused(capsys, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("val/effective_rank_h", "EffectiveRank"),
+        ("lidar", "LiDAR"),
+        ("train/projector_rank_layers_3", "ProjectorRank"),
+        ("bound_info_nce", "UpperBound"),
+        ("linear_probe_accuracy", "LinearProbe"),
+        ("val/knn_probe_accuracy", "KNNProbe"),
+        ("unexplained_variance_full", "UnexplainedVariance"),
+        ("val/layer_cka", "LayerGeometry"),
+    ],
+)
+def test_a_log_is_described_by_its_class(capsys, name, owner):
+    first, _, shown = described(capsys, name).partition("\n\n")
+    assert first == f"{name!r} is a log of {owner}."
+    assert shown == described(capsys, owner)
+
+
+def test_a_card_says_log_names_percents_and_what_there_would_be_without_structure(capsys):
+    shown = described(capsys, "KNNProbe")
+    assert "logged as: val/knn_probe_accuracy\n" in shown
+    assert "range: from 0% to 100%\n" in shown
+    assert "logged as: <stage>/effective_rank_h, <stage>/effective_rank_z\n" in described(capsys, "EffectiveRank")
+    assert "without structure: Isotropic: What directions" in described(capsys, "UnexplainedVariance")
+    assert described(capsys, "InfoNCELoss").endswith("It declares no results of its own.\n")
 
 
 def test_the_table_has_everything_that_is_declared(capsys, monkeypatch, mine):

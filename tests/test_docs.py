@@ -9,11 +9,13 @@ from types import ModuleType
 
 import pytest
 import yaml
+from clouds import cloud
 from documents import blocks
 from lightning import LightningDataModule
 from torch import nn
 
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
@@ -65,6 +67,19 @@ def shows_a_diagnostic_of_your_own(folder):
         "What the share would be if the views of a sample had nothing in common.",
     ):
         assert sentence in said
+
+
+@pytest.mark.parametrize("kind", ["zero", "constant", "one nan", "one inf"])
+def test_the_diagnostic_of_the_page_is_nan_with_a_reason_where_it_means_nothing(kind):
+    found: dict = {"__name__": "page"}
+    for block in blocks(PAGES["add_diagnostic"], "python")[:2]:  # the function, and the Metric
+        exec(block, found)
+    metric = found["ViewVariance"]()
+    metric.update(cloud(kind))
+    with pytest.warns(UndefinedWarning, match="ViewVariance is NaN: all of `z` is one row"):
+        computed = metric.compute()
+    assert computed.keys() == metric.quantities.keys()
+    assert all(value.isnan() for value in computed.values())
 
 
 LOOKS = {"add_diagnostic": shows_a_diagnostic_of_your_own}  # page -> what its run is to leave

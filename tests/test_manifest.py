@@ -28,7 +28,7 @@ FULL = Quantity(
     chart=Chart("ranks", "Ranks", "directions", "A remark."),
     label="all",
     baseline=True,
-    picture=Picture("components", "x", True, ("a", "b")),
+    picture=Picture("profile", "x", True, ("a", "b")),
     xlabel="place",
     remark="To {last:.0f}.",
     headline=True,
@@ -78,7 +78,7 @@ def test_what_is_nested_deeply_is_refused_or_left_out():
         read_manifest("[" * 100_000)
     cap = "(" * 39 + "1" + ")" * 39  # within the length of a cap
     assert read_manifest(json.dumps({"x": entry(cap=cap)}))[0]["x"].quantity.cap == cap
-    assert read_manifest(json.dumps({"x": entry(references={"short": {"title": [[]]}})})) == ({}, lost(1))
+    assert read_manifest(json.dumps({"x": entry(references={"short": {"title": [[]]}})})) == ({}, lost(1, "x"))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,7 @@ def test_what_is_nested_deeply_is_refused_or_left_out():
         {"chart": [1, 2]},
         {"picture": {"kind": "video"}},
         {"picture": {"kind": "line", "role": "villain"}},
+        {"picture": {"kind": "matrix", "logarithm": True}},
         {"picture": {"kind": "components", "names": [1]}},
         {"picture": {}},
         {"section": 3},
@@ -154,7 +155,13 @@ def test_switches_are_set_by_true_alone():
 def test_no_more_entries_are_read_than_a_run_can_have():
     found, notes = read_manifest(json.dumps({str(place): entry() for place in range(6_000)}))
     assert len(found) == 5_000
-    assert notes == lost(1_000)
+    assert notes == ["geometry/quantities.json has 6,000 entries; only the first 5,000 were read."]
+
+
+def test_entries_that_are_left_out_are_named():
+    long = {f"{place}{'a' * 100}": entry(long_name="b" * 4_001) for place in range(4)}
+    _, notes = read_manifest(json.dumps(long | {"good": entry()}))
+    assert notes == lost(4, ", ".join(f"{place}{'a' * 79}…" for place in range(3)) + ", ...")
 
 
 def test_names_that_json_has_made_of_numbers_are_names():
@@ -181,5 +188,7 @@ def test_a_contradiction_names_both():
         merged({"val/x": DECLARED}, {}, {"val/x": single})
 
 
-def lost(count):
-    return [f"geometry/quantities.json: left out entries that are not as they should be, {count} in all."]
+def lost(count, named="bad"):
+    """The note on entries that are left out."""
+    said = f"geometry/quantities.json: left out entries that are not as they should be, {count} in all: {named}."
+    return [f"{said} What they are of is shown without a text."]

@@ -104,6 +104,13 @@ def test_a_floor_is_part_of_the_axis():
     assert 0 < low < 1e-14 < 2e-3 < high
 
 
+def test_an_axis_ends_at_its_ceiling_unless_a_value_is_above_it():
+    assert draw(line([100.0, 100.0]), ceiling=100.0).get_ylim() == (90.0, 100.0)
+    assert draw(line([50.0, 60.0]), ceiling=100.0).get_ylim()[1] < 61.0
+    assert draw(line([50.0, 120.0]), ceiling=100.0).get_ylim()[1] > 120.0
+    assert draw(line([0.0, 0.0]), floor=0.0, ceiling=0.0).get_ylim() == (0.0, 1.0)  # an axis has two ends
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_ticks_are_round_within_the_limits_and_told_apart(seed):
     rng = np.random.default_rng(seed)
@@ -221,6 +228,16 @@ def test_a_band_is_as_high_as_its_spread():
     assert corners[:, 1].max() == 5.0
     assert axes.get_ylim()[1] > 5.0
     assert not draw(line([4.0, 3.0], spread=np.full(2, np.nan))).collections
+
+
+def test_a_band_and_a_bar_end_at_their_bounds():
+    axes = draw(line([1.0, 98.0], spread=np.array([3.0, 5.0]), bounds=(0.0, 100.0)), ceiling=100.0)
+    corners = axes.collections[0].get_paths()[0].vertices
+    assert (corners[:, 1].min(), corners[:, 1].max()) == (0.0, 100.0)
+    assert axes.get_ylim()[1] == 100.0
+    row = Dot("trained", 99.0, 3.0, "99%", bounds=(0.0, 100.0))
+    bar = dots([("", [row])], xlabel="accuracy, %").axes[0].lines[0]
+    assert bar.get_xdata().tolist() == [96.0, 100.0]
 
 
 def test_a_band_ends_at_the_floor_and_on_a_log_axis_at_its_foot():

@@ -93,6 +93,12 @@ How tight the embeddings are, P(z \| x). From 0% to 100%.
     assert "### Label" not in page
 
 
+def test_every_result_of_the_package_says_what_is_measured():
+    for kind in readings.declaring(*readings.ROOMS):
+        for key, quantity in kind.quantities.items():
+            assert quantity.text or readings._serves(quantity), (kind.__name__, key)
+
+
 def test_what_several_classes_declare_alike_stands_there_once():
     page = readings.page([Tightness, Loss, OtherLoss, Own])
     assert page.count("### Loss") == 2  # the second under a heading of its own

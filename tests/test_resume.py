@@ -19,7 +19,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_ssl_geometry.callbacks import last_checkpoint
+from lightning_ssl_geometry.callbacks.resumption import _log_late
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.report import read_run, write_report
 
 ROOT = Path(__file__).parents[1]
@@ -113,6 +115,19 @@ def test_scalars_between_the_checkpoint_and_the_loggers_are_not_lost(tmp_path, w
     killed.fit(tmp_path, version, resume=True)
     killed.assert_same_history(killed.history(tmp_path / "run"), whole)
     killed.assert_whole(tmp_path / "run")
+
+
+def test_a_row_of_before_training_is_not_that_of_an_epoch_of_one_step(tmp_path):
+    """Both have step 0: the checkpoint's scalars are logged unless they stand there."""
+    (tmp_path / "metrics.csv").write_text("epoch,step,probe/rank,train/loss\n0,0,3.0,\n")
+    loaded = {"scalars": {"probe/rank": 4.0, "train/loss": 2.0, "epoch": 0.0}, "scalars_step": 0}
+    logger = ResumableCSVLogger(tmp_path / "new")
+    _log_late([logger], tmp_path, loaded)
+    assert pd.read_csv(Path(logger.log_dir) / "metrics.csv").to_dict("records") == [{"step": 0} | loaded["scalars"]]
+    (tmp_path / "metrics.csv").write_text("epoch,step,probe/rank,train/loss\n0,0,3.0,\n0,0,4.0,\n0,0,,2.0\n")
+    again = ResumableCSVLogger(tmp_path / "again")
+    _log_late([again], tmp_path, loaded)
+    assert not Path(again.log_dir).exists()
 
 
 def test_a_run_that_is_resumed_within_an_epoch_says_what_its_means_are_of(tmp_path, whole):

@@ -40,8 +40,8 @@ class Evaluation(RunCallback, ABC):
             title="Linear evaluation",
             text="One linear classifier, trained the same way on each kind of feature.",
             low="Near chance: classes are not linearly separable in these features.",
-            high="Classes are linearly separable; what training adds is the distance from the frozen network, whose "
-            "weights are random.",
+            high="Classes are linearly separable; what training adds is the distance from the untrained network: "
+            "the same one before training.",
             paper=SIMCLR,
             unit="accuracy",
             bounds=(0.0, 1.0),

@@ -58,7 +58,9 @@ class Failures:
         return bool({diagnostic, ""} & self._failed.get(stage, set()))
 
     @contextmanager
-    def caught(self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "") -> Iterator[None]:
+    def caught(
+        self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
+    ) -> Iterator[None]:
         """Turn an error inside the block into what `on_error` asks for.
 
         Args:
@@ -66,6 +68,7 @@ class Failures:
             who: The callback, for the message.
             stage: Where it happened.
             diagnostic: What failed; empty for the observation that all diagnostics share.
+            lost: What becomes of it where the run goes on.
 
         Raises:
             ValueError: If the stage was not yet observed without an error, or `on_error` is "raise" in an evaluation.
@@ -76,7 +79,7 @@ class Failures:
             raise
         except Exception as error:
             self._failed.setdefault(stage, set()).add(diagnostic)
-            self._tell(error, trainer, who, stage, diagnostic)
+            self._tell(error, trainer, who, stage, diagnostic, lost)
 
     def raise_pending(self) -> None:
         """Raise the first error that a fit postponed until its checkpoints were saved.
@@ -93,7 +96,7 @@ class Failures:
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 
-    def _tell(self, error: Exception, trainer: L.Trainer, who: str, stage: str, diagnostic: str) -> None:
+    def _tell(self, error: Exception, trainer: L.Trainer, who: str, stage: str, diagnostic: str, lost: str) -> None:
         named = f", diagnostic {diagnostic!r}" if diagnostic else ""
         where = f"{who}{named}, stage {stage!r}, step {trainer.global_step} (epoch {trainer.current_epoch})"
         message = f"{where}: {_cause(error)}".rstrip(".") + "."
@@ -102,7 +105,7 @@ class Failures:
         if unproven or (self.on_error == "raise" and not fitting):
             raise _ToldError(message) from error
         if self.on_error == "warn":
-            follows = "The readout is NaN, and the run goes on (`on_error='warn'`)."
+            follows = f"{lost}, and the run goes on (`on_error='warn'`)."
         else:
             follows = "The fit ends with this error once the checkpoints of the epoch are saved (`on_error='raise'`)."
             failure = ValueError(message)

@@ -142,6 +142,7 @@ class GeometryMonitor(StageCallback):
         self._readout = Readout(self.title, self.failures)
         self._probe_loader: Any = None
         self._files: ArrayFiles | None = None
+        self._refused: set[str] = set()  # names that another callback logs with another meaning
 
     @property
     def title(self) -> str:
@@ -161,7 +162,7 @@ class GeometryMonitor(StageCallback):
         """Register the hooks, and go before the callbacks that read what is logged here."""
         super().setup(trainer, pl_module, stage)
         self._probe_loader = None
-        self._spaces = {}
+        self._spaces, self._refused = {}, set()
         self._readout.restart()
         wanted = self._diagnostics.keys() - ({"projector"} if self._standard and not _has_linear(pl_module) else set())
         for each, metrics in self._metrics.items():
@@ -213,7 +214,7 @@ class GeometryMonitor(StageCallback):
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
         """Feed copies of the diagnostics, and return the names that they log."""
         names: set[str] = set()
-        entries: dict[str, Declared] = {}
+        entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
         for name, metric in self._metrics[stage].items():  # type: ignore[index]
@@ -291,7 +292,9 @@ class GeometryMonitor(StageCallback):
         found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen.get(stage, Seen(0, 0)), trainer)
         assert self._files is not None
         moment = (trainer.current_epoch, trainer.global_step)
+        self._declare(stage, found, trainer)
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
+        results = {name: value for name, value in results.items() if self._logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
                 with self.failures.caught(trainer, self.title, stage, name):
@@ -299,24 +302,32 @@ class GeometryMonitor(StageCallback):
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
             self._files.append_seen(self._logged(stage, SEEN), *moment, [*self.seen[stage], *widths])
-        with self.failures.caught(trainer, self.title, stage):
-            self._declare(stage, found)
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
-    def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write what results mean that were computed here for the first time."""
+    def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
+        """Write what results mean that were computed here for the first time.
+
+        What another callback declared differently is not logged under that name, from here on.
+        """
         entries: dict[str, Declared] = {}
         for name, results in found.items():
-            if not self.failures.failed(stage, name):
-                entries |= self._meanings(stage, name, results)
+            said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
+            for logged, entry in said.items():
+                if logged in self._refused:
+                    continue
+                self._refused.add(logged)
+                with self.failures.caught(trainer, self.title, stage, name, lost="It is not logged under that name"):
+                    self.check({logged: entry})
+                    self._refused.remove(logged)
+                entries |= {logged: entry} if entry and logged not in self._refused else {}
         self.declare(entries)
 
-    def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared]:
-        """Find what a diagnostic declares of its results, by their logged names."""
+    def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:
+        """Find what a diagnostic declares of its results, by their logged names; None where it declares nothing."""
         metric = self._diagnostics[name]
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self._rename.get(name, {})), None)
         found = {key: meaning(metric, key, space, width) for key in results}
-        return {self._logged(stage, result_name(name, key)): entry for key, entry in found.items() if entry}
+        return {self._logged(stage, result_name(name, key)): entry for key, entry in found.items()}
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begin("probe", trainer, pl_module)

@@ -23,7 +23,7 @@ from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import PROBES, Quantity
 
 PROBE_ACCURACY = Quantity(
     title="Probe",
@@ -35,7 +35,7 @@ PROBE_ACCURACY = Quantity(
     comparable=("width", "temperature", "batch size", "method"),
     better="high",
     percent=True,
-    chart=Chart("probes", "Probes during training", "accuracy"),
+    chart=PROBES,
     headline=True,
 )
 

@@ -46,8 +46,9 @@ class LinearProbe(Probe):
         "accuracy": replace(
             PROBE_ACCURACY,
             title="Linear probe",
-            text="Accuracy of a linear classifier that learns along on the detached representation h.",
-            low="Near chance: classes are not linearly separable in h (yet, for the classifier trails while h moves).",
+            text="Accuracy of a linear classifier that is trained on h beside the network. It has no effect on the "
+            "network.",
+            low="Near chance: classes are not linearly separable in h, or the classifier has not caught up with h yet.",
             high="Classes are linearly separable in h.",
             paper=SIMCLR,
             label="linear",
@@ -177,9 +178,9 @@ class KNNProbe(Probe):
         "accuracy": replace(
             PROBE_ACCURACY,
             title="kNN",
-            text="Accuracy of a vote among the nearest neighbours in h, with nothing to train.",
-            low="Near chance: neighbourhoods follow something else than the classes.",
-            high="Neighbours share their class.",
+            text="Accuracy of a vote among the nearest neighbours in h. Nothing is trained for it.",
+            low="Near chance: which samples are neighbours has little to do with the classes.",
+            high="Neighbours are of the same class.",
             paper=WU,
             label="kNN",
         )

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
-from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, written
+from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, written
 from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 
@@ -40,10 +40,12 @@ class QuantitiesFile:
         self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
         self._text: str | None = None
         self._waits = False
+        self._warned: set[str] = set()
 
     def restart(self) -> None:
         """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
+        self._warned = set()
 
     def carry(self, folder: Path) -> None:
         """Take over what the run declared in another folder, from where it is resumed."""
@@ -67,13 +69,22 @@ class QuantitiesFile:
         if self._waits:
             self._write()
 
-    def check(self, callback: L.Callback, entries: Mapping[str, Declared]) -> None:
+    def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
         """Refuse another meaning than the one that another callback declared.
+
+        Args:
+            callback: Which logs the names.
+            entries: By logged name; None of what it does not declare, which is refused where another callback does.
 
         Raises:
             ValueError: If there is one; it names both.
         """
-        merged(*(said for other, said in self._said.items() if other != id(callback)), entries)
+        others = merged(*(said for other, said in self._said.items() if other != id(callback)))
+        merged(others, {name: entry for name, entry in entries.items() if entry})
+        if unknown := [name for name, entry in entries.items() if entry is None and name in others]:
+            name = unknown[0]
+            who = f"a result that {type(callback).__name__} logs and nobody declares"
+            raise ValueError(f"Expected one meaning of {name!r}, but got {others[name].in_words} and {who}.")
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what callbacks declare, and write the file if that is new.
@@ -96,7 +107,8 @@ class QuantitiesFile:
         path = self.files.path(NAME)
         if self._text is None and NAME in self.files.names:
             self._earlier |= _own(path)
-        whole = self._earlier | self._host | merged(*self._said.values())
+        whole = resumed(self._earlier, self._host | merged(*self._said.values()))
+        self._warn(whole)
         text = written(whole) + "\n"
         if text == self._text or not whole:
             return
@@ -104,6 +116,18 @@ class QuantitiesFile:
             file.write(text.encode())
         with self.files.or_warn(NAME):
             self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
+
+    def _warn(self, whole: Mapping[str, Declared]) -> None:
+        """Say once of each log that it means something else than in the earlier part of the run."""
+        for name, each in whole.items():
+            before = self._earlier.get(name, each)
+            if before.meaning != each.meaning and name not in self._warned:
+                self._warned.add(name)
+                rank_zero_warn(
+                    f"{name} is {each.in_words} from here on, but was {before.in_words} in the earlier part of this "
+                    "run. Both are logged under one name, and the page shows them in one line. Log the new one under "
+                    "another name."
+                )
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:

@@ -3,6 +3,7 @@
 __all__ = ["resume", "unlogged"]
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -115,11 +116,20 @@ def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping
         return
     path = None if earlier is None else earlier / "metrics.csv"
     rows = _table_rows(path) if path and path.is_file() else []
-    if any(row.get("step") == str(step) and row.get(name) for row in rows for name in scalars if name != "epoch"):
+    there = [row for row in rows if row.get("step") == str(step)]  # where an epoch is one step, also of before training
+    if all(any(_holds(row, name, value) for row in there) for name, value in scalars.items()):
         return
     for table in tables:
         table.log_metrics(dict(scalars), step=step)
         table.save()
+
+
+def _holds(row: Mapping[str, str], name: str, value: float) -> bool:
+    try:
+        found = float(row.get(name) or "")
+    except ValueError:
+        return False
+    return found == value or (math.isnan(found) and math.isnan(value))
 
 
 def _table_rows(path: Path) -> list[dict[str, str]]:

@@ -53,8 +53,8 @@ class RunCallback(L.Callback):
         if self._quantities is not None:
             self._quantities.declare({self: entries})
 
-    def check(self, entries: Mapping[str, Declared]) -> None:
-        """Refuse what :meth:`declare` would refuse.
+    def check(self, entries: Mapping[str, Declared | None]) -> None:
+        """Refuse what :meth:`declare` would refuse, and a result without a meaning under a name that has one.
 
         Raises:
             ValueError: If another callback declares one of the names differently.

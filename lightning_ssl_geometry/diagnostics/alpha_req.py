@@ -40,8 +40,8 @@ class AlphaReQ(Moments):
         "alpha": Quantity(
             title="Spectral decay (alpha-ReQ)",
             short="alpha-ReQ",
-            text="Exponent of a power law through the eigenvalues of the covariance, in order. The paper finds the "
-            "best representations near 1.",
+            text="Exponent of the power law that is fitted to the covariance's eigenvalues, from the largest on. The "
+            "paper finds the best representations near 1.",
             low="Near 0: the variance is spread over all directions.",
             high="Above 1: a few directions hold the variance.",
             paper=ALPHA_REQ,

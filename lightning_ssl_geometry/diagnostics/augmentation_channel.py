@@ -1,4 +1,4 @@
-"""What a policy P(T | X) over a family of augmentations chooses, and how far it keeps samples apart (CRL-TAC 2021)."""
+"""What a policy P(T | X) over augmentations chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingSample", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
@@ -51,8 +51,8 @@ class NonEmptyProbability(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "learned": Quantity(
             title="Probability of views that show something",
-            text="The mass that P(T | X) puts on augmented images that are not blank.",
-            low="Near 0: samples mostly turn into one and the same blank image, which pulls their embeddings together.",
+            text="The probability that the policy P(T | X) gives to augmented images that are not blank.",
+            low="Near 0: most samples become the same blank image, which pulls their embeddings together.",
             high="Near 1: the policy has found the object.",
             paper=CRL_TAC,
             where="Sec. 3.2",
@@ -128,6 +128,7 @@ class PolicyEntropy(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Entropy of the policy",
+            text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
             low="Near 0: each image has a single augmentation left, from which h generalises badly.",
             high="Up to log K for K augmentations: the policy prefers none.",
             paper=CRL_TAC,
@@ -178,9 +179,10 @@ class PolicyMaps(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "image": Quantity(
             title="What the policy looks at",
-            text="Images, and below each its P(T | X): for crops, the place in a map is that of the crop in the image.",
+            text="Images, and below each the probability P(T | X) of each augmentation. For crops, the place of a "
+            "cell in the map is the place of the crop in the image.",
             low="Dark cells: augmentations that the policy avoids.",
-            high="Bright cells: augmentations that it prefers; an even map is a policy that has learned nothing.",
+            high="Bright cells: augmentations that the policy prefers. If all cells are alike, it has learned nothing.",
             paper=CRL_TAC,
             where="Fig. 3",
             invariances=("permutation",),
@@ -237,7 +239,7 @@ class PairSimilarity(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Similarity of different samples",
-            text="The cosines of all pairs of samples, without their sign and in order.",
+            text="The cosines of all pairs of samples, without their sign, from the smallest to the largest.",
             low="Low up to the right end: samples are as orthogonal as they can be.",
             high="Near 1 from the left end on: all samples lie in one direction (collapse).",
             paper=CRL_TAC,
@@ -287,8 +289,8 @@ class EmbeddingSample(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "z": Quantity(
             title="Embeddings as they are",
-            text="The embedding of each of some samples: a point for two dimensions, else a line through its values. "
-            "Samples that lie on top of each other are samples that the representation does not tell apart.",
+            text="The embeddings of some samples. In two dimensions each is a point, else a line through its values. "
+            "Where they lie on top of each other, the representation does not tell the samples apart.",
             paper=CRL_TAC,
             where="Fig. 6 and 7",
             invariances=("permutation",),

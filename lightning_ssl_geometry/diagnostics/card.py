@@ -1,11 +1,11 @@
 """What results mean, as a card: plain text for a terminal, HTML for a notebook."""
 
-__all__ = ["card", "card_html", "quantities_of", "words"]
+__all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
 
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from torchmetrics import Metric
@@ -51,11 +51,13 @@ def words(name: str) -> str:
     return " ".join([first[:1].upper() + first[1:], *(each if each.isupper() else each.lower() for each in rest)])
 
 
-def card(thing: object) -> str:
+def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in plain text.
 
     Args:
         thing: The class or an object of it.
+        logs: Under which names each key is logged, where they are known. Else those of a Metric and of a method follow
+            from the key.
 
     Returns:
         Lines of at most 100 characters: for each result its title, what it measures, what a low and a high value
@@ -65,22 +67,24 @@ def card(thing: object) -> str:
     >>> card(EffectiveRank).splitlines()[0]
     'EffectiveRank'
     """
-    lines = [_class(thing).__name__]
-    for key, quantity in quantities_of(thing).items():
-        lines += ["", _heading(key, quantity, thing)]
+    lines, quantities = [_class(thing).__name__], quantities_of(thing)
+    for key, quantity in quantities.items():
+        logged = ", ".join((logs or {}).get(key) or _logged(key, thing))
+        lines += ["", _heading(quantity, thing), f"  logged as: {logged}"]
         lines += [
             textwrap.fill(f"{name}: {said}" if name else said, 100, initial_indent="  ", subsequent_indent="    ")
-            for name, said in _said(quantity)
+            for name, said in _said(quantity, quantities)
         ]
     return "\n".join(lines)
 
 
 def card_html(thing: object) -> str:
     """Describe as :func:`card` does, as HTML in which papers are links; every text is escaped."""
-    parts = [f"<pre>{escape(repr(thing))}</pre>"]
-    for key, quantity in quantities_of(thing).items():
-        rows = "".join(f"<dt>{escape(name)}</dt><dd>{_linked(said, quantity)}</dd>" for name, said in _said(quantity))
-        parts.append(f"<p><strong>{escape(_heading(key, quantity, thing))}</strong></p><dl>{rows}</dl>")
+    parts, quantities = [f"<pre>{escape(repr(thing))}</pre>"], quantities_of(thing)
+    for key, quantity in quantities.items():
+        said = [("logged as", ", ".join(_logged(key, thing))), *_said(quantity, quantities)]
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{_linked(text, quantity)}</dd>" for name, text in said)
+        parts.append(f"<p><strong>{escape(_heading(quantity, thing))}</strong></p><dl>{rows}</dl>")
     return f"<div>{''.join(parts)}</div>"
 
 
@@ -88,17 +92,26 @@ def _class(thing: object) -> type:
     return thing if inspect.isclass(thing) else type(thing)
 
 
-def _heading(key: str, quantity: Quantity, thing: object) -> str:
+def _heading(quantity: Quantity, thing: object) -> str:
     section = quantity.section or getattr(thing, "section", "other")
-    return f"{quantity.title}{f', logged as {key!r}' if key else ''} ({SECTIONS.get(section, section)})"
+    return f"{quantity.title} ({SECTIONS.get(section, section)})"
 
 
-def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
+def _logged(key: str, thing: object) -> list[str]:
+    """How a result is called in the loggers: of a Metric behind the name that it has in the monitor."""
+    if issubclass(_class(thing), Metric):
+        return [f"<stage>/<name of the diagnostic>{f'_{key}' if key else ''}"]
+    return [f"<stage>/{key}"]
+
+
+def _said(quantity: Quantity, quantities: Mapping[str, Quantity]) -> Iterable[tuple[str, str]]:
+    null = quantities.get(quantity.null) if quantity.null else None
     said = {
         "": quantity.text,
         "low": quantity.low,
         "high": quantity.high,
-        "range": _range(quantity),
+        "range": range_of(quantity),
+        "without structure": f"{null.title}: {null.text or null.low}" if null else "",
         "better": quantity.better or "",
         "unchanged by": ", ".join(quantity.invariances),
         "compares across": ", ".join(quantity.comparable),
@@ -107,12 +120,21 @@ def _said(quantity: Quantity) -> Iterable[tuple[str, str]]:
     return [(name, text) for name, text in said.items() if text]
 
 
-def _range(quantity: Quantity) -> str:
-    low, high = quantity.bounds
-    ends = [f"from {low:g}"] if low is not None else []
-    tops = ([f"{high:g}"] if high is not None else []) + ([quantity.cap] if quantity.cap else [])
-    ends += [f"{'' if ends else 'up '}to {' and at most '.join(tops)}"] if tops else []
-    return " ".join([*ends, f"({quantity.unit})" if quantity.unit else ""]).strip()
+def range_of(quantity: Quantity) -> str:
+    """Say between which values a quantity lies, and its unit; of a histogram, the range of its bins.
+
+    >>> range_of(Quantity(title="Share", text="Of all.", bounds=(0, 1), percent=True))
+    'from 0% to 100%'
+    >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
+    'from 1 to min(N, D) (directions)'
+    """
+    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # whose bounds are no shares
+    percent = quantity.percent and not bins
+    low, high = ("" if end is None else f"{100 * end:g}%" if percent else f"{end:g}" for end in quantity.bounds)
+    high = quantity.cap or high
+    words = f"from {low} to {high}" if low and high else f"{low} or more" if low else f"at most {high}" if high else ""
+    unit = quantity.xlabel if bins else quantity.unit or (quantity.chart.unit if quantity.chart else "")
+    return f"{words} ({unit})" if words and unit and not percent else words or (f"in {unit}" if unit == "nats" else "")
 
 
 def _paper(quantity: Quantity) -> str:

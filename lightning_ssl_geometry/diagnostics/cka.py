@@ -2,6 +2,7 @@
 
 __all__ = ["CKADrift"]
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -21,10 +22,10 @@ class CKADrift(SampledRows):
     """Linear CKA of `contrast_size` representations with those of the same samples at earlier readouts.
 
     Observes h and index; of several views the first: rename for images without augmentation,
-    `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`, since another draw of the views is drift too. From 0 to
-    1: high means that the representation is the same up to rotation and scale, low that it is another. `first` falls
-    over training, `last` rises to 1 as it settles. Both are NaN at the first readout, and where representations are
-    all equal but for rounding, or not finite.
+    `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`, since another draw of the views is drift too. From 0 to 1
+    (`unbiased`: from -1): high means that the representation is the same up to rotation and scale, low that it is
+    another. `first` falls over training, `last` rises to 1 as it settles. Both are NaN at the first readout, and where
+    representations are all equal but for rounding, or not finite.
     It needs the same samples at every readout: the stages "val", "test" and "probe" have them, training batches have
     not. What a readout compared is kept in CPU memory by the `reset` behind it, and so outlives `reset`, but not a
     resumed run, which begins anew.
@@ -46,11 +47,11 @@ class CKADrift(SampledRows):
         "first": Quantity(
             title="CKA with the first readout",
             text="Linear CKA between the representations of the same samples now and at the first readout.",
-            low="Training has made other representations.",
+            low="Training has changed the representations.",
             high="Near 1: the representations are the same up to rotation and scale.",
             paper=KORNBLITH,
             where="Sec. 3",
-            bounds=(-1, 1),
+            bounds=(0, 1),
             invariances=("rotation", "scale", "translation", "permutation"),
             chart=_CHART,
             label="first",
@@ -58,11 +59,11 @@ class CKADrift(SampledRows):
         "last": Quantity(
             title="CKA with the readout before",
             text="Linear CKA between the representations of the same samples now and at the readout before.",
-            low="The representation still changes.",
+            low="The representation is still changing.",
             high="Near 1: the representation has settled.",
             paper=KORNBLITH,
             where="Sec. 3",
-            bounds=(-1, 1),
+            bounds=(0, 1),
             invariances=("rotation", "scale", "translation", "permutation"),
             chart=_CHART,
             label="one before",
@@ -74,6 +75,9 @@ class CKADrift(SampledRows):
         if unbiased and contrast_size < 4:
             raise ValueError(f"Expected `contrast_size` >= 4 for `unbiased`, but got {contrast_size}.")
         self.unbiased = unbiased
+        if unbiased:  # which can be below 0
+            wide = {key: replace(each, bounds=(-1, 1)) for key, each in type(self).quantities.items()}
+            self.quantities = wide  # type: ignore[misc]
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns; no state: reset keeps it
 
     def update(self, h: Tensor, index: Tensor) -> None:

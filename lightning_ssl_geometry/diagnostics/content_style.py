@@ -59,8 +59,8 @@ class GradientSpectrum(Moments):
     quantities: ClassVar[dict[str, Quantity]] = {
         "singular_values": Quantity(
             title="Spectrum of the gradient",
-            text="Singular values of the InfoNCE gradient of a linear encoder on these representations: their "
-            "covariance less that of the differences between views.",
+            text="Singular values of the gradient of InfoNCE for a linear encoder on these representations: their "
+            "covariance minus that of the differences between views.",
             low="Directions that differ between the views (style), which learn slowly.",
             high="Directions that the views share (content); a cliff stands between content and style.",
             paper=RUSAK,
@@ -72,7 +72,8 @@ class GradientSpectrum(Moments):
         ),
         "ratio": Quantity(
             title="Change between views, by direction",
-            text="Variance of the difference between views in units of the variance, in ascending order.",
+            text="Along each direction, the variance of the difference between views divided by the variance of the "
+            "representations, in ascending order.",
             low="At 0: a direction of exact content.",
             high="At 2: the views have nothing in common in this direction.",
             paper=RUSAK,
@@ -84,7 +85,7 @@ class GradientSpectrum(Moments):
         ),
         "content_dimension": Quantity(
             title="Content dimensions in the gradient",
-            text="How many directions stand before the steepest rise of the change between views.",
+            text="How many directions come before the steepest rise of the change between views.",
             low="At 0: no direction stands out as content.",
             high="Many directions are the same in both views.",
             paper=RUSAK,
@@ -166,7 +167,8 @@ class LossTerms(SampledEmbeddings):
     quantities: ClassVar[dict[str, Quantity]] = {
         "total": Quantity(
             title="Both terms of the loss",
-            text="The sum of both terms: InfoNCE without the positive pair in its denominator, which training lowers.",
+            text="The sum of the alignment and the uniformity term, which is InfoNCE. The positive pair is not in "
+            "its denominator unless it is told to be.",
             low="Views agree and samples are spread; a representation that has collapsed to content can have a lower "
             "value than the true latents.",
             high="Views disagree, or samples coincide.",
@@ -192,9 +194,10 @@ class LossTerms(SampledEmbeddings):
         ),
         "uniform": Quantity(
             title="Uniformity term",
-            text="Mean logarithm of the sum over the other samples of the exponential similarity.",
+            text="The mean over samples of the logarithm of a sum: that of the exponential similarities to the other "
+            "samples.",
             low="Samples are spread.",
-            high="Samples coincide: for squared distances this is the logarithm of their number.",
+            high="Samples coincide: for squared distances it is then the logarithm of the number of the others.",
             paper=RUSAK,
             where="Table 1",
             invariances=("permutation",),
@@ -255,9 +258,10 @@ class DimensionTemperature(Diagnostic):
         "": Quantity(
             of_weights=True,
             title="Temperature of each dimension",
-            text="The temperature by which the loss divides each dimension of the embedding.",
-            low="The loss gives this dimension more weight: those of content are to be low.",
-            high="The loss gives this dimension less weight: those of style, in which views differ, are to be high.",
+            text="The temperature that the loss has for each dimension of the embedding.",
+            low="The loss gives this dimension more weight. Dimensions of content should have low temperatures.",
+            high="The loss gives this dimension less weight. Dimensions of style, in which views differ, should have "
+            "high temperatures.",
             paper=RUSAK,
             where="Prop. 3",
             bounds=(0.0, None),
@@ -325,7 +329,7 @@ class OutputWeights(Diagnostic):
             of_weights=True,
             title="Weights inside of the subvector",
             text="Mean absolute weight of the outputs that the loss looks at.",
-            low="Near 0: weight decay has shut these outputs down, too.",
+            low="Near 0: weight decay has shut these outputs down, although the loss looks at them.",
             high="These outputs are in use.",
             paper=RUSAK,
             where="Fig. 4",
@@ -338,7 +342,7 @@ class OutputWeights(Diagnostic):
             title="Weights outside of the subvector",
             text="Mean absolute weight of the outputs that the loss does not look at.",
             low="Near 0: weight decay has shut these outputs down.",
-            high="Like those inside: weight decay has not shut these outputs down yet.",
+            high="As high as inside of the subvector: weight decay has not shut these outputs down yet.",
             paper=RUSAK,
             where="Fig. 4",
             bounds=(0.0, None),

@@ -27,10 +27,11 @@ class UpperBound(SampledEmbeddings):
 
     Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the
     model. `invariance` is in [-1, 1] (-1: the views coincide), `repulsion` too (1: the hardest negative coincides with
-    its anchor), `info_nce` <= `upper`, both within 2 / temperature of log 2(n - 1) with n = `contrast_size`.
-    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in [0, log 2(n -
-    1)] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy is the loss
-    again. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    its anchor), `info_nce` <= `upper`, both within 2 / temperature of log(2(n - 1)) with n = `contrast_size`.
+    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in
+    [0, log(2(n - 1))] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy
+    is the loss again. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute.
 
     Args:
         temperature: 1 / beta; the paper has beta = 2.
@@ -45,19 +46,20 @@ class UpperBound(SampledEmbeddings):
     quantities: ClassVar[dict[str, Quantity]] = {
         "info_nce": _loss(
             title="InfoNCE",
-            text="InfoNCE of the same samples at one temperature, whatever loss trains the model. The positive is not "
-            "in the denominator.",
+            text="InfoNCE of N observed samples at the diagnostic's own temperature, whatever loss trains the model. "
+            "Each anchor has 2(N - 1) negatives; the positive is not in the denominator.",
             low="The views of a sample find each other among all samples.",
-            high="Near log 2(N - 1) and above: samples are not told apart.",
+            high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 1",
             label="InfoNCE",
         ),
         "upper": _loss(
             title="Upper bound",
-            text="A bound on InfoNCE that keeps, of all negatives, only the one closest to its anchor.",
+            text="An upper bound of InfoNCE, which takes every negative to be as close to its anchor as the closest "
+            "one is.",
             low="Views agree, and the closest negatives are far.",
-            high="Views disagree, or the closest negatives are near. Far above InfoNCE: the other negatives are much "
-            "farther than the closest.",
+            high="Views disagree, or the closest negatives are near. Far above InfoNCE: most negatives are much "
+            "farther away than the closest one.",
             where="Eq. 3",
             label="bound",
         ),
@@ -66,7 +68,7 @@ class UpperBound(SampledEmbeddings):
             text="(Invariance + expected similarity) / temperature + entropy, which equals InfoNCE up to rounding. The "
             "paper prints a minus before its second term; its own derivation has the plus.",
             low="The views of a sample find each other among all samples.",
-            high="Near log 2(N - 1) and above: samples are not told apart.",
+            high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 13",
             label="exact form",
         ),
@@ -74,7 +76,7 @@ class UpperBound(SampledEmbeddings):
             title="Invariance term",
             text="Minus the cosine between the embeddings of two views.",
             low="-1: the views coincide.",
-            high="0: the views are unrelated. At 1 they are opposite.",
+            high="0: the views are unrelated. 1: they are opposite.",
             where="Eq. 4",
             comparable=("temperature", "batch size"),
             label="invariance",
@@ -82,7 +84,7 @@ class UpperBound(SampledEmbeddings):
         "repulsion": _cosine(
             title="Repulsion term",
             text="Cosine between an embedding and its closest negative.",
-            low="Samples are kept apart.",
+            low="Even the closest negative is kept away from its anchor.",
             high="1: another sample sits on the same spot.",
             where="Eq. 5",
             comparable=("temperature", "batch size"),
@@ -90,8 +92,8 @@ class UpperBound(SampledEmbeddings):
         ),
         "expectation": _cosine(
             title="Expected similarity",
-            text="Mean cosine to the negatives, each weighed as the loss weighs it. The repulsion term is its largest "
-            "value.",
+            text="Mean cosine to the negatives, each weighed as the loss weighs it: close ones count most. It is at "
+            "most the repulsion term.",
             low="Near -1: the negatives that count are opposite to the anchor.",
             high="Near 1: the negatives that count sit on the anchor.",
             where="Prop. C.1",
@@ -99,9 +101,9 @@ class UpperBound(SampledEmbeddings):
         ),
         "entropy": _quantity(
             title="Entropy of the negatives",
-            text="How evenly the loss looks at the negatives.",
+            text="Entropy of the weights that the loss gives to the negatives: how evenly it looks at them.",
             low="Near 0: the loss looks at a single negative.",
-            high="Up to log 2(N - 1): the loss looks at all negatives alike, as the upper bound supposes.",
+            high="Up to log(2(N - 1)): the loss looks at all negatives alike, as the upper bound supposes.",
             where="Prop. C.1",
             bounds=(0, None),
             chart=Chart("bound_entropy", "Entropy of the negatives", "nats"),

@@ -64,8 +64,9 @@ class EquivarianceError(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": Quantity(
             title="Equivariance error",
+            parts=True,
             text="Squared distance between the features of a transformed image and the transformed features of the "
-            "image, as a share of the square of the latter; the mean over the group's elements.",
+            "image, relative to the squared length of the transformed features; the mean over the group's elements.",
             low="Near 0: the network is equivariant; a transformed view can be read off the features of the image.",
             high="1 and more: the features of an image say nothing of those of the transformed image.",
             paper=SESN,
@@ -77,6 +78,8 @@ class EquivarianceError(Diagnostic):
         ),
         "elements": Quantity(
             title="Equivariance error by group element",
+            parts=True,
+            text="The equivariance error for each element of the group by itself.",
             low="Near 0: the network is equivariant to this element of the group.",
             high="1 and more: the features say nothing of those of an image that this element transformed.",
             paper=SESN,
@@ -195,6 +198,7 @@ class InvarianceError(Diagnostic):
         ),
         "elements": Quantity(
             title="Invariance error by group element",
+            text="The invariance error for each element of the group by itself.",
             low="Near 0: h does not see this element of the group.",
             high="Near 1: this element takes an image as far as another image is.",
             unit="share of the distance of images",

@@ -57,7 +57,8 @@ class LossGap(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "a_ssl": Quantity(
             title="A-SSL's loss",
-            text="The contrastive loss of transformed images, seen in one fiber of each feature map.",
+            text="A-SSL's contrastive loss: images are transformed, and the same fiber of each feature map is "
+            "compared.",
             low="The views of a sample find each other among all samples.",
             high="Samples are not told apart.",
             paper=KELLER,
@@ -68,7 +69,8 @@ class LossGap(SampledRows):
         ),
         "h_ssl": Quantity(
             title="H-SSL's loss",
-            text="The contrastive loss of two fibers of each image, moved as the transformation would move them.",
+            text="H-SSL's contrastive loss: images are not transformed, and those two fibers of each feature map are "
+            "compared to which the transformations would have led.",
             low="The fibers of a sample find each other among all samples.",
             high="Samples are not told apart.",
             paper=KELLER,
@@ -79,7 +81,8 @@ class LossGap(SampledRows):
         ),
         "difference": Quantity(
             title="A-SSL's loss minus H-SSL's",
-            low="Near 0, from either side: the fibers stand for the transformed images.",
+            text="In an equivariant network both losses are the same.",
+            low="Near 0, from either side: fibers can stand for transformed images.",
             high="Far from 0, on either side: fibers cannot stand for transformed images.",
             paper=KELLER,
             where="Section 3",

@@ -5,6 +5,7 @@ __all__ = ["IntrinsicDimension"]
 from functools import partial
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
@@ -21,13 +22,14 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 _CHART = Chart("intrinsic_dimension", "Intrinsic dimension", "dimensions")
 _dimension = partial(
     Quantity,
-    low="The representations lie near a thin, possibly curved, manifold.",
+    low="The representations lie near a manifold of few dimensions, which may be curved.",
     high="They fill many dimensions around each point.",
     bounds=(0, None),
     invariances=("rotation", "scale", "translation", "permutation"),
     comparable=("temperature", "batch size"),
     chart=_CHART,
 )
+_ROWS = 512  # whose distances to all others are in memory at once
 _LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
 
 
@@ -39,9 +41,10 @@ class IntrinsicDimension(SampledRows):
     they fill many dimensions around each point. `two_nn` looks at two neighbours, `mle` at `neighbors`: the first is
     noisier and sees finer scales. Both are too small in many dimensions, where a sample would have to grow
     exponentially; part of the value is `contrast_size`.
-    Representations that coincide, as those of two blank crops do, count as one point: the dimension is that of the
-    distinct ones. NaN below 20 of these, where the standard error of `two_nn` is above d / 4, where all are one point
-    but for rounding, or where one is not finite; `mle` also where there are no more than `neighbors`.
+    Representations that coincide, as those of two blank crops do, count as one point, also where only rounding tells
+    them apart: the dimension is that of the distinct ones. NaN below 20 of these, where the standard error of `two_nn`
+    is above d / 4, where all are one point but for rounding, or where one is not finite; `mle` also where there are no
+    more than `neighbors`.
     O(contrast_size D) memory, O(contrast_size^2 D) to compute, in tiles.
     Equations: :func:`lightning_ssl_geometry.functional.two_nn_dimension`,
     :func:`lightning_ssl_geometry.functional.mle_dimension`.
@@ -62,7 +65,7 @@ class IntrinsicDimension(SampledRows):
         "two_nn": _dimension(
             title="Intrinsic dimension, TwoNN",
             text="Dimension of the cloud that the representations form, from the distances to their two nearest "
-            "neighbours. In many dimensions it is too small, more so with few samples.",
+            "neighbours. It underestimates high dimensions, the more so the fewer the samples.",
             paper=FACCO,
             label="TwoNN",
             headline=True,
@@ -98,14 +101,35 @@ class IntrinsicDimension(SampledRows):
             return dict.fromkeys(("two_nn", "mle"), undefined(self, "`h` is not finite"))
         if all_alike(h[:, None]):
             return dict.fromkeys(("two_nn", "mle"), undefined(self, "all of `h` is one point but for rounding"))
-        distinct = h.unique(dim=0)
-        if len(distinct) < _LEAST:
-            reason = f"{len(distinct)} distinct points of `h` are too few, at least {_LEAST} are needed"
-            return dict.fromkeys(("two_nn", "mle"), undefined(self, reason))
-        distance = neighbor_distances(distinct, max(2, min(self.neighbors, len(distinct) - 1)))
+        distance = self._distances(h) if len(h) >= _LEAST else None
+        if distance is None or (distance[:, 0] <= _lost(h)).any():  # rare: finding equal points costs as much again
+            distinct = _distinct(h)
+            if len(distinct) < _LEAST:
+                reason = f"{len(distinct)} distinct points of `h` are too few, at least {_LEAST} are needed"
+                return dict.fromkeys(("two_nn", "mle"), undefined(self, reason))
+            distance = self._distances(distinct)
         return {"two_nn": distances_two_nn_dimension(distance, discard=self.discard), "mle": self._mle(distance)}
+
+    def _distances(self, h: Tensor) -> Tensor:
+        return neighbor_distances(h, max(2, min(self.neighbors, len(h) - 1)))
 
     def _mle(self, distance: Tensor) -> Tensor:
         if distance.shape[1] < self.neighbors:
             return undefined(self, f"{len(distance)} distinct points of `h` are no more than `neighbors`")
         return distances_mle_dimension(distance)
+
+
+def _distinct(h: Tensor) -> Tensor:
+    """Rows (N, D) without those that coincide with an earlier one but for the rounding of float32."""
+    h = h.double()
+    lost = _lost(h)
+    order, first = torch.arange(len(h), device=h.device), []
+    for rows in order.split(_ROWS):
+        near = torch.cdist(h[rows], h) <= lost[rows, None]
+        first.append(~(near & (order < rows[:, None])).any(dim=1))
+    return h[torch.cat(first)]
+
+
+def _lost(h: Tensor) -> Tensor:
+    """Distance (N,) within which rounding to float32 may put a row that is equal to a row of `h` (N, D)."""
+    return 1e-6 * h.double().abs().amax(dim=1)

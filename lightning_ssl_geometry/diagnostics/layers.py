@@ -30,7 +30,7 @@ class LayerSample(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "sample": Quantity(title="Sample", text="Position of each kept sample in its data set.", shown=False),
         "label": Quantity(title="Label", text="Class of each kept sample.", shown=False),
-        "layer": Quantity(title="Output of a layer", text="A row for each kept sample.", shown=False),
+        "layer": Quantity(title="Output of a layer", text="A row for each kept sample.", shown=False, parts=True),
     }
 
     def __init__(self, num_layers: int, contrast_size: int = 1024, seed: int = 0) -> None:

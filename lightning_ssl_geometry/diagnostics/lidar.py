@@ -41,9 +41,11 @@ class LiDAR(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="LiDAR",
-            text="Effective rank of what tells samples apart, in units of what tells the views of one sample apart.",
-            low="Near 1: few directions are both alive and stable under augmentation.",
-            high="Up to the number of dimensions: many directions are.",
+            text="Effective rank of the spread between samples, measured in each direction relative to the spread "
+            "between the views of one sample.",
+            low="Near 1: hardly more than one direction tells samples apart and is stable under augmentation.",
+            high="Up to the number of dimensions: many directions tell samples apart and are stable under "
+            "augmentation.",
             paper=LIDAR,
             where="Eq. 1 to 4",
             bounds=(1, None),
@@ -104,9 +106,10 @@ class LiDAR(Diagnostic):
         between = self.outer / self.samples - torch.outer(mean, mean)
         if not (between + self.within).isfinite().all():
             return undefined(self, "`h` is not finite")
-        if not between.trace() > len(mean) * moments_floor(self.samples, self.outer, self.rounding):
+        floor = moments_floor(self.samples, self.outer, self.rounding)
+        if not between.trace() > len(mean) * floor:
             return undefined(self, "all samples have one mean but for rounding")
-        return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps)
+        return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps, floor=floor)
 
     def reset(self) -> None:
         """Forget the samples, and how many views they had."""

@@ -86,8 +86,8 @@ class LieGenerator(SampledRows):
             title="Strength of a transformation, recovered",
             text="How well the strength of a known transformation can be read from h by a fitted generator G, on other "
             "samples (R²).",
-            low="0 or below: h does not move along one G.",
-            high="Near 1: h moves along G, as a Lie group would move it.",
+            low="0 or below: no single G describes how h moves.",
+            high="Near 1: h moves as the Lie group that G generates would move it.",
             where="Eq. 7",
             bounds=(None, 1),
             null="r2_shuffled",

@@ -26,6 +26,7 @@ _correlation = partial(
     better="high",
     chart=_MCC,
 )
+_LEAST = 3  # samples: two numbers correlate with any two others
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 
 
@@ -35,8 +36,8 @@ class MeanCorrelation(Diagnostic):
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
     one to one, so that the sum of their absolute correlations is as large as can be. 1: the embedding is the latents,
     up to order, signs and scales; it falls where an output mixes latents, though a linear map may still find them
-    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN where a value is not finite. By chance it
-    is about sqrt(2 log(P) / N), a little above 0.
+    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN below 3 samples or where a value is not
+    finite. By chance it is about sqrt(2 log(P) / N), a little above 0.
 
     Streams: it keeps second moments, so it is equal in one batch or many, on one process or several. O(N (P + d)^2) per
     update, O(P d min(P, d)) to compute. Equation: :func:`lightning_ssl_geometry.functional.mean_correlation`.
@@ -50,23 +51,24 @@ class MeanCorrelation(Diagnostic):
         "mean": _correlation(
             title="Outputs as latents (MCC)",
             short="MCC",
-            text="Mean absolute correlation of outputs with true latents, matched one to one as well as can be.",
+            text="Mean absolute correlation between outputs and true latents, which are matched one to one so that "
+            "it is as large as can be.",
             low="Outputs mix latents, or have lost them.",
             high="1: each output is a latent, up to order, sign and scale.",
             label="all",
         ),
         "content": _correlation(
             title="MCC of content",
-            text="Mean absolute correlation of outputs with the matched latents that are content.",
+            text="Mean absolute correlation between outputs and those of their matched latents that are content.",
             low="Outputs mix the content latents, or hold none of them.",
-            high="Near 1: each of them has an output of its own.",
+            high="Near 1: each of these latents has an output of its own.",
             label="content",
         ),
         "style": _correlation(
             title="MCC of style",
-            text="Mean absolute correlation of outputs with the matched latents that are style.",
+            text="Mean absolute correlation between outputs and those of their matched latents that are style.",
             low="Outputs mix the style latents, or hold none of them.",
-            high="Near 1: each of them has an output of its own.",
+            high="Near 1: each of these latents has an output of its own.",
             label="style",
         ),
     }
@@ -92,9 +94,11 @@ class MeanCorrelation(Diagnostic):
         """
         if not self.moments.numel():
             raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
-        if not self.moments.isfinite().all():
-            names = ["mean"] + [n for n, here in (("content", self._content), ("style", ~self._content)) if here.any()]
-            return dict.fromkeys(names, undefined(self, "`z` or `latent` is not finite"))
+        kinds = [("content", self._content), ("style", ~self._content)]
+        if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
+            names = ["mean"] + [name for name, here in kinds if here.any()]
+            reason = f"`z` or `latent` is not finite, or of fewer than {_LEAST} samples, of which any two correlate"
+            return dict.fromkeys(names, undefined(self, reason))
         correlation = moments_correlation(self.moments, len(self.moments) - 1 - len(self._content))
         outputs, latents = best_match(correlation)
         matched, kind = correlation[outputs, latents], self._content.to(latents.device)[latents]
@@ -108,8 +112,8 @@ class MeanCorrelation(Diagnostic):
 def _share(kind: str, other: str) -> Quantity:
     return Quantity(
         title=f"{kind.capitalize()} in outputs of {kind}",
-        text=f"How much of the variance of the outputs that hold mostly {kind} a linear map of the {kind} latents "
-        "explains on other samples, as adjusted R².",
+        text=f"Among the outputs that hold mostly {kind}: the share of their variance that a linear map of the {kind} "
+        "latents explains, as adjusted R² on samples that the map was not fitted on.",
         low=f"These outputs mix {kind} with {other}.",
         high="Near 1: they hold nothing else.",
         paper=RUSAK,
@@ -153,8 +157,9 @@ class TemperatureOrder(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "auc": Quantity(
             title="Order of the temperatures",
-            text="Of the pairs of an output that holds content and one that holds style, the share with the lower "
-            "temperature on content; equal ones count half. 0.5 is no order.",
+            text="All pairs are formed of an output that holds content and one that holds style. This is the share "
+            "of pairs in which content has the lower temperature; equal temperatures count half. At 0.5 there is no "
+            "order.",
             low="0: style has the lower temperatures.",
             high="1: content has the lower temperatures, which is the order that keeps style.",
             paper=RUSAK,

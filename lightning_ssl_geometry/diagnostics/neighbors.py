@@ -67,22 +67,22 @@ class HardestNegativeDistance(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "distance": _distance(
             title="Distance to the hardest negative",
-            text="Mean distance in h, between unit vectors, from a sample to its hardest negative, which is found "
-            "behind the projector. Orthogonal vectors have 1.41.",
+            text="Mean distance in h from a sample to its hardest negative, both scaled to length 1. The hardest "
+            "negative is the one that is most similar behind the projector. Orthogonal vectors are 1.41 apart.",
             low="Near 0: a sample and its hardest negative nearly coincide, as strong augmentations allow.",
             high="Beyond 1.41: repulsion drove samples apart.",
             label="to h*",
         ),
         "pair": _distance(
             title="Distance between views",
-            text="Mean distance in h, between unit vectors, of the two views of a sample.",
+            text="Mean distance in h between the two views of a sample, both scaled to length 1.",
             low="The encoder itself is invariant to the augmentations.",
-            high="As high as for the hardest negative: a view is no closer than another sample.",
+            high="As high as the distance to the hardest negative: a view is no closer than another sample.",
             label="to h2",
         ),
         "histogram": _quantity(
             title="Distances to the hardest negative",
-            text="Share of the samples at each distance to their hardest negative.",
+            text="Share of the samples at each distance in h to their hardest negative, both scaled to length 1.",
             low="Mass at low distances: samples and their hardest negatives nearly coincide.",
             high="Mass at high distances, up to 2: samples are driven apart from their hardest negatives.",
             where="Fig. 5",
@@ -141,8 +141,9 @@ class LabelAgreement(SampledRows):
         "fine": _shared(
             title="Label shared with the hardest negative",
             text="Share of the samples whose hardest negative h* has their label.",
-            low="Near chance: the displacements h2 - h* lead anywhere.",
-            high="The displacements stay within a class, close to the data manifold.",
+            low="Near chance: the hardest negative is of any class, and the displacements h2 - h* lead anywhere.",
+            high="The hardest negative is of the same class: the displacements h2 - h* stay within it, close to the "
+            "data manifold.",
             null="fine_chance",
             label="fine",
             headline=True,

@@ -48,26 +48,28 @@ class NeuralCollapse(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "within_class": _quantity(
             title="Spread within classes",
-            text="Covariance within classes in units of the covariance between them.",
-            low="Near 0: all that varies within a class is lost.",
-            high="Classes overlap.",
+            text="How much the rows of one class vary, along the directions in which class means differ, relative to "
+            "how much class means vary.",
+            low="Near 0: along the directions that tell classes apart, the rows of a class nearly coincide.",
+            high="Near 1 and above: rows vary within a class about as much as class means do, and classes overlap.",
             where="NC1",
             bounds=(0, None),
             chart=Chart("within_class", "Spread within classes", "of that between classes"),
         ),
         "equinorm": _spread(
             title="Lengths of class means",
-            text="Deviation of the lengths of the class means as a share of their mean.",
-            low="0: all classes are equally far from the centre.",
-            high="Some classes stand out.",
+            text="Standard deviation of the lengths of the class means, measured from their centre, relative to "
+            "their average length.",
+            low="0: all class means are equally far from the centre.",
+            high="Some class means are much farther from the centre than others.",
             bounds=(0, None),
             label="lengths",
         ),
         "equiangularity": _spread(
             title="Angles of class means",
-            text="Deviation of the cosines between class means.",
-            low="0: all classes stand at one angle.",
-            high="Some classes are close, and others opposite.",
+            text="Standard deviation of the cosines between class means, measured from their centre.",
+            low="0: all class means stand at the same angle to each other.",
+            high="Some class means point the same way, and others opposite ways.",
             bounds=(0, 1),
             label="angles",
         ),
@@ -75,8 +77,8 @@ class NeuralCollapse(Diagnostic):
             title="Distance to the simplex",
             text="How far the cosines between the means of C classes are from -1 / (C - 1), the smallest that all of "
             "them can have.",
-            low="0: the simplex that minimises contrastive losses of labelled classes.",
-            high="Classes lie on few directions.",
+            low="0: class means are the corners of a regular simplex, at the largest angles that all of them can have.",
+            high="Class means lie along few directions.",
             bounds=(0, 1.5),
             label="simplex",
         ),
@@ -116,7 +118,9 @@ class NeuralCollapse(Diagnostic):
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
         found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
         if found.simplex.isnan():
-            undefined(self, "all class means of `h` coincide but for rounding, or a value is not finite")
+            undefined(
+                self, "the mean of a class of `h`, or of each, is that of all classes but for rounding, or not finite"
+            )
         return found._asdict()
 
 

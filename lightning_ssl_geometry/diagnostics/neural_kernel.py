@@ -17,7 +17,7 @@ from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     normalized_kernel,
 )
 from lightning_ssl_geometry.functional.neural_kernel.kernel import neural_kernel_trace
-from lightning_ssl_geometry.papers import CALDER_LEE, CRISTIANINI, FORT
+from lightning_ssl_geometry.papers import CALDER_LEE, CORTES, FORT
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _CLASSES = Chart("neural_kernel", "Neural kernel and classes", "cosine")
@@ -69,8 +69,8 @@ class NeuralKernel(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "within": Quantity(
             title="Neural kernel within classes",
-            text="Mean cosine of the gradients of two samples of one class: how far a training step on one moves the "
-            "other along.",
+            text="Mean cosine between the gradients at two samples of one class: how far a training step on one "
+            "sample moves the other along.",
             low="Near 0: each sample moves by itself, as points without a network do.",
             high="Near 1: a class moves as one.",
             paper=CALDER_LEE,
@@ -82,7 +82,7 @@ class NeuralKernel(SampledRows):
         ),
         "between": Quantity(
             title="Neural kernel between classes",
-            text="Mean cosine of the gradients of two samples of different classes.",
+            text="Mean cosine between the gradients at two samples of different classes.",
             low="Near 0: classes move independently, as clusters with orthogonal centers do.",
             high="As high as within classes: the network does not know the classes.",
             paper=CALDER_LEE,
@@ -94,11 +94,11 @@ class NeuralKernel(SampledRows):
         ),
         "alignment": Quantity(
             title="Alignment of the neural kernel with the labels",
-            text="Centred cosine between the kernel and that of the labels.",
+            text="Cosine between the kernel and the kernel of the labels, both centred.",
             low="Near 0: training steps have nothing to do with the classes.",
-            high="Near 1: the classes are all that training steps tell apart.",
-            paper=CRISTIANINI,
-            where="Definition 1",
+            high="Near 1: training steps tell classes apart, and nothing else.",
+            paper=CORTES,
+            where="Definition 4",
             bounds=(0.0, 1.0),
             invariances=("permutation",),
             chart=_CLASSES,
@@ -120,7 +120,7 @@ class NeuralKernel(SampledRows):
             title="Spectrum of the neural kernel",
             text="Eigenvalues of the kernel, as shares of their sum.",
             low="Patterns that training hardly learns.",
-            high="Patterns along which training moves samples, and fast; a few of them are all that the network adds.",
+            high="Patterns along which training moves samples fast.",
             paper=CALDER_LEE,
             where="Eq. 12",
             unit="share of the sum",
@@ -130,8 +130,8 @@ class NeuralKernel(SampledRows):
         ),
         "blocks": Quantity(
             title="Neural kernel by class",
-            text="Mean cosine of the gradients of samples of every two classes.",
-            low="Low beside the diagonal: a training step on one class leaves the other in place.",
+            text="Mean cosine between the gradients at two samples, for each pair of classes.",
+            low="Low off the diagonal: a training step on one class leaves the other in place.",
             high="High on the diagonal: a class moves as one.",
             paper=CALDER_LEE,
             where="Theorem 4.5",
@@ -144,8 +144,8 @@ class NeuralKernel(SampledRows):
         "drift": Quantity(
             title="Drift of the neural kernel",
             text="1 minus the cosine between the kernel now and when it was first looked at.",
-            low="Near 0: training in a fixed kernel, as of infinitely wide networks.",
-            high="Up to 1: the network has learned another kernel.",
+            low="Near 0: the kernel stays as it was, as in infinitely wide networks.",
+            high="Near 1: the network has learned another kernel.",
             paper=FORT,
             unit="1 - cosine with the first",
             bounds=(0.0, 1.0),

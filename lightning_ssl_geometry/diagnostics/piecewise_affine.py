@@ -77,10 +77,10 @@ class JacobianRank(_AroundSamples):
     quantities: ClassVar[dict[str, Quantity]] = {
         "rank": _quantity(
             title="Rank of the projector's Jacobian",
-            text="How many directions of h the projector passes on around a sample, mean over samples; of a linear "
-            "projector, the rank of W.",
-            low="The projector discards directions there.",
-            high="Nearly all directions pass.",
+            text="How many directions of h the projector passes on around a sample; the mean over samples. Of a "
+            "linear projector it is the rank of W.",
+            low="The projector discards most directions of h around the samples.",
+            high="Up to min(D, P): the projector passes on as many directions as its shape allows.",
             where="Eq. 11",
             bounds=(0, None),
             cap="min(D, P)",
@@ -88,9 +88,9 @@ class JacobianRank(_AroundSamples):
         ),
         "singular_values": _quantity(
             title="Spectrum of the projector's Jacobian",
-            text="Singular values of the projector's Jacobian at a sample, mean over samples.",
-            low="Directions of h that the projector discards there.",
-            high="Directions of h that it passes on.",
+            text="Singular values of the projector's Jacobian at a sample; the mean over samples.",
+            low="Directions of h that the projector discards around the samples.",
+            high="Directions that the projector passes on.",
             where="Eq. 11",
             bounds=(0, None),
             chart=Chart("jacobian_spectrum", "Spectrum of the projector's Jacobian", "singular value"),

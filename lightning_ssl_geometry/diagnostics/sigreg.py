@@ -44,10 +44,10 @@ class SIGReg(SampledEmbeddings):
         "": Quantity(
             title="Distance from an isotropic Gaussian (SIGReg)",
             short="SIGReg",
-            text="Mean Epps-Pulley statistic of random projections. It grows with the number of samples: compare only "
-            "at the same number.",
-            low="Near 1: the cloud looks like an isotropic Gaussian of mean 0 and variance 1.",
-            high="The cloud has another shape, place or size.",
+            text="Mean Epps-Pulley statistic of random one-dimensional projections. Where the cloud is not Gaussian, "
+            "it grows with the number of samples: compare only at the same number.",
+            low="Near 1: the embeddings look like draws of an isotropic Gaussian of mean 0 and variance 1.",
+            high="The cloud of embeddings has another shape, place or size than that Gaussian.",
             paper=LEJEPA,
             where="Algorithm 1",
             bounds=(0, None),

@@ -49,7 +49,7 @@ class EffectiveRank(Moments):
         "": Quantity(
             title="Effective rank",
             text="Exponential of the entropy of the singular values: how many directions are used.",
-            low="Near 1: the rows lie close to few directions (dimensional collapse).",
+            low="Near 1: nearly all rows lie along one direction (dimensional collapse).",
             high="Up to the number of dimensions: all directions are used alike.",
             paper=RANKME,
             where="Eq. 1 and 2",
@@ -134,9 +134,11 @@ class ProjectorRank(Diagnostic):
         "rank": _rank(
             of_weights=True,
             title="Projector rank",
-            text="How many singular values of the projector's weight W reach a threshold.",
-            low="Few directions of h reach the loss. Strong augmentations lead there.",
-            high="Up to min(D, P): as many directions of h reach the loss as the shape of W allows.",
+            parts=True,
+            text="How many singular values of the projector's weight W reach a threshold. Where there are several "
+            "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
+            low="W passes on few directions. Strong augmentations lead there.",
+            high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
             cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
@@ -144,11 +146,11 @@ class ProjectorRank(Diagnostic):
         "thresholds": _rank(
             of_weights=True,
             title="Projector rank at other thresholds",
-            text="The rank of W at five thresholds, as the paper gives none. Relative ones count the singular values "
-            "that reach a share of the largest; cumulative ones, how many of the largest make up a share of the sum of "
-            "squares.",
-            low="Few directions of h reach the loss.",
-            high="Up to min(D, P): as many directions of h reach the loss as the shape of W allows.",
+            parts=True,
+            text="The rank of W at five thresholds, as the paper gives none. 'max' counts the singular values that "
+            "reach a share of the largest; '% of sum', how many of the largest make up a share of the sum of squares.",
+            low="W passes on few directions.",
+            high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
             chart=Chart("projector_thresholds", "Projector rank at other thresholds", "directions"),
             picture=Picture(
                 "components",
@@ -161,9 +163,11 @@ class ProjectorRank(Diagnostic):
         "singular_values": Quantity(
             of_weights=True,
             title="Spectrum of the projector",
+            parts=True,
             text="Singular values of the projector's weight W.",
-            low="Directions of h that the projector discards.",
-            high="Directions of h that it passes on.",
+            low="Directions that W discards. Where W has fewer outputs than inputs, it also discards all directions "
+            "beyond the last index.",
+            high="Directions that the projector passes on.",
             paper=COSENTINO,
             where="Eq. 2",
             bounds=(0, None),

@@ -16,6 +16,8 @@ from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
+
 
 class OldSettings(TypedDict, total=False):
     """Settings of the loss that a diagnostic once took by themselves; deprecated."""
@@ -72,8 +74,8 @@ class Stationarity(SampledEmbeddings):
     quantities: ClassVar[dict[str, Quantity]] = {
         "tangential": Quantity(
             title="Gradient along the sphere",
-            text="Size of the loss's first variation along the sphere, per point. A network may come to rest where it "
-            "is high.",
+            text="Size of the loss's gradient by the embeddings, along the sphere and per point (its first "
+            "variation). A network may come to rest where it is high.",
             low="Near 0: a stationary point, which the loss alone would not leave.",
             high="The loss alone would still move the embeddings.",
             paper=CALDER_LEE,
@@ -85,9 +87,10 @@ class Stationarity(SampledEmbeddings):
         ),
         "relative": Quantity(
             title="Share of the gradient along the sphere",
-            text="Size of the first variation along the sphere as a share of that of the whole.",
-            low="Near 0: what is left of the gradient presses against the sphere.",
-            high="Near 1: all of the gradient moves the embeddings.",
+            text="Size of the part of this gradient that runs along the sphere, as a share of the size of the whole "
+            "gradient.",
+            low="Near 0: what is left of the gradient points away from the sphere, where embeddings cannot go.",
+            high="Near 1: all of the gradient runs along the sphere, and moves the embeddings.",
             paper=CALDER_LEE,
             where="Theorem 3.2",
             unit="share",
@@ -122,6 +125,6 @@ class Stationarity(SampledEmbeddings):
         gradient = first_variation(*z, **self.form._asdict())
         size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential(z, gradient), gradient))
         relative = size / whole
-        if all_alike(z.transpose(0, 1)):
-            relative = undefined(self, "all embeddings are equal, so that the whole gradient is rounding")
+        if all_alike(z.transpose(0, 1)) or not whole * self.form.temperature > _ROUNDING:
+            relative = undefined(self, "the whole gradient is rounding, as where all embeddings are equal")
         return {"tangential": size, "relative": relative}

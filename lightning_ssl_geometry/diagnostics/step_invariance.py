@@ -13,6 +13,7 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.stationarity import OldSettings, symmetric_form
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.equivariance import invariance_error
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
@@ -38,7 +39,8 @@ class StepInvariance(SampledRows):
       output. 0: the step keeps a view and its sample together, as it would free points that coincide; about 1.4: it
       moves them unrelatedly. An invariant network at `step` > 0 does not stay invariant.
 
-    Both are NaN where embeddings are all equal, `step` also at a stationary point of the weights. For the stages "val",
+    Both are NaN where the embeddings of all samples are equal, `step` also where it moves none of them: at a stationary
+    point of the weights, and in one dimension, where the sphere is two points. For the stages "val",
     "test" and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode and
     get their modes back. `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one
     backward pass and O(contrast_size^2 P); the kernel is never built.
@@ -137,9 +139,13 @@ class StepInvariance(SampledRows):
             gradient = first_variation(views[0], views[1], **self.form._asdict()).flatten(0, 1)  # n times the slope
             pair = x[n : 3 * n], shift[n : 3 * n]
             at, *moved = velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
-        known = torch.nan if all_alike(torch.stack([image, *views], 1)) else 1.0
+        if all_alike(image[:, None]):
+            nan = undefined(self, "the embeddings of all samples are equal but for rounding")
+            return {"distance": nan, "step": nan}
         distance = torch.stack([invariance_error(image, view) for view in views]).mean()
-        return {"distance": known * distance, "step": known * step_invariance_error(at, torch.stack(moved))}
+        if at.shape[1] == 1 or not at.any():
+            return {"distance": distance, "step": undefined(self, "the step moves the embedding of no sample")}
+        return {"distance": distance, "step": step_invariance_error(at, torch.stack(moved))}
 
     def reset(self) -> None:
         """Forget the samples and the modules."""

@@ -49,7 +49,7 @@ def isotropic(where: str, chart: Chart) -> Quantity:
     """
     return Quantity(
         title="Isotropic",
-        text="What directions without preference would give, 1 - rank / D. Only the distance to it is a choice of "
+        text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
         "training.",
         low="The projector has nearly full rank, at the threshold where there is one.",
         high="The projector has collapsed.",
@@ -80,7 +80,7 @@ class AugmentationRank(Moments):
             title="Rank of the augmentations",
             text="How many directions of h the augmentations move in: the rank of v = h2 - h1.",
             low="The encoder maps augmentations onto few directions: the projector can ignore them and keep its rank.",
-            high="Augmentations point everywhere: the projector has much to discard.",
+            high="Augmentations move h in nearly all directions: a projector cannot ignore them and keep its rank.",
             cap="min(N, D)",
             comparable=("temperature", "batch size"),
             chart=Chart("augmentation_rank", "Rank of the augmentations", "directions"),

@@ -53,19 +53,25 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     within = (h - mean).flatten(0, 1)
     between = mean - mean.mean(0)
     between = between.where(between.norm() > floor, 0)
-    return scatter_lidar(between.T @ between / len(mean), within.T @ within / len(within), delta=delta, eps=eps)
+    covariances = between.T @ between / len(mean), within.T @ within / len(within)
+    return scatter_lidar(*covariances, delta=delta, eps=eps, floor=floor.square() / len(mean))
 
 
-def scatter_lidar(between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
+def scatter_lidar(
+    between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
+) -> Tensor:
     r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
 
-    The eigenvalues are those of :math:`L^{-1} \Sigma_b L^{-T}` with :math:`\Sigma_w = L L^T`, a rotation of the above.
+    The eigenvalues are those of :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which are the same. What rounding
+    leaves of either covariance in a direction where there is none counts as 0: divided by `delta` it could be large.
 
     Args:
         between: Sigma_b (D, D).
         within: Sigma_w (D, D), without delta.
         delta: As in :func:`lidar`.
         eps: As in :func:`lidar`.
+        floor: Largest eigenvalue of `between` that rounding may have left, at least D times the float64 rounding of
+            its largest one.
 
     Returns:
         As :func:`lidar`.
@@ -83,9 +89,15 @@ def scatter_lidar(between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: 
         raise ValueError(f"Expected `delta` > 0, but got {delta}.")
     if not between.any():
         raise ValueError("Expected samples of different means, but all means are equal.")
-    ridge = delta * torch.eye(len(within), dtype=torch.float64, device=within.device)
-    lower = torch.linalg.cholesky(within.double() + ridge)
-    half = torch.linalg.solve_triangular(lower, between.double(), upper=False)
-    whitened = torch.linalg.solve_triangular(lower, half.T, upper=False)
-    eigenvalues = torch.linalg.eigvalsh(whitened).clamp(min=0)  # rounding may give -1e-17
+    variance, basis = _principal(within.double(), 0.0)
+    spread, axes = _principal(between.double(), floor)
+    half = (basis.T @ axes) * spread.sqrt() / (variance + delta).sqrt()[:, None]
+    eigenvalues = torch.linalg.eigvalsh(half.T @ half).clamp(min=0)  # rounding may give -1e-17
     return singular_values_effective_rank(eigenvalues, eps=eps)
+
+
+def _principal(covariance: Tensor, floor: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, 0 where they are rounding, and eigenvectors."""
+    variance, axes = torch.linalg.eigh(covariance)
+    lost = len(variance) * torch.finfo(variance.dtype).eps * variance[-1]
+    return variance.where((variance > lost) & (variance > floor), 0), axes

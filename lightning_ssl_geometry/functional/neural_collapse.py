@@ -23,7 +23,8 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
 
-    Class means that differ by rounding alone are a single point.
+    Class means that differ by rounding alone are a single point. A class mean that lies at the mean of all classes has
+    no angle: `equiangularity` and `simplex` are then NaN.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C`, (NC1): the spread within classes, in units of that
@@ -135,7 +136,8 @@ def moments_neural_collapse(
     within = (outer - mean.T @ total) / count.sum()
     lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # of an eigenvalue
     within = within.where(within.trace() > lost, 0)
-    return _collapse(mean, within, torch.as_tensor(rounding, dtype=mean.dtype, device=mean.device))
+    added = (sum(mean.shape) + 2 * count.sum().sqrt()) * torch.finfo(mean.dtype).eps  # by the sums, in float64
+    return _collapse(mean, within, (added.square() * outer.trace() / count.sum()).clamp(min=rounding))
 
 
 def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
@@ -143,7 +145,7 @@ def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
     centred = mean - mean.mean(dim=0)
     centred = centred.where(centred.square().sum() > classes * rounding, torch.nan)
     norm = torch.linalg.vector_norm(centred, dim=1)
-    unit = centred / norm[:, None]
+    unit = centred / norm.where(norm.square() > rounding, torch.nan)[:, None]
     rows, columns = torch.triu_indices(classes, classes, offset=1, device=mean.device)
     cosine = (unit @ unit.T)[rows, columns]
     return NeuralCollapse(
@@ -165,7 +167,7 @@ def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tenso
     if not seen.any():
         return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
     spread = ((directions @ within) * directions).sum(dim=1)
-    return (spread[seen] / sigma[seen].square()).sum()
+    return (spread.clamp(min=0)[seen] / sigma[seen].square()).sum()  # rounding may give -1e-17
 
 
 def _check_classes(classes: int) -> None:

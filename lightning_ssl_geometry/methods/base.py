@@ -22,16 +22,16 @@ from lightning_ssl_geometry.types import COLUMNS, Batch, Observation
 
 LOSS = Quantity(
     title="Loss",
-    text="The objective that training descends.",
-    low="Training has reached its objective on these data.",
-    high="Training has not reached its objective on these data.",
+    text="The loss that training lowers.",
+    low="Training does well on these data, by its own measure.",
+    high="Training does badly on these data, by its own measure.",
     better="low",
     chart=Chart("loss", "Loss", "loss"),
     headline=True,
 )
 CONTRASTIVE_LOSS = replace(
     LOSS,
-    text="The contrastive objective that training descends. Values compare only at one temperature and batch size.",
+    text="The contrastive loss that training lowers. Compare runs only at the same temperature and batch size.",
     low="The views of a sample find each other among all others.",
     high="Near the logarithm of the number of negatives: samples are not told apart.",
     paper=SIMCLR,

@@ -69,8 +69,9 @@ class BYOLModule(SSLModule):
         ),
         "momentum": Quantity(
             title="Momentum of the target",
-            text="How much of itself BYOL's target keeps in a step of training.",
-            low="The target follows the online network.",
+            text="The share of its weights that BYOL's target network keeps in a step of training; the rest comes "
+            "from the online network.",
+            low="The target follows the online network quickly.",
             high="At 1: the target stands still.",
             paper=BYOL,
             where="Sec. 3.3",

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import PROBES, Quantity
 
 ACCURACY = Quantity(
     title="Classifier",
@@ -18,7 +18,7 @@ ACCURACY = Quantity(
     comparable=("width", "temperature", "batch size", "method"),
     better="high",
     percent=True,
-    chart=Chart("probes", "Probes during training", "accuracy"),
+    chart=PROBES,
     label="classifier",
     section="probes",
 )

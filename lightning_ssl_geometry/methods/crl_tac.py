@@ -91,6 +91,7 @@ class CRLTACModule(SSLModule):
         "loss": replace(CONTRASTIVE_LOSS, paper=CRL_TAC, where="Alg. 1"),
         "policy_entropy": Quantity(
             title="Entropy of the policy",
+            text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
             low="Near 0: each image has a single augmentation left, from which h generalises badly.",
             high="Up to log K for K augmentations: the policy prefers none.",
             paper=CRL_TAC,
@@ -101,8 +102,8 @@ class CRLTACModule(SSLModule):
         ),
         "policy_loss": Quantity(
             title="Loss of the policy",
-            text="What the policy descends, without the encoder: the contrastive loss with each augmentation weighted "
-            "by its probability, minus the weighted entropy.",
+            text="The loss that the policy alone lowers: the contrastive loss, in which each augmentation counts by "
+            "its probability, minus the weighted entropy of the policy.",
             low="The augmentations that the policy prefers tell samples apart.",
             high="The augmentations that the policy prefers do not tell samples apart.",
             paper=CRL_TAC,

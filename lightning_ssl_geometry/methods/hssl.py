@@ -89,8 +89,8 @@ class HSSLModule(SSLModule):
     quantities: ClassVar[dict[str, Quantity]] = {
         "loss": replace(
             CONTRASTIVE_LOSS,
-            text="The objective that training descends: the contrastive loss of fibers, plus that of a classifier "
-            "where there is one. Values compare only at one temperature and batch size.",
+            text="The loss that training lowers: the contrastive loss of fibers, plus a classifier's loss where one "
+            "is trained along. Compare runs only at the same temperature and batch size.",
             paper=KELLER,
             where="Eq. 3",
         ),

@@ -39,7 +39,7 @@ class SupervisedModule(SSLModule):
     quantities: ClassVar[dict[str, Quantity]] = {
         "loss": replace(
             LOSS,
-            text="The cross entropy of the classifier, which training descends.",
+            text="The cross entropy of the classifier, which training lowers.",
             low="Near 0: the classifier is sure of the right classes.",
             high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
             unit="nats",

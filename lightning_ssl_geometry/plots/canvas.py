@@ -225,11 +225,21 @@ def padded(values: Floats, pad: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def y_axis(axes: "Axes", values: Floats, label: str, floor: float | None, log: bool, pad: float = 0.07) -> None:
-    """Set the vertical axis, with its name above it."""
+def y_axis(
+    axes: "Axes",
+    values: Floats,
+    label: str,
+    floor: float | None,
+    log: bool,
+    pad: float = 0.07,
+    ceiling: float | None = None,
+) -> None:
+    """Set the vertical axis, with its name above it; the margin around the values passes neither floor nor ceiling."""
     low, high = padded(np.log10(values) if log else values, pad)
     if floor is not None and not log and values.min() >= floor:
         low = floor
+    if ceiling is not None and not log and low < values.max() <= ceiling:
+        high = min(high, ceiling)
     axes.set_ylim(10.0**low if log else low, 10.0**high if log else high)
     axes.set_yscale("log" if log else "linear")
     left_out = set_ticks(axes, "y", log)

@@ -20,7 +20,7 @@ from lightning_ssl_geometry.plots.canvas import (
     write,
     x_axis,
 )
-from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH
+from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +41,7 @@ class Dot:
         text: Stands behind it.
         color: A key of `COLORS`.
         tip: Shown where a pointer rests on it.
+        bounds: Where the bar ends at the latest: the least and the greatest possible value.
     """
 
     label: str
@@ -49,6 +50,13 @@ class Dot:
     text: str
     color: str = "muted"
     tip: str = ""
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+
+    @property
+    def bar(self) -> Floats:
+        """Both ends of the bar; the value twice where there is none."""
+        spread = 0.0 if np.isnan(self.spread) else self.spread
+        return np.array([self.value - spread, self.value + spread]).clip(*self.bounds)
 
 
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
@@ -64,8 +72,7 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
     >>> figure = dots([("all", [Dot("pixels", 0.9, 0.01, "90%")])], xlabel="accuracy")
     """
-    bars = [(dot.value, 0.0 if np.isnan(dot.spread) else dot.spread) for _, rows in groups for dot in rows]
-    values = finite_values([np.array([value - spread, value + spread]) for value, spread in bars], "groups")
+    values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
     figure, (axes,) = canvas()
     x_axis(axes, xlabel, padded(values, 0.1))
@@ -97,6 +104,6 @@ def _dot(axes: "Axes", row: int, dot: Dot) -> None:
     write(axes, shortened(dot.label, _LABEL), (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
     write(axes, shortened(dot.text, _TEXT), (1, row), (8, 0), color, ("axes fraction", "data"))
     if np.isfinite(dot.spread):
-        axes.plot([dot.value - dot.spread, dot.value + dot.spread], [row, row], color=color, linewidth=1.6)
+        axes.plot(dot.bar, [row, row], color=color, linewidth=1.6)
     axes.plot(value, [row], "o", markersize=8, color=color)
     put_tips(axes, value, np.array([float(row)]), [dot.tip] if dot.tip and drawable(value).all() else [])

@@ -50,6 +50,7 @@ class Curve:
         tips: R texts, shown where a pointer rests on a point; or none.
         spread: (R,), half the height of a band around the line, or None; no band where it is not finite.
         factor: The band is from y / spread to y * spread, as a deviation of logarithms is.
+        bounds: Where the band ends at the latest: the least and the greatest possible value.
         stepped: A histogram: y[r] holds from x[r] to x[r + 1].
     """
 
@@ -63,6 +64,7 @@ class Curve:
     spread: Floats | None = None
     stepped: bool = False
     factor: bool = False
+    bounds: tuple[float, float] = (-np.inf, np.inf)
 
     def __post_init__(self) -> None:
         if self.x.shape != self.y.shape or self.x.ndim != 1:
@@ -81,11 +83,12 @@ class Curve:
         """Foot and top of the band."""
         if self.spread is None:
             return None
-        return (
+        low, high = (
             (self.y / self.spread, self.y * self.spread)
             if self.factor
             else (self.y - self.spread, self.y + self.spread)
         )
+        return low.clip(*self.bounds), high.clip(*self.bounds)
 
 
 def curves(
@@ -95,6 +98,7 @@ def curves(
     ylabel: str,
     xlim: tuple[float, float] | None = None,
     floor: float | None = None,
+    ceiling: float | None = None,
     log: bool | None = None,
     names: Sequence[str] = (),
     caption: Caption = _NO_CAPTION,
@@ -107,6 +111,7 @@ def curves(
         ylabel: Above the axis.
         xlim: From where to where; from the data if None.
         floor: Where the vertical axis starts; below the data if None.
+        ceiling: Where the vertical axis ends at the latest, if no value is above it; above the data if None.
         log: Logarithmic vertical axis, without what is not positive; if None, where all values are positive and span
             more than five decades.
         names: What stands below the places 0, 1, 2, ... instead of numbers and `xlabel`.
@@ -125,7 +130,7 @@ def curves(
     bands = [edge for line in lines for edge in line.edges or ()]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
     figure, (axes,) = canvas()
-    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log)
+    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log, ceiling=ceiling)
     x = np.concatenate([line.x for line in lines])
     if names:
         named_axis(axes, names)

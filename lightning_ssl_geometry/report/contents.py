@@ -20,9 +20,9 @@ from lightning_ssl_geometry.report.evaluation import (
     shown_accuracy,
     sizes,
 )
-from lightning_ssl_geometry.report.facts import facts, shared_facts, weights
+from lightning_ssl_geometry.report.facts import different_data, facts, shared_facts, weights
 from lightning_ssl_geometry.report.figures import Member, View, is_scalar, members, role, section_of
-from lightning_ssl_geometry.report.groups import Average, Group, stage_order
+from lightning_ssl_geometry.report.groups import Average, Group, notes_on_time, stage_order
 from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
@@ -32,11 +32,11 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
-_GRAVE = ("not a finite number", "This run failed", "Not drawn")
+_GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanings")
 _STATUSES = ("finished", "running", "interrupted", "failed")
 _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
-    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed",
+    "were read", "shown as infinite", "leave them out", "no finite number", "This run failed", "has two meanings",
 )  # fmt: skip
 
 
@@ -128,7 +128,15 @@ def comparison_contents(
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
         "tiles": [],
-        "notes": _graved([*_notes_on_means(view), *_odd_widths(view), *drawings.lost]),
+        "notes": _graved(
+            [
+                *filter(None, [different_data([(group, run) for group in view.groups for run in group.runs])]),
+                *_notes_on_means(view),
+                *notes_on_time(view.groups, view.by_epochs),
+                *_odd_widths(view),
+                *drawings.lost,
+            ]
+        ),
         "left_out": drawings.left_out,
         "readings": {},
         "layers": None,
@@ -251,22 +259,23 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
         if stage is None:
             continue
         means = [mean_of(member, group, stage, view) for group in view.groups]
-        name = next(mean.name for mean in means if mean)
+        name = " or ".join(dict.fromkeys(held[stage] for held in member.names.values() if stage in held))
         places = (-1,) if once else (0, -1)
         rows.append([name, *(_value(mean, place, member.quantity) for mean in means for place in places)])
         for group, mean in zip(view.groups, means, strict=True):
             if mean is not None:
                 std = np.full(len(mean.step), np.nan) if mean.std is None else mean.std
+                when = mean.time if view.by_epochs else mean.done
                 numbers += [
-                    (group.name, mean.name, *each, mean.runs) for each in zip(mean.step, mean.mean, std, strict=True)
+                    (group.name, mean.name, *each, mean.runs) for each in zip(when, mean.mean, std, strict=True)
                 ]
     if not rows:
         return None
     several = any(len(group.runs) > 1 for group in view.groups)
     what = "Mean ± standard deviation over the runs of a group. " if several else ""
-    what += "" if once else "At the first and the last step that runs of a group share."
+    what += "" if once else "At the first and the last moment that runs of a group share."
     link = saved(
-        f"{title}-scalars", Numbers(("group", "scalar", "step", "mean", "standard deviation", "runs"), numbers)
+        f"{title}-scalars", Numbers(("group", "scalar", view.time_label, "mean", "standard deviation", "runs"), numbers)
     )
     header = ["scalar", *([] if once else ["first", "last"] * len(view.groups))]
     table = Table(header, rows, saved=link, remark=what.strip(), look="compared")

@@ -1,4 +1,4 @@
-"""The comparison under one linear classifier: pixels, a frozen random network, what was trained, weighted in ways."""
+"""The comparison under one linear classifier: pixels, an untrained network, what was trained, weighted in ways."""
 
 __all__ = [
     "evaluated",
@@ -11,7 +11,7 @@ __all__ = [
     "sizes",
 ]
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 import numpy as np
@@ -31,7 +31,7 @@ _WEIGHTED = (
     "f and its head are averaged over augmentations. Their weights: P(T | X) (learned), its likeliest alike (top), "
     "those with most of the object alike (oracle), all alike (uniform)."
 )
-_WORDS = {"pixels": "raw pixels", "frozen": "frozen network", "trained": "trained network"}
+_WORDS = {"pixels": "raw pixels", "frozen": "untrained network", "trained": "trained network"}
 _ORDER = [*_WORDS, *(f"{level}, {weighting}" for level in ("f", "head") for weighting in _WEIGHTINGS)]
 _TITLE = "The same linear classifier on each"
 _WIDTH = 58
@@ -41,7 +41,7 @@ def feature_name(name: str) -> str:
     """What a row of the comparison is called.
 
     >>> feature_name("frozen"), feature_name("resnet")
-    ('frozen network', 'resnet')
+    ('untrained network', 'resnet')
     """
     return _WORDS.get(name, name)
 
@@ -56,9 +56,16 @@ def shown_accuracy(row: Evaluation) -> str:
     return percent(row.accuracy) + ("" if np.isnan(row.std) else f" ± {100 * row.std:.1f}")
 
 
-def evaluation_groups(run: Run) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class (and split, where there are several); all labels and pixels first."""
-    splits = {row.details.get("split", "") for row in run.evaluations}
+def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
+    """Group the rows by labels per class; all labels and pixels first.
+
+    A heading names the split where the run, or the runs that it is compared with, were evaluated on several.
+
+    Args:
+        run: Whose rows.
+        beside: The runs that it is compared with.
+    """
+    splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
     for row in sorted(run.evaluations, key=lambda row: order.get(row.features, len(order))):
@@ -130,11 +137,11 @@ def _dot(row: Evaluation) -> Dot:
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.details.items())
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
     color = "blue" if is_chosen(row.features) else "muted"
-    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip)
+    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip, (0.0, 100.0))
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """What does not depend on the group is left out: pixels and the frozen network."""
+    """What does not depend on the group is left out: pixels and the untrained network."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
@@ -143,24 +150,33 @@ def _of_groups(view: View) -> dict[str, list[Dot]]:
 
 
 def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
+    """By features and heading: the accuracy of each run of each group that has it."""
     found: dict[tuple[str, str], list[tuple[Group, Floats]]] = {}
     for group in view.groups:
-        rows = [
-            (heading, row) for run in group.runs for heading, each in evaluation_groups(run).items() for row in each
-        ]
-        for key in dict.fromkeys(
-            (row.features, heading) for heading, row in rows if row.features not in ("pixels", "frozen")
-        ):
-            accuracy = [row.accuracy for heading, row in rows if (row.features, heading) == key]
-            found.setdefault(key, []).append((group, np.array(accuracy)))
+        held: dict[tuple[str, str], list[float]] = {}
+        for run in group.runs:
+            for key, accuracy in _accuracies(run, view).items():
+                held.setdefault(key, []).append(accuracy)
+        for key, values in held.items():
+            found.setdefault(key, []).append((group, np.array(values)))
     return found
+
+
+def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
+    """One accuracy of a run for each of its features and headings; of several rows of one heading, their mean."""
+    held: dict[tuple[str, str], list[float]] = {}
+    for heading, rows in evaluation_groups(run, view.runs).items():
+        for row in rows:
+            if row.features not in ("pixels", "frozen"):
+                held.setdefault((row.features, heading), []).append(row.accuracy)
+    return {key: float(np.mean(values)) for key, values in held.items()}
 
 
 def _mean_dot(group: Group, accuracy: Floats) -> Dot:
     std = _std(accuracy)
     text = percent(float(accuracy.mean())) + (f" ± {100 * std:.1f}" if len(accuracy) > 1 else "")
     tip = f"{printable(group.name, 40)}: {text}, runs: {len(accuracy)} of {len(group.runs)}"
-    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip)
+    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip, (0.0, 100.0))
 
 
 def _std(accuracy: Floats) -> float:

@@ -1,10 +1,12 @@
 """What a run says of itself in a line: what ran on which data, and what runs of a comparison share of that."""
 
-__all__ = ["facts", "shared_facts", "weights"]
+__all__ = ["different_data", "facts", "shared_facts", "weights"]
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning_ssl_geometry.report.files import plain
+from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.numbers import duration, moment
 from lightning_ssl_geometry.report.run import Run
 
@@ -26,6 +28,20 @@ def shared_facts(runs: Sequence[Run]) -> list[str]:
     """Say which data all runs saw, and how many samples of it, as far as they agree."""
     data, samples = ({find(run) for run in runs} for find in (_data, _samples))
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
+
+
+def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
+    """Say which run saw which data, where they differ; empty where they do not.
+
+    Args:
+        runs: With their groups.
+    """
+    seen: dict[str, dict[str, None]] = {}
+    for group, run in runs:
+        named = group.name if len(group.runs) == 1 else f"{group.name}, {run.name}"
+        seen.setdefault(_data(run) or "data that were not recorded", {})[plain(named, 40)] = None
+    listed = "; ".join(f"{' and '.join(names)} on {plain(data, 200)}" for data, names in seen.items())
+    return f"On different data: {listed}." if len(seen) > 1 else ""
 
 
 def _trained(run: Run) -> list[str]:

@@ -13,7 +13,6 @@ __all__ = [
     "layer_name",
     "logged",
     "members",
-    "natural_order",
     "plans",
     "printable",
     "role",
@@ -32,6 +31,7 @@ import numpy as np
 
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.quantity import SECTIONS, Kind, Quantity
+from lightning_ssl_geometry.report.facts import different_data
 from lightning_ssl_geometry.report.groups import Group, split
 from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot
 from lightning_ssl_geometry.report.run import Run
@@ -43,6 +43,7 @@ _LAYERS = "layers/"  # before the name of a column of layers.csv
 Figured = Kind | Literal["layers"]
 _ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
 _OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
+_OF_LOGARITHMS: tuple[Figured, ...] = ("spectrum", "profile", "histogram", "quantiles")  # drawn as what they are of
 _OF_SNAPSHOTS: tuple[Figured, ...] = ("matrix", "points", "images")
 Identity = tuple[str, ...]
 
@@ -203,15 +204,6 @@ def space_name(space: str) -> str:
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
-def natural_order(name: str) -> list[tuple[int, str]]:
-    """Sort key that counts numbers as numbers: layer 3 before layer 10.
-
-    >>> sorted(["layer_10", "layer_3"], key=natural_order)
-    ['layer_3', 'layer_10']
-    """
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
 def printable(text: str, most: int = 18) -> str:
     r"""Make a text of a run fit to stand in a figure: names of a kind often differ in their ends alone.
 
@@ -227,7 +219,8 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 
     Args:
         runs: One or several.
-        last_layers: Of what a run has for several layers, take the last: networks of other depths are joined there.
+        last_layers: Of what a run has for several layers, take the last that was declared: networks of other depths are
+            joined there.
     """
     found: dict[Identity, Member] = {}
     identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
@@ -260,9 +253,7 @@ def _identities(run: Run) -> dict[str, Identity]:
 def _identity(declared: Declared | None, name: str) -> Identity:
     if declared is None:
         return ("", split(name)[1], "", "")
-    quantity = declared.quantity
-    meaning = (quantity.title, quantity.unit, f"{quantity.percent}")
-    return (declared.diagnostic, declared.key, declared.part, declared.space, *meaning)
+    return declared.meaning
 
 
 def _repeated(held: Mapping[str, Identity]) -> set[Identity]:
@@ -297,12 +288,10 @@ def _figure(member: Member, view: View) -> tuple[str, ...]:
     if _kind(member, view) == "layers":
         return log, member.base.replace("/", "_")
     space = member.space if apart and member.spaces else ""
-    return log, _chart_name(member), space, member.part if apart and view.alone else ""
-
-
-def _chart_name(member: Member) -> str:
     chart = member.quantity.chart
-    return chart.name if chart else _own_name(member)
+    named = "chart" if chart else "own" if member.declared else "undeclared"  # equal names of these are by chance
+    name = chart.name if chart else _own_name(member)
+    return f"{log}, {named}", name, space, member.part if apart and view.alone else ""
 
 
 def _own_name(member: Member) -> str:
@@ -321,20 +310,30 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         member.quantity.picture.role for member in members if _kind(member, view) == "path" and member.quantity.picture
     ]
     if paths and (view.once or not view.alone or sorted(paths) != ["", "x"]):
-        return [_one((_own_name(member),), [member], "line", member.quantity.title) for member in members]
+        return [_one((_own_name(member),), [member], "line", member.quantity.title, view) for member in members]
     if kind is None:
         return []
+    if kind != "path" and len({member.quantity.percent for member in members if not role(member)}) > 1:
+        return [plan for last, each in _by_scale(members).items() for plan in _plans((*figure, last), each, view)]
     if not view.alone and len({member.declared.diagnostic for member in members if member.declared}) > 1:
         titled = {member.quantity.title: member for member in members}
         if len(titled) > 1:  # of several classes, such as probes: colours are the groups', so each has its own figure
             alike = {title: [each for each in members if each.quantity.title == title] for title in titled}
-            return [_one((_own_name(each[0]),), each, kind, title) for title, each in alike.items()]
+            return [_one((_own_name(each[0]),), each, kind, title, view) for title, each in alike.items()]
     first = next(member for member in members if not role(member) and not member.quantity.baseline)
     chart = first.quantity.chart
-    return [_one(figure[1:], members, kind, chart.title if chart else first.quantity.title)]
+    return [_one(figure[1:], members, kind, chart.title if chart else first.quantity.title, view)]
 
 
-def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, title: str) -> Plan:
+def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
+    """Part what is in percent from what is not, which no axis holds both; what serves others is in each part."""
+    return {
+        name: [each for each in members if role(each) or each.quantity.percent is percent]
+        for name, percent in (("", False), ("percent", True))
+    }
+
+
+def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, title: str, view: View) -> Plan:
     spaces = {member.space for member in members if not member.quantity.baseline}
     parts = {member.part for member in members}
     apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 and any(member.spaces for member in members) else []
@@ -345,12 +344,40 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     unit = (chart.unit if chart else "") or next((m.quantity.unit for m in members if m.quantity.unit), "value")
     if kind == "layers" or (kind == "line" and members[0].quantity.unit and len(members) == 1):
         unit = members[0].quantity.unit or unit
+    unit = f"logarithm of {unit}" if kind not in _OF_LOGARITHMS and any(map(_is_logarithm, members)) else unit
     unit += ", %" if all(m.quantity.percent for m in members) and not unit.endswith("%") else ""
     whole = f"{members[0].quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     name = "_".join(filter(None, figure))
     shares_axes = chart is not None and kind != "layers" and not (picture_kind(members[0]) == "path" != kind)
-    remark = chart.remark if chart and shares_axes else ""
+    said = [chart.remark if chart and shares_axes else "", *_cautions(members, view)]
+    remark = " ".join(filter(None, said))
     return Plan(name, printable(whole, 100), printable(unit, 40), kind, tuple(members), remark)
+
+
+def _is_logarithm(member: Member) -> bool:
+    return bool(member.quantity.picture and member.quantity.picture.logarithm)
+
+
+def _cautions(members: Sequence[Member], view: View) -> list[str]:
+    """Say what a reader may not expect of lines that were joined: other names, and so perhaps settings; other data."""
+    named = dict.fromkeys(filter(None, (_names(member, view) for member in members if not member.quantity.baseline)))
+    said = [f"Logged under different names, so settings may differ: {'; '.join(named)}."] if named else []
+    places = {place for member in members for place in member.names}
+    every = [(group, run) for group in view.groups for run in group.runs]
+    runs = [each for place, each in enumerate(every) if place in places]
+    return [*said, different_data(runs)] if all(run.is_diagnosis for _, run in runs) else said
+
+
+def _names(member: Member, view: View) -> str:
+    """List the names of a quantity where stages of one run, or runs on data of one stage, differ in it."""
+    homes = [group for group in view.groups for _ in group.runs]
+    found: dict[str, dict[str, dict[str, None]]] = {}  # what is drawn together -> name -> where
+    for place, held in member.names.items():
+        for stage, name in held.items():
+            where = stage if view.alone else printable(homes[place].name, 30)
+            found.setdefault("" if view.alone else stage, {}).setdefault(split(name)[1], {})[where] = None
+    listed = next((names for names in found.values() if len(names) > 1), {})
+    return ", ".join(f"{printable(name, 40)} ({', '.join(where)})" for name, where in listed.items())
 
 
 def _kind(member: Member, view: View) -> Figured:
@@ -368,11 +395,11 @@ def _kind(member: Member, view: View) -> Figured:
 
 
 def _last_parts(held: Mapping[str, Identity]) -> dict[str, Identity]:
-    """Keep, of results that a run has for several layers, those of the last, and forget which layer that is."""
-    last: dict[Identity, str] = {}
-    for identity in held.values():
-        key = identity[:2] + identity[3:]
-        last[key] = max(last.get(key, ""), identity[2], key=natural_order)
+    """Keep, of results that a run has for several layers, those of the last, and forget which layer that is.
+
+    The logs are in the order in which they were declared, which is that of the diagnostic, whatever the layers' names.
+    """
+    last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
     joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
     return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}
 
@@ -382,7 +409,7 @@ def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
     if picture_kind(member) != "components":
         return False
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]
-    return any(natural_order(each.part) > natural_order(member.part) for each in alike)
+    return alike[-1].part != member.part
 
 
 def picture_kind(member: Member) -> Kind | None:

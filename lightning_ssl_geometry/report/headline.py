@@ -144,8 +144,9 @@ def _gains(run: Run) -> list[Tile]:
         by_name = {row.features: row.accuracy for row in rows}
         if {"trained", "frozen"} <= by_name.keys():
             gain = points(by_name["trained"] - by_name["frozen"])
-            order = [f"{name} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels") if name in by_name]
-            tiles.append(Tile(f"Trained over frozen, {heading}", gain, "points", ", ".join(order)))
+            order = [f"{feature_name(name)} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels")
+                     if name in by_name]  # fmt: skip
+            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", ", ".join(order)))
         elif "trained" in by_name:
             pixels = f"raw pixels {percent(by_name['pixels'])}" if "pixels" in by_name else ""
             tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", pixels))

@@ -184,7 +184,7 @@ def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logg
     for name, series in earlier.items():
         kept = (series.step < logged) | (name.startswith("test/") & (series.step <= logged))
         if kept.any():
-            joined[name] = _joined(_rows(series, kept), own.get(name))
+            joined[name] = _joined(series.rows(kept), own.get(name))
     return joined
 
 
@@ -205,17 +205,15 @@ def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot]
     return {name: each for name, each in earlier.items() if each.step <= step} | dict(own)
 
 
-def _rows(series: Series, kept: Any) -> Series:
-    return Series(series.name, series.epoch[kept], series.step[kept], series.value[kept])
-
-
 def _joined(earlier: Series, own: Series | None) -> Series:
     if own is None:
         return earlier
-    before = _rows(earlier, ~np.isin(earlier.step, own.step))
-    order = np.argsort(step := np.append(before.step, own.step), kind="stable")
-    epoch, value = np.append(before.epoch, own.epoch), np.append(before.value, own.value)
-    return Series(own.name, epoch[order], step[order], value[order])
+    before = earlier.rows(~np.isin(earlier.done, own.done))
+    both = zip(
+        (before.epoch, before.step, before.value, before.done), (own.epoch, own.step, own.value, own.done), strict=True
+    )
+    whole = Series(own.name, *(np.append(*each) for each in both))
+    return whole.rows(np.argsort(whole.done, kind="stable"))
 
 
 def _joined_arrays(earlier: Readouts, own: Readouts | None) -> Readouts:

@@ -5,7 +5,6 @@ __all__ = ["component_panels", "line_panel"]
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +13,8 @@ from lightning_ssl_geometry.report.download import Numbers, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View, logged, printable
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.numbers import deviation
-from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown
-from lightning_ssl_geometry.report.tracks import Track, counted, mean_of, tracks
-
-if TYPE_CHECKING:
-    pass
+from lightning_ssl_geometry.report.panel import Panel, ceiling_of, floor_of, limits, remark_of, same_lines, shown
+from lightning_ssl_geometry.report.tracks import Track, counted, dash_names, mean_of, spread_of, tracks
 
 _MOST_POINTS = 150
 _WIDTH = 58  # letters in a line of notes
@@ -84,17 +80,21 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     drawn = [curve for track in found for curve in _background(track, view)] + [_curve(track, view) for track in found]
     end = max([float(curve.x.max()) for curve in drawn if len(curve.x)], default=0.0)
     xlim = _limits(view) if view.alone else (0.0, end or 1.0)
-    same = same_lines([(printable(track.words or plan.title, 30), track.mean.step, track.mean.mean) for track in found])
+    same = same_lines(
+        [(printable(track.words or plan.title, 30), _time(track, view), track.mean.mean) for track in found]
+    )
     stages = list(dict.fromkeys(track.stage for track in found))
     remark = remark_of(plan, view, stages)
     notes = [] if view.alone else _notes(found, view, [remark] if view.titled else [], same)
-    caption = Caption(plan.title if view.titled else "", () if view.alone else _dash_names(found), notes)
+    named = dash_names((track.dash, track.label) for track in found if track.label)
+    caption = Caption(plan.title if view.titled else "", () if view.alone else named, notes)
     figure = curves(
         drawn,
         xlabel=view.time_label,
         ylabel=plan.unit,
         xlim=xlim,
         floor=floor_of(plan.drawn),
+        ceiling=ceiling_of(plan, view),
         caption=caption,
     )
     label = f"{plan.title} over training: {'; '.join(map(_in_words, found))}."
@@ -119,7 +119,14 @@ def _curve(track: Track, view: View) -> Curve:
     label = track.name if track.member.quantity.baseline and view.alone and not track.name else label
     spread = None if mean.std is None else scale * mean.std
     return Curve(
-        label, time, scale * value, track.color, track.dash, tips=_tips(track, view, value, size), spread=spread
+        label,
+        time,
+        scale * value,
+        track.color,
+        track.dash,
+        tips=_tips(track, view, value, size),
+        spread=spread,
+        bounds=limits(track.member.quantity),
     )
 
 
@@ -127,14 +134,12 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
     mean, words = track.mean, printable(track.words, 40)
     name = (f"{words}: " if words else "") + ("mean " if size > 1 else "")
     if not view.alone:
-        spreads = np.full(len(value), np.nan) if mean.std is None else mean.std
-        return [
-            f"{name}{y:.4g}" + (f" ± {s:.2g}" if np.isfinite(s) else "") for y, s in zip(value, spreads, strict=True)
-        ]
+        pairs = zip(value, spread_of(mean), strict=True)
+        return [f"{name}{y:.4g}" + (f" ± {s:.2g}" if np.isfinite(s) else "") for y, s in pairs]
     ends = slice(size - 1, None, size) if size > 1 else slice(None)
     tips = [
-        f"{name}{y:.5g} (epoch {e:g}, step {s:g})"
-        for y, e, s in zip(value, mean.epoch[ends], mean.step[ends], strict=False)
+        f"{name}{y:.5g} ({f'epoch {e:g}, step {s:g}' if d else 'before training'})"
+        for y, e, s, d in zip(value, mean.epoch[ends], mean.step[ends], mean.done[ends], strict=False)
     ]
     return tips + [f"{name}{value[-1]:.5g}"] * (len(value) - len(tips))  # the last stretch may be shorter
 
@@ -166,7 +171,13 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
         f"{row.label} {name} {row.text}".replace("  ", " ") for name, rows in blocks.items() for row in rows
     )
     rows = [
-        (track.group.name, track.mean.name, float(track.mean.mean[-1]), _spread(track), track.mean.runs)
+        (
+            track.group.name,
+            track.mean.name,
+            float(track.mean.mean[-1]),
+            float(spread_of(track.mean)[-1]),
+            track.mean.runs,
+        )
         for track in found
     ]
     numbers = Numbers(("group", "scalar", "mean", "standard deviation", "runs"), rows)
@@ -175,15 +186,11 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
 
 def _dot(track: Track, view: View) -> Dot:
     scale, show = shown(track.member.quantity)
-    mean, std = float(track.mean.mean[-1]), _spread(track)
+    mean, std = (float(values[-1]) for values in (track.mean.mean, spread_of(track.mean)))
     text = show(mean) + (f" ± {deviation(mean, std, scale != 1.0)}" if np.isfinite(std) else "")
     tip = f"{printable(track.words, 40)}: {scale * mean:.5g}"
     label = track.label if view.alone else printable(track.group.name, 16)
-    return Dot(label, scale * mean, scale * std, text, track.color, tip)
-
-
-def _spread(track: Track) -> float:
-    return np.nan if track.mean.std is None else float(track.mean.std[-1])
+    return Dot(label, scale * mean, scale * std, text, track.color, tip, limits(track.member.quantity))
 
 
 def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) -> list[str]:
@@ -201,12 +208,6 @@ def _notes(found: Sequence[Track], view: View, first: Sequence[str], same: str) 
     return [line for note in (*first, on + runs, lost, same) if note for line in wrap(note, _WIDTH)]
 
 
-def _dash_names(found: Sequence[Track]) -> tuple[tuple[Dash, str], ...]:
-    """What dashes mean in a figure of groups, where they mean something."""
-    names = {track.dash: track.label for track in found if track.label}
-    return tuple(names.items()) if set(names) - {"solid"} else ()
-
-
 def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
     """Of one run its values as they were logged; of groups, mean and standard deviation."""
     if view.alone and plan.kind != "components":
@@ -216,16 +217,13 @@ def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
         rows = [(track.stage, track.label, *row) for track in found
                 for row in zip(track.mean.epoch, track.mean.step, track.mean.mean, strict=True)]  # fmt: skip
         return Numbers(("data", "quantity", "epoch", "step", "value"), rows)
-    rows_of = [
-        (track, np.full(len(track.mean.step), np.nan) if track.mean.std is None else track.mean.std) for track in found
-    ]
-    rows = [(track.group.name, track.label, *row) for track, std in rows_of
-            for row in zip(_time(track, view), track.mean.mean, std, strict=True)]  # fmt: skip
+    rows = [(track.group.name, track.label, *row) for track in found
+            for row in zip(_time(track, view), track.mean.mean, spread_of(track.mean), strict=True)]  # fmt: skip
     return Numbers(("group", "quantity", view.time_label, "mean", "standard deviation"), rows)
 
 
 def _time(track: Track, view: View) -> Floats:
-    return track.mean.time if view.by_epochs or view.alone else track.mean.step
+    return track.mean.time if view.by_epochs or view.alone else track.mean.done
 
 
 def _limits(view: View) -> tuple[float, float]:

@@ -3,35 +3,47 @@
 __all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.report.files import attempt, listed, plain, read_npz, read_table
+from lightning_ssl_geometry.report.files import Table, attempt, listed, plain, read_npz, read_table
 
 _MOST_SCALARS, _MOST_SAMPLES = 1_000, 20_000
 MOST_DRAWN = 1e100  # beyond it, arithmetic on an axis overflows
 _MOST_STEP = 2**53  # as many steps float64 counts one by one
+_PROBED = "probe/"  # before the names of what is looked at before training, too
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One scalar over training, in order of steps; of several values at one step, the last logged.
+    """One scalar over training, in order of time; of several values at one time, the last logged.
 
     Attributes:
         name: As logged, with its stage: `val/loss`.
         epoch: (R,), counted from 0 as Lightning does; NaN where unknown.
-        step: (R,), the optimizer step at which it was logged.
+        step: (R,), the optimizer step at which it was logged: an index, counted from 0.
         value: (R,); NaN and infinities as they were logged.
+        done: (R,), optimizer steps that lie behind each value: `step + 1`, and 0 before training, which Lightning's
+            loggers call step 0 as well.
     """
 
     name: str
     epoch: Floats
     step: Floats
     value: Floats
+    done: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if len(self.done) != len(self.step):
+            object.__setattr__(self, "done", self.step + 1)
+
+    def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> "Series":
+        """Return some of its values."""
+        return Series(self.name, self.epoch[kept], self.step[kept], self.value[kept], self.done[kept])
 
     @property
     def finite(self) -> NDArray[np.bool_]:
@@ -59,6 +71,11 @@ class Readouts:
     epoch: Floats
     step: Floats
     values: Floats
+
+    @property
+    def done(self) -> Floats:
+        """(R,), optimizer steps that lie behind each readout."""
+        return self.step
 
 
 @dataclass(frozen=True)
@@ -102,14 +119,15 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
     if len(names) > _MOST_SCALARS:
         notes.append(f"{path.name} has {len(names):,} scalars; only the first {_MOST_SCALARS:,} were read.")
     scalars: dict[str, Series] = {}
-    unreadable = 0
+    unreadable, untrained = 0, _untrained(table, epoch, step)
     for name in names[:_MOST_SCALARS]:
         cells = [cell.strip() for cell in table.column(name)]
         value = floats(cells)
         kept = (np.isfinite(value) | _meant(cells)) & _countable(step)
         unreadable += sum(map(bool, cells)) - int(kept.sum())
         if kept.any():
-            scalars[name] = _by_step(name, epoch[kept], step[kept], value[kept])
+            before = untrained & name.startswith(_PROBED)
+            scalars[name] = _by_time(Series(name, epoch, step, value, np.where(before, 0.0, step + 1)).rows(kept))
     if unreadable:
         notes.append(f"{path.name}: left out cells that are not numbers or have no step, {unreadable} in all.")
     return _plain_names(scalars), notes
@@ -240,10 +258,31 @@ def _countable(step: Floats) -> NDArray[np.bool_]:
     return (step >= 0) & (step < _MOST_STEP)
 
 
-def _by_step(name: str, epoch: Floats, step: Floats, value: Floats) -> Series:
-    order = np.argsort(step, kind="stable")
-    order = order[_last_of_each(step[order])]
-    return Series(name, epoch[order], step[order], value[order])
+def _untrained(table: Table, epoch: Floats, step: Floats) -> NDArray[np.bool_]:
+    """Mark the rows that were logged before training, with the step 0.
+
+    They hold nothing but the stage `probe`. Where the first epoch has one step, its end is step 0 too: then of each
+    such column only the first row was logged before training.
+    """
+    first = np.zeros(len(step), dtype=bool)
+    probed = [place for place, name in enumerate(table.columns) if name.startswith(_PROBED)]
+    others = [
+        place
+        for place, name in enumerate(table.columns)
+        if name not in ("epoch", "step") and not name.startswith(_PROBED)
+    ]
+    one_step, seen = not ((epoch == 0) & (step > 0)).any(), set[int]()
+    for row in np.flatnonzero(step == 0).tolist():
+        held = {place for place in probed if table.rows[row][place].strip()}
+        alone = held and not any(table.rows[row][place].strip() for place in others)
+        first[row] = bool(alone) and not (one_step and held & seen)
+        seen |= held
+    return first
+
+
+def _by_time(series: Series) -> Series:
+    order = np.argsort(series.done, kind="stable")
+    return series.rows(order[_last_of_each(series.done[order])])
 
 
 def _last_of_each(ordered: Floats) -> NDArray[np.bool_]:

@@ -14,9 +14,18 @@ from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, pr
 from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
 from lightning_ssl_geometry.report.logs import Floats, Readouts
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import Panel, floor_of, remark_of, same_lines, shown, time_name
+from lightning_ssl_geometry.report.panel import (
+    Panel,
+    ceiling_of,
+    floor_of,
+    limits,
+    remark_of,
+    same_lines,
+    shown,
+    time_name,
+)
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, labels, shared_stage
+from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, shared_stage, spread_of
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
@@ -78,10 +87,12 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
     averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
     notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
-    caption = Caption(title if view.titled else "", () if view.alone else _dashes(lines),
+    named = dash_names((line.curve.dash, line.track.label or line.moment) for line in lines)
+    caption = Caption(title if view.titled else "", () if view.alone else named,
                       [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
     figure = curves([line.curve for line in lines], xlabel=_xlabel(plan),
                     ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
+                    ceiling=ceiling_of(plan, view) if plan.kind in ("profile", "quantiles") else None,
                     caption=caption)  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
     label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
@@ -124,7 +135,8 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
     mean, (scale, show) = track.mean, shown(track.member.quantity)
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
-        y, std = _resolved(np.exp(y)), None if std is None else np.exp(std)
+        values = np.exp(y)
+        y, std = _resolved(values), None if std is None else np.exp(std)
     y, std = scale * y, std if std is None or _log(plan) else scale * std
     x, when = _x(plan, track.group, track.stage, view, len(y)), time_name(track.group.runs[0], float(mean.time[at]))
     last, stepped = y[np.isfinite(y)][-1:], len(x) > len(y)
@@ -137,7 +149,12 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
     tips = [f"{line.words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
     if stepped:  # the last edge has the height of the last bin
         y, tips, std = np.append(y, y[-1]), [*tips, tips[-1]], None if std is None else np.append(std, std[-1])
-    curve = Curve(end.strip(), x, y, track.color, track.dash, tips=tips, spread=std, stepped=stepped, factor=_log(plan))
+    if _log(plan):  # rounding is 0, which has no place on the axis: what is lost would have a cross
+        rounding = np.isnan(y) & np.isfinite(values)
+        y, std = np.where(rounding, 0.0, y), None if std is None else np.where(rounding, np.nan, std)
+    bounds = (0.0, np.inf) if stepped or _log(plan) else limits(track.member.quantity)
+    curve = Curve(end.strip(), x, y, track.color, track.dash, tips=tips, spread=std, stepped=stepped,
+                  factor=_log(plan), bounds=bounds)  # fmt: skip
     return replace(line, curve=curve)
 
 
@@ -184,7 +201,7 @@ def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
     if not _log(plan):
         return ""
     ended = [line for line in lines if line.row in (-1, len(line.track.mean.step) - 1)]
-    lost = {line.words: int((~np.isfinite(line.y)).sum()) for line in ended}
+    lost = {line.words: int((line.curve.y == 0).sum()) for line in ended}
     said = [
         f"{f'{name}: ' if len(lost) > 1 else ''}{count} of {len(lines[0].y)}" for name, count in lost.items() if count
     ]
@@ -241,14 +258,6 @@ def _shape(line: _Line) -> tuple[str, Floats, Floats]:
     return line.words, line.x[: len(line.y)], line.y
 
 
-def _dashes(lines: Sequence[_Line]) -> tuple[tuple[Dash, str], ...]:
-    """What dashes mean in a figure of groups, where they mean something."""
-    names: dict[Dash, str] = {}
-    for line in lines:
-        names.setdefault(line.curve.dash, line.track.label or line.moment)
-    return tuple(names.items()) if set(names) - {"solid"} else ()
-
-
 def _in_words(line: _Line) -> str:
     value = line.y[np.isfinite(line.y)]
     if not len(value):
@@ -262,7 +271,7 @@ def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
     for line in lines:
         mean, at = line.track.mean, line.row
         x = (line.x[1:] + line.x[:-1]) / 2 if len(line.x) > len(line.y) else line.x
-        std = np.full(mean.mean.shape[1], np.nan) if mean.std is None else mean.std[at]
+        std = spread_of(mean)[at]
         values, std = (np.exp(mean.mean[at]), np.exp(std)) if _log(plan) else (mean.mean[at], std)
         if view.alone:
             rows += [(mean.name, mean.epoch[at], mean.step[at], *each) for each in zip(x, values, strict=True)]

@@ -1,6 +1,7 @@
 """What a figure of the page is made of, and the sentences below it that are true of this run."""
 
-__all__ = ["DASHES", "Panel", "filled", "floor_of", "remark_of", "same_lines", "shown", "time_name"]
+__all__ = ["DASHES", "Panel", "ceiling_of", "filled", "floor_of", "limits", "remark_of", "same_lines", "shown",
+           "time_name"]  # fmt: skip
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -65,6 +66,22 @@ class Panel:
 def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
     """How its values are scaled in a figure, and written."""
     return (100.0, percent) if quantity.percent else (1.0, number)
+
+
+def limits(quantity: Quantity) -> tuple[float, float]:
+    """Its bounds, scaled as its values are; infinite where there is none."""
+    scale, (low, high) = shown(quantity)[0], quantity.bounds
+    return -np.inf if low is None else scale * low, np.inf if high is None else scale * high
+
+
+def ceiling_of(plan: Plan, view: View) -> float | None:
+    """Where the axis ends at the latest: at the most that bounds and caps allow; None where one has no end."""
+    tops = []
+    for member in plan.drawn:
+        caps = [cap_of(view.runs[place], name) for place, names in member.names.items() for name in names.values()]
+        known = [cap.most for cap in caps if cap is not None]
+        tops.append(float(max(known)) if caps and len(known) == len(caps) else limits(member.quantity)[1])
+    return max(tops) if tops and np.isfinite(tops).all() else None
 
 
 def floor_of(members: Iterable[Member]) -> float | None:

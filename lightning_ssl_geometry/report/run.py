@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.report.files import attempt, is_there
+from lightning_ssl_geometry.report.files import attempt, is_there, plain
 from lightning_ssl_geometry.report.history import MANIFEST, Logs, Resumption, is_resumed, read_declared, with_earlier
 from lightning_ssl_geometry.report.layers import Layers, read_layers
 from lightning_ssl_geometry.report.logs import (
@@ -82,14 +82,8 @@ class Run:
         return "epochs" if self.steps_per_epoch else "steps"
 
     def time(self, of: Series | Readouts) -> Floats:
-        """(R,): how much training lies behind each value. A scalar's step is an index, a readout's a count.
-
-        The first step of stage `probe` is 0 where it was looked at before training.
-        """
-        done = of.step + 1 if isinstance(of, Series) else of.step
-        if isinstance(of, Series) and of.name.startswith("probe/"):
-            done = np.where(of.step == 0, 0.0, done)
-        return done / self.steps_per_epoch if self.steps_per_epoch else done
+        """(R,): how much training lies behind each value."""
+        return of.done / self.steps_per_epoch if self.steps_per_epoch else of.done
 
 
 def read_run(run: str | Path) -> Run:
@@ -139,6 +133,7 @@ def read_run(run: str | Path) -> Run:
     config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
     delayed = {name for name, each in declared.items() if each.quantity.delayed}
     scalars = {name: _compared(series) if name in delayed else series for name, series in scalars.items()}
+    notes += [changed for name, each in declared.items() if (changed := _changed(name, each))]
     notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
     notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
     pace = _steps_per_epoch(scalars, arrays)
@@ -219,7 +214,17 @@ def _compared(series: Series) -> Series:
     """Leave out the first value of a comparison with earlier readouts, of which there are none by then."""
     if series.finite[0] or not series.finite.any():
         return series
-    return Series(series.name, series.epoch[1:], series.step[1:], series.value[1:])
+    return series.rows(np.arange(1, len(series.step)))
+
+
+def _changed(name: str, declared: Declared) -> str:
+    if not declared.earlier:
+        return ""
+    before = " and ".join(plain(each, 200) for each in declared.earlier[:3])
+    return (
+        f"{plain(name, 200)} has two meanings: it was {before} in an earlier part of this run, and is "
+        f"{plain(declared.in_words, 200)} in the latest. Figures show all its values with the latest meaning."
+    )
 
 
 def _not_finite(series: Series) -> str:
@@ -234,14 +239,16 @@ def _huge(series: Series) -> str:
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
-    """Median growth of the last step of an epoch, from one epoch to the next."""
+    """Median growth of the steps done by the end of an epoch, from one epoch to the next; the last may be cut short."""
     last: dict[float, float] = {}
     for item in (item for log in logs for item in log.values()):
-        for epoch, step in zip(item.epoch, item.step, strict=True):
-            if np.isfinite(epoch) and np.isfinite(step):
-                last[float(epoch)] = max(float(step), last.get(float(epoch), 0.0))
+        for epoch, done in zip(item.epoch, item.done, strict=True):
+            if np.isfinite(epoch) and done > 0:
+                last[float(epoch)] = max(float(done), last.get(float(epoch), 0.0))
     if len(last) < 2:
         return None
+    last |= {-1.0: 0.0}  # before training
     epochs = np.array(sorted(last))
-    pace = float(np.median(np.diff([last[epoch] for epoch in epochs]) / np.diff(epochs)))
+    growth = np.sort(np.diff([last[epoch] for epoch in epochs]) / np.diff(epochs))
+    pace = float(growth[len(growth) // 2])  # the larger of two in the middle
     return pace if pace > 0 else None

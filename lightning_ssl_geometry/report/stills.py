@@ -18,7 +18,7 @@ from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Ser
 from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.report.panel import Panel, remark_of, shown, time_name
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import counted
+from lightning_ssl_geometry.report.tracks import counted, spread_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,8 +94,8 @@ def _sides(plan: Plan) -> tuple[Member, Member]:
 
 
 def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Panel | None:
-    steps, first, second = np.intersect1d(above.step, along.step, return_indices=True)
-    y, x, epoch = above.value[first], along.value[second], above.epoch[first]
+    _, first, second = np.intersect1d(above.done, along.done, return_indices=True)
+    y, x, epoch, steps = above.value[first], along.value[second], above.epoch[first], above.step[first]
     kept = (np.abs(x) < MOST_DRAWN) & (np.abs(y) < MOST_DRAWN)
     if not kept.any():
         return None
@@ -176,11 +176,12 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         label, spread = f"{printable(group.name, _LONGEST)} {last}".strip(), None if std is None else scale * std
         lines.append(Curve(label, np.arange(float(len(y))), scale * y, group.color, tips=tips, spread=spread))
         said.append(f"{group.name} ends at {last}".strip())
-        spreads = np.full(len(y), np.nan) if std is None else std
         if view.alone and group.runs[0].layers:
             rows += zip(group.runs[0].layers.names, group.runs[0].layers.width, y, strict=True)
         else:
-            rows += [(group.name, at, *each) for at, *each in zip(range(1, len(y) + 1), y, spreads, strict=True)]
+            rows += [
+                (group.name, at, *each) for at, *each in zip(range(1, len(y) + 1), y, spread_of(mean)[0], strict=True)
+            ]
     if not lines:
         return None
     names = [printable(name, _LONGEST) for name in _names(view, max(len(line.x) for line in lines))]

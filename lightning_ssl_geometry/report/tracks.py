@@ -1,8 +1,8 @@
 """The lines of a figure: for one run a colour per quantity and dashes per data, for groups a colour per group."""
 
-__all__ = ["COLORS", "Track", "counted", "labels", "mean_of", "shared_stage", "tracks"]
+__all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "spread_of", "tracks"]
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from lightning_ssl_geometry.plots import Dash
 from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable, role, space_name
 from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
-from lightning_ssl_geometry.report.logs import Readouts, Series
+from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.panel import DASHES, same_lines
 from lightning_ssl_geometry.report.run import Run
 
@@ -51,6 +51,19 @@ class Track:
         if not self.group.name:
             return " ".join(filter(None, [self.label, self.stage]))
         return printable(self.group.name, 30) + (f" ({self.label})" if self.label else "")
+
+
+def spread_of(mean: Average) -> Floats:
+    """Its standard deviation; NaN of one run."""
+    return np.full(mean.mean.shape, np.nan) if mean.std is None else mean.std
+
+
+def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...]:
+    """What dashes mean in a figure of groups, where they mean something: the first name of each."""
+    names: dict[Dash, str] = {}
+    for dash, name in found:
+        names.setdefault(dash, name)
+    return tuple(names.items()) if set(names) - {"solid"} else ()
 
 
 def tracks(plan: Plan, view: View) -> list[Track]:
@@ -101,7 +114,7 @@ def mean_of(member: Member, group: Group, stage: str, view: View) -> Average | N
             )
         return None
 
-    return average(group, find)
+    return average(group, find, view.by_epochs)
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
@@ -166,7 +179,7 @@ def _once(track: Track, before: Track) -> bool:
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:
-        a, b = ((each.mean.step, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
+        a, b = ((each.mean.done, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
         return a[1].shape == b[1].shape and all(
             bool(same_lines([("", a[0], x), ("", b[0], y), _ZERO])) for x, y in zip(a[1], b[1], strict=True)
         )
@@ -176,7 +189,7 @@ def _once(track: Track, before: Track) -> bool:
 
 def _equal(a: Average, b: Average) -> bool:
     """Whether the values are the same at each moment that both have."""
-    _, first, second = np.intersect1d(a.step, b.step, return_indices=True)
+    _, first, second = np.intersect1d(a.done, b.done, return_indices=True)
     if not len(first) and len(a.step) and len(b.step):
         first, second = np.array([-1]), np.array([-1])
     return a.mean.shape[1:] == b.mean.shape[1:] and np.array_equal(a.mean[first], b.mean[second], equal_nan=True)

@@ -33,6 +33,7 @@ from lightning_ssl_geometry.diagnostics import (
 )
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
+from lightning_ssl_geometry.report import read_run
 
 DIAGNOSTICS = {
     "alignment": Alignment(),
@@ -142,6 +143,14 @@ def test_it_looks_before_the_first_step_and_after_each_epoch(tmp_path):
         h = torch.cat([network(batch["image"]) for batch in batches]).detach()
         spectrum = array(tmp_path, "log_spectrum_h_image").iloc[row, 2:].to_numpy()
         torch.testing.assert_close(torch.tensor(spectrum), F.log_singular_values(h), rtol=1e-3, atol=1e-3)
+
+
+def test_epochs_of_one_step_keep_the_look_before_the_first(tmp_path):
+    fit(tmp_path, simclr(), monitor(), max_epochs=2, limit_train_batches=1)
+    run = read_run(tmp_path / "run")
+    alignment = run.scalars["probe/alignment"]
+    assert run.time(alignment).tolist() == run.time(run.arrays["probe/log_spectrum_h_image"]).tolist() == [0, 1, 2]
+    assert alignment.value.tolist() == pytest.approx(logged(tmp_path, "probe/alignment")["probe/alignment"].tolist())
 
 
 def test_every_n_epochs_and_the_last(tmp_path):

@@ -1,12 +1,14 @@
 """geometry/quantities.json: what a run's logs mean, whatever names its user chose."""
 
 import json
+from html import unescape
 from typing import ClassVar
 
 import lightning as L
 import pytest
 import torch
 from hosts import PlainHost, loader, quiet
+from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric, MeanSquaredError, Metric
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LayerGeometry, LinearProbe, RunReport
@@ -20,11 +22,12 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
+from lightning_ssl_geometry.report import read_run, write_report
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 KEYS = {"label": 2, "views": [0, 1]}
 SPREAD = Quantity(title="Spread", low="Rows are alike.", high="Rows differ.", paper=Paper("A 2024", "B"), unit="units")
-FIRST = Quantity(title="First layers", low="Small.", high="Large.")
+FIRST = Quantity(title="First layers", low="Small.", high="Large.", parts=True)
 
 
 class Spread(Metric):
@@ -41,7 +44,9 @@ class Spread(Metric):
         self.total = self.total + h.var()
 
     def compute(self):
-        return {"value": self.total, "layer_trunk_0": self.total, "profile": self.total.repeat(3)}
+        return {"value": self.total, "layer_trunk_0": self.total, "profile": self.total.repeat(3)} | {
+            "value_null": self.total
+        }
 
 
 class Pair(MeanMetric):
@@ -110,6 +115,7 @@ def test_a_users_metric_under_a_users_name(tmp_path):
     )
     assert found["val/mine_layer_trunk_0"].quantity == FIRST
     assert (found["val/mine_layer_trunk_0"].key, found["val/mine_layer_trunk_0"].part) == ("layer", "trunk_0")
+    assert "val/mine_value_null" not in found  # it is no part of the value
     assert "val/mine_profile" not in found  # of a Metric that declares, what it does not declare has no claims
     assert (tmp_path / "geometry" / "val" / "mine_profile.csv").exists()
     assert "geometry/quantities.json" in run_files(trainer).names
@@ -266,12 +272,42 @@ def test_a_result_that_comes_later_is_declared_when_it_comes(tmp_path):
     assert set(manifest(tmp_path / "twice")) == {"val/mine_value", "val/mine_layer_late"}
 
 
+class Undeclared(Late):
+    """The same late result, of which it says nothing."""
+
+    quantities: ClassVar[dict[str, Quantity]] = {"value": SPREAD}
+
+
+@pytest.mark.parametrize("kind", [Late, Undeclared])
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+def test_a_late_result_under_the_name_of_another_is_not_logged(tmp_path, kind, on_error):
+    other = monitor({"mine_layer_late": EffectiveRank()})
+    late = GeometryMonitor(
+        {"mine": kind()}, stages=["val"], every_n_steps=1, taps=TAPS, batch_keys=KEYS, on_error=on_error
+    )
+    said = r"diagnostic 'mine', stage 'val'.*Expected one meaning of 'val/mine_layer_late', but got 'Effective rank"
+    torch.manual_seed(0)
+    trainer = quiet(tmp_path, callbacks=[other, late], max_epochs=3, logger=CSVLogger(tmp_path, "", ""))
+    if on_error == "raise":
+        with pytest.raises(ValueError, match=said), pytest.warns(UserWarning, match="once the checkpoints"):
+            trainer.fit(PlainHost(), loader(), loader(seed=1))
+    else:
+        with pytest.warns(UserWarning, match=said + r".*\. It is not logged under that name, and the run goes on"):
+            trainer.fit(PlainHost(), loader(), loader(seed=1))
+    run = read_run(tmp_path)
+    assert run.declared["val/mine_layer_late"].diagnostic == "EffectiveRank"
+    assert (run.scalars["val/mine_layer_late"].value != run.scalars["val/mine_value"].value).all()
+    if on_error == "warn":
+        assert len(run.scalars["val/mine_value"].value) == 3
+
+
 def saved(folder, *diagnostics):
     trainer = fit(folder, monitor({name: Spread() for name in diagnostics}))
     trainer.save_checkpoint(folder / "checkpoints" / "x.ckpt")
     return folder / "checkpoints" / "x.ckpt"
 
 
+@pytest.mark.filterwarnings("ignore:val/both_value is .* from here on")
 @pytest.mark.parametrize("place", [".", "other"])
 def test_a_resumed_run_keeps_what_its_earlier_part_declared(tmp_path, place):
     checkpoint = saved(tmp_path / "one", "before", "both")
@@ -282,6 +318,23 @@ def test_a_resumed_run_keeps_what_its_earlier_part_declared(tmp_path, place):
     assert found["val/both_value"].diagnostic == "Late"  # what is declared now goes before
     if place != ".":
         assert "val/after_value" not in manifest(tmp_path / "one")
+
+
+@pytest.mark.parametrize("place", [".", "other"])
+def test_a_resumed_run_that_means_something_else_by_a_name_says_so(tmp_path, place):
+    checkpoint = saved(tmp_path / "one", "same")
+    folder = tmp_path / "one" / place
+    ranked = {"same_value": EffectiveRank(), "new": Spread()}
+    with pytest.warns(UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h \(Spread, value\)"):
+        fit(folder, monitor(ranked), max_epochs=2, ckpt_path=checkpoint)
+    found = manifest(folder)
+    assert found["val/same_value"].earlier == ("'Spread' of h (Spread, value)",)
+    assert found["val/new_value"].earlier == ()
+    said = (
+        "val/same_value has two meanings: it was 'Spread' of h (Spread, value) in an earlier part of this run, and is"
+    )
+    (note,) = [note for note in read_run(folder).notes if note.startswith(said)]
+    assert note in unescape(write_report(folder).read_text())
 
 
 def test_a_run_that_starts_anew_sets_the_file_aside(tmp_path):

@@ -1,6 +1,8 @@
 import copy
 import inspect
+import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -221,7 +223,7 @@ def test_projector_rank_tells_layers_apart():
 
 
 def test_upper_bound_range():
-    # Both terms are cosines: L in [log 2(N - 1) - 2 beta, log 2(N - 1) + 2 beta], here N = 128 and beta = 2
+    # Both terms are cosines: L in [log(2(N - 1)) - 2 beta, log(2(N - 1)) + 2 beta], here N = 128 and beta = 2
     for z in (torch.randn(2, 128, 9), torch.ones(2, 128, 9)):
         metric = UpperBound(0.5)
         metric.update(z, torch.arange(128))
@@ -259,3 +261,42 @@ def test_bad_input():
 def test_nothing_observed_is_an_error(name):
     with pytest.raises(ValueError, match="but got none"):
         standard_diagnostics()[name].compute()
+
+
+def slow_rank(sigma, mode, tau):
+    ordered = sorted(sigma.tolist(), reverse=True)
+    if mode == "relative":
+        return sum(1 for value in ordered if value > 0 and value >= tau * ordered[0])
+    explained, total = 0.0, sum(value**2 for value in ordered)
+    for count, value in enumerate(ordered):
+        if explained >= tau * total:
+            return count
+        explained += value**2
+    return len(ordered) if total else 0
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3, 1.5, math.inf])
+def test_ranks_of_the_projector_at_other_thresholds(decay):
+    torch.manual_seed(1)
+    layer = nn.Linear(20, 16, bias=False)
+    sigma = torch.exp(-decay * torch.arange(16.0)) if decay < math.inf else torch.zeros(16)
+    with torch.no_grad():
+        layer.weight.copy_(torch.linalg.qr(torch.randn(16, 16)).Q @ torch.diag(sigma) @ torch.eye(16, 20))
+    metric = ProjectorRank()
+    metric.update(layer)
+    found = metric.compute()
+    thresholds = [("relative", 0.1), ("relative", 0.01), ("relative", 0.001), ("cumulative", 0.9), ("cumulative", 0.99)]
+    spectrum = np.linalg.svd(layer.weight.detach().double().numpy(), compute_uv=False)
+    assert found["thresholds"].tolist() == [slow_rank(spectrum, *each) for each in thresholds]
+    assert found["thresholds"][1] == found["rank"]  # of relative 0.01, its default
+    names = ProjectorRank.quantities["thresholds"].picture.names
+    assert names == ("max × 0.1", "max × 0.01", "max × 0.001", "90% of sum", "99% of sum")  # noqa: RUF001
+
+
+def test_thresholds_of_weights_that_are_not_finite_are_nan():
+    layer = nn.Linear(4, 3)
+    with torch.no_grad():
+        layer.weight[0, 0] = torch.nan
+    metric = ProjectorRank()
+    metric.update(layer)
+    assert metric.compute()["thresholds"].isnan().tolist() == [True] * 5

@@ -81,3 +81,11 @@ def test_bad_input():
     metric.update(torch.ones(2, 3, 4), torch.ones(3).long())
     with pytest.raises(ValueError, match="`label` of at least 2 classes, but got 1"):
         metric.compute()
+
+
+def test_the_spread_within_classes_is_not_negative_where_rounding_is_larger():
+    torch.manual_seed(1)
+    line = torch.randn(3, 4, 1) @ torch.randn(1, 3)
+    metric = NeuralCollapse()
+    metric.update(1e6 * (line.double() + 100), torch.arange(4) % 3)
+    assert metric.compute()["within_class"] >= 0

@@ -1,24 +1,27 @@
-"""What diagnostics declare of their results holds: keys, bounds, caps and invariances, on clouds that are hard on them.
+"""What diagnostics declare of their results holds: keys, bounds, caps, invariances, and the null without structure.
 
-Nothing has to be registered here for a new diagnostic: it is in `diagnostics.__all__`, and what its `update` names is
-made by `observations.py`.
+It is asked of clouds that are hard on them and of those that hypothesis draws. Nothing has to be registered here for a
+new diagnostic: it is in `diagnostics.__all__`, and what its `update` names is made by `observations.py`. More clouds
+than in each run of the tests: `pytest tests/diagnostics/test_quantities.py --hypothesis-profile many`.
 """
 
 import inspect
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import pytest
 import torch
-from clouds import CLOUDS
+from clouds import CLOUDS, Drawn, cloud, drawn
+from hypothesis import example, given
+from hypothesis import strategies as st
 from observations import SPACES, metric_of, observed, permuted, results, variants
 from torchmetrics import Metric, R2Score
 
 from lightning_ssl_geometry import diagnostics
-from lightning_ssl_geometry.diagnostics import Diagnostic, PairSimilarity
-from lightning_ssl_geometry.diagnostics.card import card, card_html, quantities_of
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity, cap_at, declared
+from lightning_ssl_geometry.diagnostics import CKADrift, Diagnostic, PairSimilarity
+from lightning_ssl_geometry.diagnostics.card import card, card_html, quantities_of, range_of
+from lightning_ssl_geometry.quantity import SECTIONS, Chart, Invariance, Picture, Quantity, cap_at, declared
 
 _EPS = 1e-5  # of float32 sums
 
@@ -43,10 +46,21 @@ def wordless(quantities):
         serves = quantity.baseline or not quantity.shown or (quantity.picture and quantity.picture.role)
         if not serves and not (is_as_observed(quantity) and quantity.text) and not (quantity.low and quantity.high):
             yield f"{key!r} does not say what low and high mean"
-        if quantity.null and quantity.null not in quantities:
-            yield f"{key!r} has the null {quantity.null!r}, which is not declared"
+        if quantity.null:
+            yield from no_baseline(key, quantity, quantities.get(quantity.null))
+        for sentence in filter(None, (quantity.text, quantity.low, quantity.high)):
+            if not sentence.endswith(".") or "The same" in sentence:  # it stands alone in a table
+                yield f"{key!r} says {sentence!r}, which is no sentence that stands alone"
         if quantity.section and quantity.section not in SECTIONS:
             yield f"{key!r} is of no section of the page"
+
+
+def no_baseline(key, quantity, null):
+    """Why the null of a quantity cannot be drawn beside it."""
+    if null is None:
+        yield f"{key!r} has the null {quantity.null!r}, which is not declared"
+    elif not null.baseline or (null.chart, null.bounds) != (quantity.chart, quantity.bounds):
+        yield f"{key!r} has the null {quantity.null!r}, which is no baseline of its chart and bounds"
 
 
 def outside(quantities, found, sizes):
@@ -71,17 +85,17 @@ def outside(quantities, found, sizes):
             yield f"{key!r} is {value.min():.6g} to {value.max():.6g}, outside of {low:g} to {high:g}"
 
 
-def on_cloud(kind, name):
-    """Problems of a Metric's results on a cloud; an error is right where the cloud has no value."""
-    observation = observed(name)
-    views, n, d = observation["h"].shape
+def of_cloud(kind, points, p=4, **settings):
+    """Problems of a Metric's results on a cloud; an error is right where the cloud, or the setting, has no value."""
+    views, n, d = points.shape
     try:
-        found = results(metric_of(kind), observation)
+        metric = metric_of(kind, **settings)
+        found = results(metric, observed(points, p))
     except ValueError as error:
-        if name == "isotropic" or not str(error).startswith("Expected "):
+        if not str(error).startswith("Expected "):
             raise
         return []
-    return list(outside(kind.quantities, found, {"N": n, "V": views, "D": d, "P": d}))
+    return list(outside(metric.quantities, found, {"N": n, "V": views, "D": d, "P": p}))
 
 
 def never_computed(kind):
@@ -89,7 +103,7 @@ def never_computed(kind):
     wanted = set(kind.quantities)
     for settings in variants(kind):
         try:
-            found = results(metric_of(kind, **settings), observed("isotropic"))
+            found = results(metric_of(kind, **settings), observed(cloud("isotropic")))
         except ValueError:  # settings that need others
             continue
         finite = [key for key, value in found.items() if value.isfinite().any()]
@@ -108,26 +122,55 @@ def moved(observation, change):
     for space in SPACES:
         rows = found[space]
         noise = torch.randn(rows.shape[-1], rows.shape[-1], generator=generator, dtype=rows.dtype)
-        changes = {"rotation": rows @ torch.linalg.qr(noise).Q, "scale": 3.7 * rows, "translation": rows + noise[0]}
+        changes = {
+            "rotation": rows @ torch.linalg.qr(noise).Q,
+            "scale": 3.7 * rows,
+            "translation": rows + rows.std() * noise[0],
+        }
         found[space] = changes[change]
     return found
 
 
-def variant(kind):
+def variant(kind, points, p=4):
     """Declared invariances that do not hold."""
-    observation = observed("isotropic", torch.float64)
-    before = results(metric_of(kind), observation)
-    for change in ("rotation", "scale", "translation", "permutation"):
+    observation = observed(points.double(), p)
+    try:
+        before = results(metric_of(kind), observation)
+    except ValueError:  # the clouds are too small for it
+        return
+    for change in get_args(Invariance):
         keys = [key for key in before if change in declared(kind.quantities, key)[1].invariances]
         after = results(metric_of(kind), moved(observation, change)) if keys else {}
         for key in keys:
-            if not torch.allclose(before[key].double(), after[key].double(), rtol=1e-6, atol=1e-9, equal_nan=True):
+            value = before[key].double()
+            slack = 1e-9 + 1e-5 * value.nan_to_num(0, 0, 0).abs().max()  # of a spectrum, rounding is in its end
+            if not torch.allclose(value, after[key].double(), rtol=0, atol=slack.item(), equal_nan=True):
                 yield f"{key!r} changes under {change}"
+
+
+def far_from_null(kind, seeds=12):
+    """Results that are far from their null on data without structure, in units of their spread over the data."""
+    pairs = {key: quantity.null for key, quantity in kind.quantities.items() if quantity.null}
+    clouds = [Drawn(seed=seed).points().float() for seed in range(seeds if pairs else 0)]
+    found = [results(metric_of(kind), observed(points)) for points in clouds]
+    for key, null in pairs.items():
+        excess = torch.stack([(each[key].double() - each[null].double()).mean() for each in found])
+        if not excess.mean().abs() <= 3 * excess.std() + _EPS:
+            yield f"{key!r} is {excess.mean():.3g} above {null!r}, give or take {excess.std():.3g}"
 
 
 def test_every_diagnostic_declares_its_results():
     undeclared = {name for name, kind in concrete().items() if not getattr(kind, "quantities", {})}
     assert not undeclared
+
+
+def test_the_range_is_that_of_the_values_or_of_the_bins():
+    shares = {"title": "Shares", "text": "Of samples.", "bounds": (0, 2), "percent": True, "xlabel": "distance"}
+    assert range_of(Quantity(**shares)) == "from 0% to 200%"
+    assert range_of(Quantity(**shares, picture=Picture("histogram"))) == "from 0 to 2 (distance)"
+    assert range_of(Quantity(title="Loss", text="A loss.", chart=Chart("loss", "Loss", "nats"))) == "in nats"
+    assert {each.bounds for each in CKADrift().quantities.values()} == {(0, 1)}
+    assert {each.bounds for each in CKADrift(unbiased=True).quantities.values()} == {(-1, 1)}
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -149,12 +192,53 @@ def test_every_declared_result_is_computed(name):
 
 @pytest.mark.parametrize("name", METRICS)
 def test_results_are_declared_and_within_their_bounds(name):
-    assert {cloud: found for cloud in CLOUDS if (found := on_cloud(METRICS[name], cloud))} == {}
+    assert {each: found for each in CLOUDS if (found := of_cloud(METRICS[name], cloud(each)))} == {}
+
+
+@pytest.mark.parametrize("name", METRICS)
+@given(drawn=drawn(), setting=st.integers(0, 20))
+@example(drawn=Drawn("heavy-tailed", 2, 4, 8, 8, 6, -7, 37), setting=0)
+@example(drawn=Drawn("heavy-tailed", 3, 10, 11, 1, 6, 0, 39), setting=0)
+@example(drawn=Drawn("low rank", 3, 2, 10, 3, 4, -7, 14), setting=0)
+@example(drawn=Drawn("structureless", 3, 2, 1, 1, 4, 100, 1), setting=0)
+def test_results_of_any_cloud_are_declared_and_within_their_bounds(name, drawn, setting):
+    choices = variants(METRICS[name])
+    assert of_cloud(METRICS[name], drawn.points().float(), drawn.outputs, **choices[setting % len(choices)]) == []
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_declared_invariances_hold(name):
-    assert list(variant(METRICS[name])) == []
+    assert list(variant(METRICS[name], cloud("isotropic"))) == []
+
+
+@pytest.mark.parametrize("name", METRICS)
+@given(drawn=drawn(well_conditioned=True))
+def test_declared_invariances_hold_on_any_cloud(name, drawn):
+    assert list(variant(METRICS[name], drawn.points(), drawn.outputs)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("IntrinsicDimension", Drawn("duplicated", rows=33, width=5)),
+        ("LiDAR", Drawn("low rank", width=10, exponent=5, shift=-7)),
+        ("MeanCorrelation", Drawn(rows=2, width=3, outputs=2)),
+        ("NeuralCollapse", Drawn("duplicated", views=3, rows=4, width=12, exponent=1)),
+        ("Stationarity", Drawn("duplicated", rows=2, width=3, outputs=12)),
+    ],
+)
+def test_rounding_is_no_structure(name, drawn):
+    assert list(variant(METRICS[name], drawn.points(), drawn.outputs)) == []
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_data_without_structure_is_near_the_declared_null(name):
+    assert list(far_from_null(METRICS[name])) == []
+
+
+def test_charts_of_one_name_are_one_chart():
+    charts = {quantity.chart for kind in METRICS.values() for quantity in kind.quantities.values()} - {None}
+    assert len({chart.name for chart in charts}) == len(charts)
 
 
 def wrong(**changes):
@@ -167,13 +251,17 @@ def wrong(**changes):
 
 
 def test_a_wrong_declaration_is_caught():
+    quantity = PairSimilarity.quantities[""]
     for changes in ({"bounds": (0.0, 0.5)}, {"bounds": (0.5, 1.0)}, {"cap": "min(1, N) - 1"}):
-        assert "outside of" in on_cloud(wrong(**changes), "isotropic")[0]
-    assert list(variant(wrong(invariances=("translation", "scale")))) == ["'' changes under translation"]
+        assert "outside of" in of_cloud(wrong(**changes), cloud("isotropic"))[0]
+    found = variant(wrong(invariances=("translation", "scale")), cloud("isotropic"))
+    assert list(found) == ["'' changes under translation"]
     assert "which is not declared" in next(wordless(wrong(null="isotropic").quantities))
+    assert "which is no baseline" in next(wordless(wrong(null="other").quantities | {"other": quantity}))
+    assert "no sentence" in next(wordless(wrong(low="low").quantities))
     assert "low and high" in next(wordless(wrong(low="", text="Cosines.").quantities))
     renamed = type("Wrong", (PairSimilarity,), {"quantities": {"cosine": Quantity(title="Cosine", text="Cosines.")}})
-    assert on_cloud(renamed, "isotropic") == ["'' is not declared"]
+    assert of_cloud(renamed, cloud("isotropic")) == ["'' is not declared"]
     assert never_computed(renamed) == ["cosine"]
     infinite = {"": torch.tensor([math.inf])}
     assert list(outside(PairSimilarity.quantities, infinite, {})) == ["'' is infinite"]
@@ -212,3 +300,21 @@ def test_a_card_is_escaped_and_links_its_paper():
     assert "&lt;script&gt;" in shown
     assert '<a href="https://arxiv.org/abs/2111.07679">' in shown
     assert repr(Hostile()) in shown
+
+
+def test_results_of_several_layers_are_parts_of_what_is_declared():
+    metric = diagnostics.ProjectorRank()
+    metric.update(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)))
+    assert [declared(metric.quantities, key)[0] for key in metric.compute()] == [
+        key for key in ("rank", "thresholds", "singular_values") for _ in range(2)
+    ]
+    for kind in (diagnostics.EquivarianceError, diagnostics.LayerSample):
+        assert any(quantity.parts for quantity in kind.quantities.values())
+
+
+def test_what_only_begins_like_a_declared_result_is_no_part_of_it():
+    one, several = (Quantity(title="Rank", low="Few.", high="Many.", parts=parts) for parts in (False, True))
+    assert declared({"rank": one}, "rank_null") is None
+    assert declared({"rank": several}, "ranks") is None
+    assert declared({"rank": several, "rank_null": one}, "rank_null") == ("rank_null", one)
+    assert declared({"rank": one, "": several}, "rank_null") is None

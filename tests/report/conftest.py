@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from clouds import cloud
 from observations import metric_of, observed, results
 from torchmetrics import Metric
 
@@ -15,4 +16,4 @@ def computed():
     found = {name: getattr(diagnostics, name) for name in diagnostics.__all__}
     kinds = {name: kind for name, kind in found.items() if inspect.isclass(kind) and issubclass(kind, Metric)}
     metrics = {name: metric_of(kind) for name, kind in kinds.items() if not inspect.isabstract(kind)}
-    return {name: (metric, results(metric, observed("isotropic"))) for name, metric in metrics.items()}
+    return {name: (metric, results(metric, observed(cloud("isotropic")))) for name, metric in metrics.items()}

@@ -93,6 +93,14 @@ def test_a_line_is_the_mean_and_a_band_the_standard_deviation(tmp_path):
     assert "1 run each" in said
 
 
+def test_a_band_ends_at_the_bounds_of_its_quantity(tmp_path):
+    about = entry("Accuracy", percent=True, bounds=(0, 1))
+    runs = [declare(write_log(tmp_path / str(at), val__toy=[0.1 * at, 1 - 0.1 * at]), val__toy=about) for at in (0, 5)]
+    axes, _ = compared("toy", a=runs)
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max(), axes.get_ylim()[1]) == (0, 100, 100)
+
+
 def test_groups_have_colours_and_quantities_dashes_and_one_name_per_group(drawn):
     for name, color in (("small", "blue"), ("moderate", "orange"), ("large", "green")):
         assert len(lines(drawn["rank"], color)) == 1
@@ -130,6 +138,29 @@ def test_runs_are_averaged_over_the_steps_that_all_have(tmp_path):
     write_csv(tmp_path / "odd/metrics.csv", ["epoch", "step", "val_loss"], [[0, 8, 1.0]])
     _, said = compared(x=[*runs["long"], tmp_path / "odd"], y=runs["long"])
     assert "x 2, without a step in common" in said
+
+
+def write_paced(folder, pace, values):
+    rows = [[epoch, pace * (epoch + 1) - 1, value] for epoch, value in enumerate(values)]
+    write_csv(folder / "metrics.csv", ["epoch", "step", "val_loss"], rows)
+    index = [[epoch, pace * (epoch + 1), value, 0] for epoch, value in enumerate(values)]
+    write_csv(folder / "geometry/val/own.csv", ["epoch", "step", 0, 1], index)
+    return folder
+
+
+def test_runs_whose_epochs_differ_in_steps_are_averaged_after_the_same_epochs(tmp_path):
+    groups = {"a": [write_paced(tmp_path / "ten", 10, [3, 2, 1]), write_paced(tmp_path / "twenty", 20, [5, 4, 3])]}
+    axes, _ = compared(**groups)
+    assert lines(axes)[0].get_xdata().tolist() == [1, 2, 3]
+    assert lines(axes)[0].get_ydata().tolist() == [4, 3, 2]
+    assert lines(compared("own", **groups)[0])[0].get_ydata().tolist() == [2, 0]
+    said = "a: the runs' epochs differ: 10 steps in ten, 20 steps in twenty. Lines are means after the same number of "
+    assert said + "epochs." in page_of(write_comparison(groups, tmp_path / "page.html")).text
+    groups["b"] = [write_paced(tmp_path / "short", 10, [1])]
+    axes, _ = compared(**groups)
+    assert lines(axes)[0].get_xdata().tolist() == [20]
+    assert lines(axes)[0].get_ydata().tolist() == [(2 + 5) / 2]
+    assert said + "steps." in page_of(write_comparison(groups, tmp_path / "page.html")).text
 
 
 def test_nan_is_a_gap_with_a_cross_and_said_so(tmp_path):
@@ -195,6 +226,32 @@ def test_the_linear_evaluation_is_that_of_the_trained_network(tmp_path):
     assert "runs of x 2, y 1." in said
 
 
+def write_accuracies(folder, *rows):
+    header = ["features", "labels_per_class", "accuracy", "split"]
+    write_csv(write_info(folder) / "linear_evaluation.csv", header, [["trained", "all", *row] for row in rows])
+    return folder
+
+
+def test_linear_evaluations_on_different_splits_stay_apart(tmp_path):
+    val = write_accuracies(tmp_path / "val", [0.8, "val"])
+    test = write_accuracies(tmp_path / "test", [0.6, "test"])
+    _, said = compared("linear_evaluation", x=[val, test], y=[test])
+    assert "all labels, val" in said
+    assert "all labels, test" in said
+    assert "80.0%" in said
+    assert "70.0%" not in said
+    assert "runs of x 1 of 2, y 1." in said
+    assert "labels, val" not in compared("linear_evaluation", x=[val, val], y=[val])[1]
+
+
+def test_a_run_that_was_evaluated_twice_is_one_run(tmp_path):
+    twice = write_accuracies(tmp_path / "a", [0.8, "val"], [0.6, "val"])
+    once = write_accuracies(tmp_path / "b", [0.5, "val"])
+    _, said = compared("linear_evaluation", x=[twice, once], y=[once])
+    assert "60.0% ± 14.1" in said
+    assert "runs of x 2, y 1." in said
+
+
 def test_runs_are_joined_by_what_computed_a_value_and_not_by_its_name(tmp_path):
     one = declare(write_log(tmp_path / "one", val__mine=[1, 2]), val__mine=ABOUT["rank"])
     two = declare(write_log(tmp_path / "two", val__yours=[3, 4]), val__yours=ABOUT["rank"])
@@ -232,6 +289,29 @@ def test_the_page_has_groups_figures_sentences_and_numbers(page):
     assert len(set(page.values("id"))) == len(page.values("id"))
     found = re.findall(r'<svg class="figure".*?</svg>', page.source, re.DOTALL)
     assert all("<title>" in each for each in found)
+
+
+def test_diagnoses_on_different_data_name_them(tmp_path):
+    runs = {}
+    for name, data in (("a", "cats"), ("b", "dogs"), ("c", "cats")):
+        declare(write_log(tmp_path / name, test__rank=[1.0]), test__rank=ABOUT["rank"])
+        runs[name] = [write_info(tmp_path / name, kind="diagnosis", data="Folder", data_path=data)]
+    _, said = compared("rank", **runs)
+    assert "On different data: a and c on Folder from cats; b on Folder from dogs." in said
+    text = page_of(write_comparison(runs, tmp_path / "page.html")).text
+    assert text.count("On different data: a and c on Folder from cats; b on Folder from dogs.") == 2  # note and figure
+    assert "On different data" not in compared("rank", a=runs["a"], c=runs["c"])[1]
+    assert "On different data: x, a on" in compared("rank", x=[*runs["a"], *runs["b"]])[1]
+
+
+def test_a_group_of_a_fit_and_a_diagnosis_is_refused(tmp_path):
+    fitted = write_log(tmp_path / "fit", val__rank=[1.0, 2.0])
+    looked = write_info(write_log(tmp_path / "looked", val__rank=[1.0]), kind="diagnosis")
+    with pytest.raises(
+        ValueError, match=r"Expected `groups\['x'\]` .* but fit was trained and looked is a diagnosis\."
+    ):
+        comparison_figures({"x": [fitted, looked]})
+    comparison_figures({"x": [fitted], "y": [looked]})
 
 
 def test_similarities_of_models_are_a_map_of_one_value_for_each_pair(groups, tmp_path):

@@ -141,7 +141,7 @@ def test_what_models_share_is_said_once_under_the_title(three, tmp_path):
     assert "Values" in page.text
     other = write_diagnosis(tmp_path / "other", samples=300, data_path="/photos/test")
     page = page_of(write_comparison(three | {"other": [other]}, tmp_path / "page.html"))
-    assert "/photos" not in page.text.partition("Ranks and")[0]
+    assert "/photos" not in page.text.partition("On different data: small and wide and short on ")[0]
 
 
 def test_a_model_beside_a_run_that_was_trained(three, tmp_path):

@@ -81,7 +81,7 @@ def test_a_comparison_saves_means_and_spreads(tmp_path):
     header, *rows = found["Two_seeds-host_loss.csv"]
     assert header == ["group", "quantity", "epochs of training", "mean", "standard deviation"]
     assert rows == [["a", "", "1", "3", "0"], ["a", "", "2", "1.5", "0.707106781"]]
-    assert found["Two_seeds-scalars.csv"][2] == ["a", "val/loss", "19", "1.5", "0.707106781", "2"]
+    assert found["Two_seeds-scalars.csv"][2] == ["a", "val/loss", "2", "1.5", "0.707106781", "2"]
 
 
 def test_nine_digits_tell_all_float32_apart_and_what_is_not_finite_stays(tmp_path):

@@ -24,6 +24,15 @@ DIAGNOSED = [
     "linear_evaluation", "projector_thresholds", "test_spectrum_h", "test_spectrum_z", "test_projector_spectrum",
     "layers_e", "layers_a", "layer_cka", "test_augmentation_spectrum",
 ]  # fmt: skip
+FIGURES = {  # people save figures by these names
+    *("upper_bound", "bound_terms", "bound_entropy", "effective_rank", "projector_rank", "projector_thresholds"),
+    *("lidar", "alpha_req", "alpha_req_r2", "intrinsic_dimension", "sigreg", "augmentation_rank", "null_space"),
+    *("unexplained_variance", "unexplained_variance_tau", "local_unexplained_variance", "rotation", "trajectory"),
+    *("local_unexplained_variance_tau", "jacobian_rank", "linear_regions", "linear_regions_visited", "lie_r2"),
+    *("lie_null_space", "hardest_negative_distance", "hardest_negative_histogram", "label_agreement", "mcc"),
+    *("within_class", "neural_collapse", "cka_drift", "temperature_order", "temperature_shares", "content_outputs"),
+    *("spectrum", "projector_spectrum", "augmentation_spectrum", "jacobian_spectrum"),
+}
 LAYERS = (("e", "EffectiveRank", ""), ("a", "AlphaReQ", "alpha"))  # columns and what they are of
 
 
@@ -46,6 +55,11 @@ def write_standard(folder, standard, **arguments):
     rows = [f"{row},{'train/loss' if place == 0 else 5 - place}" for place, row in enumerate(rows)]
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+def test_charts_keep_their_names(computed):
+    charts = {quantity.chart for metric, _ in computed.values() for quantity in metric.quantities.values()} - {None}
+    assert {chart.name for chart in charts} >= FIGURES
 
 
 def test_of_a_fit(run):

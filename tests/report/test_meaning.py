@@ -24,7 +24,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.quantity import Chart, Kind, Paper, Picture, Quantity, Role
-from lightning_ssl_geometry.report import figures, read_run, write_comparison, write_report
+from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison, write_report
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def unsaid(text, computed):
 def test_every_diagnostic_has_its_text_whatever_its_name(renamed, computed):
     text = page_of(write_report(renamed)).text
     assert list(unsaid(text, computed)) == []
-    assert "Other diagnostics" not in text
+    assert "Other logs" not in text
 
 
 def test_and_so_it_has_where_nothing_was_trained(renamed, computed, tmp_path):
@@ -66,7 +66,7 @@ def test_without_a_manifest_every_log_has_its_own_name_and_no_text(renamed, tmp_
     assert "Papers" not in page.text
     drawn = list(figures(read_run(tmp_path)))
     assert drawn == ["loss", "accuracy", "momentum", "effective_rank_h", "x", "val_log_spectrum_h", "blocks"]
-    learning, _, other = page.text.partition("Other diagnostics")
+    learning, _, other = page.text.partition("Other logs")
     assert "Is it learning?" in learning
     assert all(name in other and name not in learning for name in names if name != "loss")
 
@@ -101,6 +101,62 @@ def test_parts_of_a_result_have_their_names_and_the_headline_is_the_last(tmp_pat
     assert {"layers.0 0", "layers.3 1", "layers.10 2"} <= set(texts(figures(read_run(tmp_path))["toy_rank"].axes[0]))
     assert "Rank (layers.10)2val" in page.text
     assert "Rank (layers.3)" not in page.text
+
+
+@pytest.mark.parametrize("layers", [("layer1", "layer10", "layer2"), ("stem", "body", "head")])
+def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path, layers):
+    about = {f"val__rank_{layer}": entry("Rank", key="rank", part=layer, headline=True) for layer in layers}
+    declare(write_log(tmp_path, **{name: [4, place] for place, name in enumerate(about)}), **about)
+    parts = {f"val__own_{layer}": entry("Own", key="own", part=layer, picture=Picture("components"))
+             for layer in layers}  # fmt: skip
+    for place, name in enumerate(parts):
+        write_array(tmp_path, name.replace("__", "/"), [4, place], [5, place])
+    declare(tmp_path, **parts)
+    assert f"Rank ({layers[-1]})2val" in page_of(write_report(tmp_path)).text
+    (drawn,) = (figure for name, figure in figures(read_run(tmp_path)).items() if name.startswith("toy_own"))
+    assert lines(drawn.axes[0], "green")[0].get_ydata().tolist() == [2, 2]
+    joined = comparison_figures({"a": [tmp_path]})
+    assert lines(joined["toy_rank"].axes[0])[0].get_ydata().tolist() == [4, 2]
+
+
+def test_joined_logs_of_different_names_are_said_to_be(tmp_path):
+    one = declare(write_log(tmp_path / "one", train__k5=[1, 2], val__k50=[2, 3]),
+                  train__k5=entry("Rank"), val__k50=entry("Rank"))  # fmt: skip
+    said = "Logged under different names, so settings may differ: "
+    assert f"{said}k5 (train), k50 (val)." in page_of(write_report(one)).text
+    two = declare(write_log(tmp_path / "two", val__k200=[2, 3]), val__k200=entry("Rank"))
+    text = page_of(write_comparison({"a": [one], "b": [two]}, tmp_path / "page.html")).text
+    assert f"{said}k50 (a), k200 (b)." in text
+    assert "val/k50 or val/k200" in text
+    assert said not in page_of(write_comparison({"a": [one], "b": [one]}, tmp_path / "page.html")).text
+    assert said not in page_of(write_report(two)).text
+
+
+def test_a_log_that_nobody_declared_joins_no_figure_of_its_name(tmp_path):
+    charts = {"val__c": entry("C", of="Other", section="other", chart=Chart("own", "On a chart"))}
+    declare(write_log(tmp_path, val__a=[1, 2], val__toy=[3, 4], val__c=[5, 6], val__own=[7, 8]),
+            val__a=entry("A", section="other"), **charts)  # fmt: skip
+    drawn = figures(read_run(tmp_path)).values()
+    assert [len(lines(figure.axes[0])) for figure in drawn] == [1, 1, 1, 1]
+
+
+def test_percents_and_others_have_no_axis_in_common(tmp_path):
+    both = Chart("both", "Both")
+    declare(write_log(tmp_path, val__a=[1, 2], val__b=[0.25, 0.5], val__n=[0.1, 0.1]),
+            val__a=entry("A", key="a", chart=both), val__b=entry("B", key="b", chart=both, percent=True),
+            val__n=entry("N", key="n", chart=both, percent=True, baseline=True))  # fmt: skip
+    drawn = figures(read_run(tmp_path))
+    assert list(drawn) == ["both", "both_percent"]
+    assert [texts(figure.axes[0])[0] for figure in drawn.values()] == ["value", "value, %"]
+    assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
+    assert len(lines(drawn["both_percent"].axes[0], "muted")) == 1
+    assert list(comparison_figures({"a": [tmp_path]})) == ["both", "both_percent"]
+
+
+def test_logarithms_on_a_plain_axis_are_called_so(tmp_path):
+    about = entry("A", unit="nats", picture=Picture("spectrum", logarithm=True))
+    declare(write_log(tmp_path, val__a=[1, 2]), val__a=about)  # a scalar, which is drawn as a line
+    assert texts(figures(read_run(tmp_path))["toy"].axes[0])[0] == "logarithm of nats"
 
 
 class Described(Metric):
@@ -165,7 +221,8 @@ def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so(tmp_pat
     path.write_text(json.dumps(entries | {"val/good": good}))
     read = read_run(tmp_path)
     assert list(read.declared) == ["val/good"]
-    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all."
+    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all: "
+    said += "val/bad0, val/bad1, val/bad2, .... What they are of is shown without a text."
     assert said in read.notes
     assert said in page_of(write_report(tmp_path)).text
 
@@ -213,7 +270,7 @@ def test_a_picture_and_a_shape_that_contradict_each_other_leave_no_figure_undraw
         size = "".join(map(str, shape))
         name, shared = f"{kind}_{size}_{role}", kind if len(shape) < 2 else f"{kind}_{size}"
         columns |= shaped(tmp_path, name, shape)
-        picture = Picture(kind, role, names=("one", "two"), logarithm=role == "x")
+        picture = Picture(kind, role, names=("one", "two"), logarithm=role == "x" and kind in ("spectrum", "profile"))
         about[f"val__{name}"] = entry(name, key=name, picture=picture, chart=Chart(shared, shared))
     declare(write_log(tmp_path, **columns), **about)
     page = page_of(write_report(tmp_path))  # a warning of what is not drawn is an error

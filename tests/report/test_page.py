@@ -85,7 +85,7 @@ def test_the_header_says_what_ran(page):
 
 
 def test_sections_stand_in_the_order_of_the_page(page):
-    headings = ["Is it learning?", "Probes", "Ranks and dimensions", "Other diagnostics", "All numbers", "Papers"]
+    headings = ["Is it learning?", "Probes", "Ranks and dimensions", "Other logs", "All numbers", "Papers"]
     places = [page.source.index(f"<h2>{heading}") for heading in headings]
     assert places == sorted(places)
 
@@ -128,8 +128,16 @@ def test_a_cap_is_said_where_the_rows_bound_a_value(page, run):
 def test_tiles_are_headlines_and_what_training_added(run, page):
     tiles = {tile.name: (tile.value, tile.of, tile.remark) for tile in headline(read_run(run))}
     assert tiles == {
-        "Trained over frozen, all labels": ("+3.8", "points", "trained 96.9%, frozen 93.1%, pixels 95.2%"),
-        "Trained over frozen, 10 labels per class": ("+8.3", "points", "trained 92.5%, frozen 84.2%"),
+        "Trained over untrained, all labels": (
+            "+3.8",
+            "points",
+            "trained network 96.9%, untrained network 93.1%, raw pixels 95.2%",
+        ),
+        "Trained over untrained, 10 labels per class": (
+            "+8.3",
+            "points",
+            "trained network 92.5%, untrained network 84.2%",
+        ),
         "Rank (h)": ("12", "of 16", "val, from 5.33"),
         "Rank (z)": ("4", "of 8", "val, from 3.17"),
         "Share": ("0.300", "", "val, from 0.133, random 0.500"),

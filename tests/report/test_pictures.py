@@ -23,9 +23,18 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
     for line, row in zip(shown, (rows[0], rows[2], rows[4]), strict=True):
         assert np.log(line.get_ydata()[:7]) == pytest.approx(row[:7])
         assert not np.isfinite(line.get_ydata()[7:]).any()
+    assert not sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() == "x")
     assert {"after 1 epoch", "after 3 epochs", "after 5 epochs", "singular value (log scale)"} <= set(texts(axes))
     said = "1 of 8 values are below 10⁻⁸ of the largest, which is rounding, and not drawn."
     assert said in page_of(write_report(tmp_path)).text
+
+
+def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_is_no_rounding(tmp_path):
+    write_array(tmp_path, "val/sigma", [3, np.nan, 1e-12])
+    declare(tmp_path, val__sigma=entry("Spectrum", picture=Picture("spectrum")))
+    crosses = [line.get_xdata() for line in axes_of(tmp_path, "val_toy").lines if line.get_marker() == "x"]
+    assert [each.tolist() for each in crosses] == [[2]]
+    assert "1 of 3 values are below 10⁻⁸" in page_of(write_report(tmp_path)).text
 
 
 def test_a_spectrum_that_stood_still_is_said_so(tmp_path):

@@ -31,6 +31,34 @@ def test_a_resumed_run_counts_the_last_value_of_a_step(tmp_path):
     assert (series.step.tolist(), series.value.tolist()) == ([9, 19], [5, 7])
 
 
+def test_epochs_of_one_step_keep_what_was_seen_before_training(tmp_path):
+    rows = [[0, 0, "", 3, ""], [0, 0, "", "", 8], [0, 0, 2.5, 4, ""], [1, 1, 1.5, 5, ""], [2, 2, 1.0, 6, 9]]
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss", "probe/rank", "probe/b/rank"], rows)
+    read = read_run(tmp_path)
+    rank = read.scalars["probe/rank"]
+    assert (rank.value.tolist(), rank.step.tolist()) == ([3, 4, 5, 6], [0, 0, 1, 2])
+    assert read.time(rank).tolist() == [0, 1, 2, 3]
+    assert read.time(read.scalars["probe/b/rank"]).tolist() == [0, 3]  # of another monitor
+    assert read.time(read.scalars["train/loss"]).tolist() == [1, 2, 3]
+    page = page_of(write_report(tmp_path))
+    assert "3 (before training)" in page.source
+    resumed(write_log(tmp_path / "on", probe__rank=[7]), "..", logged=2)
+    assert read_run(tmp_path / "on").scalars["probe/rank"].value.tolist() == [3, 4, 5, 7]
+
+
+def test_what_a_host_logs_after_its_first_step_is_not_taken_for_a_look_before_training(tmp_path):
+    rows = [[0, 0, 2.5, 4], [0, 1, 1.5, 5]]
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss", "probe/own"], rows)
+    read = read_run(tmp_path)
+    assert read.time(read.scalars["probe/own"]).tolist() == [1, 2]
+
+
+def test_an_epoch_that_was_cut_short_or_not_logged_leaves_the_length_of_the_others(tmp_path):
+    for name, ends in (("cut", [(0, 9), (1, 19), (2, 22)]), ("rare", [(4, 49), (9, 99)]), ("two", [(0, 9), (1, 12)])):
+        write_csv(tmp_path / name / "metrics.csv", ["epoch", "step", "a"], [[*end, 1] for end in ends])
+        assert read_run(tmp_path / name).steps_per_epoch == 10
+
+
 def test_a_value_logged_per_step_and_per_epoch_is_one_scalar(tmp_path):
     rows = [[0, 4, 1.0, ""], [0, 9, "", 1.5], [1, 19, "", 1.2]]
     write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss_step", "train/loss_epoch"], rows)
