@@ -75,7 +75,7 @@ ROOMS = {
         "report",
     },
     "start": {"callbacks", "loggers"},
-    "describe": {"callbacks", "diagnostics", "methods", "quantity"},
+    "describe": {"callbacks", "diagnostics", "methods", "observe", "quantity"},
     "cli": {"cli_lightning", "report", "diagnose", "describe", "start"},
     "cli_lightning": {"cli_errors"},
     "cli_errors": set(),

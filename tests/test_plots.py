@@ -230,6 +230,18 @@ def test_a_band_is_as_high_as_its_spread():
     assert not draw(line([4.0, 3.0], spread=np.full(2, np.nan))).collections
 
 
+def test_values_out_of_bounds_are_seen_with_their_bands_and_bars():
+    curve = line([1.5, 1.9, 0.5], spread=np.array([0.1, 0.1, 0.7]), bounds=(0.0, 1.0))
+    low, high = curve.edges
+    assert low.tolist() == pytest.approx([1.4, 1.8, 0.0])
+    assert high.tolist() == pytest.approx([1.5, 1.9, 1.0])  # no bound is passed by what is not there
+    row = Dot("odd", 9300.0, 50.0, "9300%", bounds=(0.0, 100.0))
+    assert row.bar.tolist() == [9250.0, 9300.0]
+    least, most = dots([("", [row, Dot("even", 50.0, 1.0, "50%", bounds=(0.0, 100.0))])], xlabel="x").axes[0].get_xlim()
+    assert least < 49
+    assert most > 9300
+
+
 def test_a_band_and_a_bar_end_at_their_bounds():
     axes = draw(line([1.0, 98.0], spread=np.array([3.0, 5.0]), bounds=(0.0, 100.0)), ceiling=100.0)
     corners = axes.collections[0].get_paths()[0].vertices

@@ -54,9 +54,10 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar; the value twice where there is none."""
+        """Both ends of the bar; the value twice where there is none. It holds the value, also one out of bounds."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
-        return np.array([self.value - spread, self.value + spread]).clip(*self.bounds)
+        low, high = self.bounds
+        return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
 
 
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":

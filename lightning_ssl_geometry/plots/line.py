@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
-        """Foot and top of the band."""
+        """Foot and top of the band, within bounds where the line is."""
         if self.spread is None:
             return None
         low, high = (
@@ -88,7 +88,8 @@ class Curve:
             if self.factor
             else (self.y - self.spread, self.y + self.spread)
         )
-        return low.clip(*self.bounds), high.clip(*self.bounds)
+        least, most = np.fmin(self.y, self.bounds[0]), np.fmax(self.y, self.bounds[1])
+        return low.clip(least, most), high.clip(least, most)
 
 
 def curves(

@@ -67,11 +67,13 @@ def saved(name: str, numbers: Numbers, most: int = MOST) -> Saved:
 
 
 def series_numbers(found: Iterable[Series]) -> Numbers:
-    """List scalars as they were logged, a row per value."""
+    """List scalars as they were logged, a row per value; by the steps done, a value before training is told apart."""
     rows = [
-        (series.name, *row) for series in found for row in zip(series.epoch, series.step, series.value, strict=True)
+        (series.name, *row)
+        for series in found
+        for row in zip(series.epoch, series.step, series.value, series.done, strict=True)
     ]
-    return Numbers(("scalar", "epoch", "step", "value"), rows)
+    return Numbers(("scalar", "epoch", "step", "value", "steps_done"), rows)
 
 
 def layer_numbers(layers: Layers) -> Numbers:

@@ -22,7 +22,7 @@ __all__ = [
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -39,6 +39,7 @@ from lightning_ssl_geometry.report.run import Run
 _OTHER, _LEARNING = "other", "learning"
 _OBJECTIVE = re.compile("loss|objective|criterion", re.IGNORECASE)
 _CLEAN = "_image"
+_PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 _LAYERS = "layers/"  # before the name of a column of layers.csv
 Figured = Kind | Literal["layers"]
 _ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
@@ -117,7 +118,7 @@ class Plan:
     @property
     def drawn(self) -> list[Member]:
         """The quantities that it is about."""
-        return [each for each in self.members if not each.quantity.baseline and not role(each)]
+        return _subjects(self.members)
 
     def serving(self, asked: str) -> Member | None:
         """The quantity that serves the others as labels, for example."""
@@ -302,10 +303,14 @@ def _own_name(member: Member) -> str:
     return "_".join(filter(None, [snake, member.declared.key]))
 
 
+def _subjects(members: Iterable[Member]) -> list[Member]:
+    """What a figure is about, and not what serves it."""
+    return [member for member in members if not member.quantity.baseline and not role(member)]
+
+
 def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[Plan]:
     """One figure; of a path that cannot be drawn as one, a figure for each of its quantities."""
-    kinds = {_kind(member, view): None for member in members if not role(member) and not member.quantity.baseline}
-    kind = next(iter(kinds), None)
+    kind = next((_kind(member, view) for member in _subjects(members)), None)
     paths = [
         member.quantity.picture.role for member in members if _kind(member, view) == "path" and member.quantity.picture
     ]
@@ -320,17 +325,29 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         if len(titled) > 1:  # of several classes, such as probes: colours are the groups', so each has its own figure
             alike = {title: [each for each in members if each.quantity.title == title] for title in titled}
             return [_one((_own_name(each[0]),), each, kind, title, view) for title, each in alike.items()]
-    first = next(member for member in members if not role(member) and not member.quantity.baseline)
+    first = _subjects(members)[0]
     chart = first.quantity.chart
-    return [_one(figure[1:], members, kind, chart.title if chart else first.quantity.title, view)]
+    title = chart.title if chart else first.quantity.title
+    return [_one(figure[1:], members, kind, f"{title}, in percent" if figure[-1] == _PERCENT else title, view)]
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Part what is in percent from what is not, which no axis holds both; what serves others is in each part."""
-    return {
+    """Part what is in percent from what is not, as no axis holds both; what serves others is in each part.
+
+    A baseline of another scale than all that it belongs to is drawn by itself, as any quantity.
+    """
+    parted = {
         name: [each for each in members if role(each) or each.quantity.percent is percent]
-        for name, percent in (("", False), ("percent", True))
+        for name, percent in (("", False), (_PERCENT, True))
     }
+    return {name: each if _subjects(each) else [_measured(member) for member in each] for name, each in parted.items()}
+
+
+def _measured(member: Member) -> Member:
+    declared = member.declared
+    if declared is None or role(member):
+        return member
+    return replace(member, declared=replace(declared, quantity=replace(declared.quantity, baseline=False)))
 
 
 def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, title: str, view: View) -> Plan:

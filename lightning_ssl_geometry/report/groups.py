@@ -160,7 +160,7 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
         for run in group.runs:
             if run.steps_per_epoch:
                 paces.setdefault(run.steps_per_epoch, []).append(run.name)
-        if len(paces) > 1:
+        if len(paces) > 1 and not _of_one_pace(group.runs):
             listed = ", ".join(f"{pace:g} steps in {' and '.join(runs)}" for pace, runs in paces.items())
             when = "epochs" if by_epochs else "steps"
             said.append(
@@ -171,10 +171,37 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
 
 def _moments(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
     """When the values of each run were logged, on a scale that the runs share."""
-    paces = {run.steps_per_epoch for run, _ in found}
-    if by_epochs and len(paces) > 1 and None not in paces:
+    if by_epochs and not _of_one_pace([run for run, _ in found]):
         return [np.round(run.time(item), 6) for run, item in found]
     return [item.done for _, item in found]
+
+
+def _of_one_pace(runs: Sequence[Run]) -> bool:
+    """Whether the runs' epochs have as many steps each, or it is not known of one of them.
+
+    A run's pace is known only as well as what it logged tells. Where several logged after the same number of steps, the
+    epochs that they were in then decide.
+    """
+    paces = {run.steps_per_epoch for run in runs}
+    if len(paces) == 1 or None in paces:
+        return True
+    first, *others = (_epochs(run) for run in runs)
+    shared = [first.keys() & other.keys() for other in others]
+    later = all(any(first[done] >= 1 for done in each) for each in shared)  # in the first epoch all agree
+    return later and all(
+        first[done] == other[done] for other, each in zip(others, shared, strict=True) for done in each
+    )
+
+
+def _epochs(run: Run) -> dict[float, float]:
+    """Steps done -> the epoch that they were logged in."""
+    logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
+    return {
+        float(done): float(epoch)
+        for log in logs
+        for done, epoch in zip(log.done, log.epoch, strict=True)
+        if done > 0 and np.isfinite(epoch)
+    }
 
 
 def _values(item: Series | Readouts) -> Floats:

@@ -175,7 +175,7 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
             return None
         return replace(log, epoch=log.epoch[kept], step=log.step[kept], values=values[kept])
 
-    return average(group, find)
+    return average(group, find, view.by_epochs)
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:

@@ -239,14 +239,22 @@ def _huge(series: Series) -> str:
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
-    """Median growth of the steps done by the end of an epoch, from one epoch to the next; the last may be cut short."""
+    """The least number of steps that all epochs may have, all alike, so that each step is within its epoch.
+
+    Where there is no such number, the median growth of steps done from one epoch's end to the next.
+    """
+    first: dict[float, float] = {}
     last: dict[float, float] = {}
     for item in (item for log in logs for item in log.values()):
         for epoch, done in zip(item.epoch, item.done, strict=True):
             if np.isfinite(epoch) and done > 0:
+                first[float(epoch)] = min(float(done), first.get(float(epoch), np.inf))
                 last[float(epoch)] = max(float(done), last.get(float(epoch), 0.0))
     if len(last) < 2:
         return None
+    least = float(np.ceil(max(done / (epoch + 1) for epoch, done in last.items())))
+    if all(done > least * epoch for epoch, done in first.items()):
+        return least
     last |= {-1.0: 0.0}  # before training
     epochs = np.array(sorted(last))
     growth = np.sort(np.diff([last[epoch] for epoch in epochs]) / np.diff(epochs))

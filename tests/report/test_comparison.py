@@ -8,7 +8,8 @@ from pages import declare, entry, lines, page_of, texts, write_array, write_csv,
 
 from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
-from lightning_ssl_geometry.report import comparison_figures, write_comparison
+from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+from lightning_ssl_geometry.report.groups import average, read_groups
 
 BOTH = Chart("both", "Both of it", "nats")
 ABOUT = {
@@ -161,6 +162,38 @@ def test_runs_whose_epochs_differ_in_steps_are_averaged_after_the_same_epochs(tm
     assert lines(axes)[0].get_xdata().tolist() == [20]
     assert lines(axes)[0].get_ydata().tolist() == [(2 + 5) / 2]
     assert said + "steps." in page_of(write_comparison(groups, tmp_path / "page.html")).text
+
+
+def write_often(folder, epochs, every=10, pace=25):
+    """A run that logs every so many steps, whose epochs' ends are not among them."""
+    steps = range(every - 1, epochs * pace, every)
+    rows = [[step // pace, step, 5 - step / 100] for step in steps]
+    write_csv(folder / "metrics.csv", ["epoch", "step", "train/loss"], rows)
+    return folder
+
+
+def test_runs_that_log_every_few_steps_are_joined_by_steps_whatever_their_lengths(tmp_path):
+    groups = {"a": [write_often(tmp_path / "three", 3), write_often(tmp_path / "four", 4)]}
+    assert {read_run(run).steps_per_epoch for run in groups["a"]} == {25}
+    assert "epochs differ" not in page_of(write_comparison(groups, tmp_path / "page.html")).text
+    mean = average(read_groups(groups)[0], lambda run: run.scalars["train/loss"])
+    assert mean.done.tolist() == [10, 20, 30, 40, 50, 60, 70]
+    assert mean.std.tolist() == [0] * 7
+    groups["a"].append(write_often(tmp_path / "seldom", 4, every=40))  # whose pace cannot be known from its rows
+    assert len({read_run(run).steps_per_epoch for run in groups["a"]}) == 2
+    mean = average(read_groups(groups)[0], lambda run: run.scalars["train/loss"])
+    assert (mean.done.tolist(), mean.std.tolist()) == ([40], [0])
+
+
+def test_arrays_are_averaged_after_the_steps_that_the_page_tells(tmp_path):
+    paced = {"four": 4, "eight": 8}
+    for name, pace in paced.items():
+        rows = [[epoch, (epoch + 1) * pace, (epoch + 1) * pace, 0] for epoch in range(4)]
+        write_csv(tmp_path / name / "geometry" / "val" / "x.csv", ["epoch", "step", "0", "1"], rows)
+    write_csv(tmp_path / "one" / "geometry" / "val" / "x.csv", ["epoch", "step", "0", "1"], [[0, 4, 1, 2]])
+    groups = {"a": [tmp_path / name for name in paced], "b": [tmp_path / "one"]}
+    drawn = comparison_figures(groups)["x"].axes[0].lines
+    assert {line.get_ydata()[0] for line in drawn if len(line.get_ydata()) == 2} == {16, 1}  # the last step that both have
 
 
 def test_nan_is_a_gap_with_a_cross_and_said_so(tmp_path):

@@ -49,11 +49,12 @@ def test_every_figure_has_its_numbers_and_a_box_to_enlarge_it(page):
 
 def test_scalars_are_saved_as_they_were_logged(run, page):
     header, *rows = files(page)["one-scalars.csv"]
-    assert header == ["scalar", "epoch", "step", "value"]
+    assert header == ["scalar", "epoch", "step", "value", "steps_done"]
     for name, series in read_run(run).scalars.items():
         kept = np.array([[float(cell) for cell in row[1:]] for row in rows if row[0] == name])
         assert np.array_equal(kept.T[:2], [series.epoch, series.step])
         assert kept[:, 2] == pytest.approx(series.value, rel=1e-8, nan_ok=True)
+        assert np.array_equal(kept[:, 3], series.done)
 
 
 def test_arrays_and_layers_are_saved_as_in_their_files(tmp_path):
@@ -90,7 +91,7 @@ def test_nine_digits_tell_all_float32_apart_and_what_is_not_finite_stays(tmp_pat
     assert np.array_equal(np.array(body(link).split()[1:], dtype=np.float32), values)
     read = read_run(write_log(tmp_path, val__loss=["nan", "inf", 1e300]))
     assert body(saved("a", series_numbers(read.scalars.values()))).split()[1:] == [
-        "val/loss,0,9,nan", "val/loss,1,19,inf", "val/loss,2,29,1e+300",
+        "val/loss,0,9,nan,10", "val/loss,1,19,inf,20", "val/loss,2,29,1e+300,30",
     ]  # fmt: skip
 
 

@@ -151,6 +151,18 @@ def test_percents_and_others_have_no_axis_in_common(tmp_path):
     assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
     assert len(lines(drawn["both_percent"].axes[0], "muted")) == 1
     assert list(comparison_figures({"a": [tmp_path]})) == ["both", "both_percent"]
+    page = page_of(write_report(tmp_path)).text
+    assert "Both, in percent" in page
+
+
+def test_a_baseline_of_another_scale_is_drawn_by_itself(tmp_path):
+    both = Chart("both", "Both")
+    declare(write_log(tmp_path, val__a=[0.25, 0.5], val__n=[3, 4]),
+            val__a=entry("A", key="a", chart=both, percent=True),
+            val__n=entry("N", key="n", chart=both, baseline=True))  # fmt: skip
+    drawn = figures(read_run(tmp_path))
+    assert lines(drawn["both"].axes[0])[0].get_ydata().tolist() == [3, 4]
+    assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
 
 
 def test_logarithms_on_a_plain_axis_are_called_so(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from pages import declare, entry, page_of, write_array, write_csv, write_info, write_log
 
 from lightning_ssl_geometry.report import read_run, summary_table, write_report
+from lightning_ssl_geometry.report.download import series_numbers
 
 
 def test_scalars_are_read_as_they_were_logged_and_time_counts_epochs(tmp_path):
@@ -42,6 +43,7 @@ def test_epochs_of_one_step_keep_what_was_seen_before_training(tmp_path):
     assert read.time(read.scalars["train/loss"]).tolist() == [1, 2, 3]
     page = page_of(write_report(tmp_path))
     assert "3 (before training)" in page.source
+    assert series_numbers([rank]).rows[:2] == [("probe/rank", 0, 0, 3, 0), ("probe/rank", 0, 0, 4, 1)]
     resumed(write_log(tmp_path / "on", probe__rank=[7]), "..", logged=2)
     assert read_run(tmp_path / "on").scalars["probe/rank"].value.tolist() == [3, 4, 5, 7]
 
