@@ -63,9 +63,14 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """Its title, and what computes it."""
-        where = f" of {self.space}" if self.space else ""
-        return f"{self.quantity.title!r}{where} ({self.diagnostic}, {self.key or 'its only result'})"
+        """Its title and unit, and what computes it; the words differ wherever :attr:`meaning` does."""
+        where = f" of {_named(self.space)}" if self.space else ""
+        unit = f", in {_named(self.quantity.unit)}" if self.quantity.unit else ""
+        percent = ", shown in percent" if self.quantity.percent else ""
+        source = [_named(self.diagnostic)] if self.diagnostic else []
+        source += [_named(self.key) if self.key else "its only result"]
+        source += [f"part {_named(self.part)}"] if self.part else []
+        return f"{self.quantity.title!r}{where}{unit}{percent} ({', '.join(source)})"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "section", self.quantity.section or self.section)
@@ -91,9 +96,19 @@ def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dic
     found = dict(earlier)
     for name, each in now.items():
         before = earlier.get(name, each)
-        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [before.in_words])])
-        found[name] = replace(each, earlier=tuple(text for text in said if text != each.in_words))
+        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [_cut(before.in_words)])])
+        found[name] = replace(each, earlier=tuple(text for text in said if text != _cut(each.in_words)))
     return found
+
+
+def _named(text: str) -> str:
+    """Write a name as it is; any other text in quotes, so that its commas are not taken for those around it."""
+    return text if text.isidentifier() else repr(text)
+
+
+def _cut(words: str) -> str:
+    """Cut words to the length of a text that is read again."""
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def written(manifest: Mapping[str, Declared]) -> str:

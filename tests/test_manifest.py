@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, written
+from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, resumed, written
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
 
 PLAIN = Quantity(title="Rank", low="Few.", high="Many.")
@@ -181,11 +181,52 @@ def test_manifests_are_joined_by_name():
 def test_a_contradiction_names_both():
     of_z = replace(DECLARED, space="z")
     single = Declared(quantity=PLAIN, diagnostic="Other")
-    said = r"one meaning of 'val/x', but got 'Ränk' of h_image \(Rank, layers\) and "
-    with pytest.raises(ValueError, match=said + r"'Ränk' of z \(Rank, layers\)\."):
+    words = r", in directions, shown in percent \(Rank, layers, part layers_3\)"
+    said = rf"one meaning of 'val/x', but got 'Ränk' of h_image{words} and "
+    with pytest.raises(ValueError, match=rf"{said}'Ränk' of z{words}\."):
         merged({"val/x": DECLARED}, {"val/x": of_z})
     with pytest.raises(ValueError, match=said + r"'Rank' \(Other, its only result\)\."):
         merged({"val/x": DECLARED}, {}, {"val/x": single})
+
+
+OTHERS = [
+    replace(DECLARED, diagnostic="Other"),
+    replace(DECLARED, diagnostic=""),
+    replace(DECLARED, key="rank"),
+    replace(DECLARED, part="layers_4"),
+    replace(DECLARED, part=""),
+    replace(DECLARED, space="z"),
+    *(
+        replace(DECLARED, quantity=replace(FULL, **changes))
+        for changes in (
+            {"title": "Other"},
+            {"unit": "bits"},
+            {"unit": ""},
+            {"unit": "directions, shown in percent", "percent": False},
+            {"percent": False},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.in_words)
+def test_a_resumed_run_keeps_in_words_whatever_other_meaning_there_was(other):
+    assert other.meaning != DECLARED.meaning
+    held = resumed({"val/x": other}, {"val/x": DECLARED})
+    assert held == {"val/x": DECLARED}
+    assert held["val/x"].earlier == (other.in_words,)
+    assert other.in_words != DECLARED.in_words
+    again = resumed(held, {"val/x": other})["val/x"]
+    assert again.earlier == (DECLARED.in_words,), "what it means now is nothing earlier"
+    assert resumed(held, {"val/x": DECLARED})["val/x"].earlier == (other.in_words,)
+
+
+def test_an_earlier_meaning_of_any_length_is_read_again():
+    long = replace(DECLARED, quantity=replace(FULL, title="x" * 3_999, unit="bits"))
+    held = resumed({"val/x": long}, {"val/x": DECLARED})
+    read, notes = read_manifest(written(held))
+    assert (read, notes) == (held, [])
+    assert read["val/x"].earlier[0].startswith("'xxx")
 
 
 def lost(count, named="bad"):

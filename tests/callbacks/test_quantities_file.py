@@ -325,13 +325,16 @@ def test_a_resumed_run_that_means_something_else_by_a_name_says_so(tmp_path, pla
     checkpoint = saved(tmp_path / "one", "same")
     folder = tmp_path / "one" / place
     ranked = {"same_value": EffectiveRank(), "new": Spread()}
-    with pytest.warns(UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h \(Spread, value\)"):
+    with pytest.warns(
+        UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h, in units \(Spread, value\)"
+    ):
         fit(folder, monitor(ranked), max_epochs=2, ckpt_path=checkpoint)
     found = manifest(folder)
-    assert found["val/same_value"].earlier == ("'Spread' of h (Spread, value)",)
+    assert found["val/same_value"].earlier == ("'Spread' of h, in units (Spread, value)",)
     assert found["val/new_value"].earlier == ()
     said = (
-        "val/same_value has two meanings: it was 'Spread' of h (Spread, value) in an earlier part of this run, and is"
+        "val/same_value has two meanings: it was 'Spread' of h, in units (Spread, value) in an earlier part of this "
+        "run, and is"
     )
     (note,) = [note for note in read_run(folder).notes if note.startswith(said)]
     assert note in unescape(write_report(folder).read_text())
