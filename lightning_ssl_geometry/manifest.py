@@ -188,10 +188,16 @@ def _checked(name: str, value: Any) -> Any:
     if name == "width":
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names", "earlier"):
-        return tuple(_text(each) for each in value[:_LONGEST])
+        return tuple(_text(each) for each in _list(value)[:_LONGEST])
     if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", "renamed"):
         return value is True
     return None if name == "better" and value is None else _text(value)
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("no list")
+    return value
 
 
 def _text(value: object) -> str:
