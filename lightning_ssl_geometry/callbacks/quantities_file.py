@@ -49,10 +49,12 @@ class QuantitiesFile:
 
     def carry(self, folder: Path) -> None:
         """Take over what the run declared in another folder, from where it is resumed."""
-        found, why = _read(folder / NAME)
+        found, failed, notes = _read(folder / NAME)
         self._earlier |= found
-        if why:
-            rank_zero_warn(f"{folder / NAME} could not be read: {why}. The run goes on without what it held.")
+        if failed:
+            rank_zero_warn(f"{folder / NAME} could not be read: {failed}. The run goes on without what it held.")
+        if notes:
+            rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what the host and callbacks will log in any case; it is written once something was logged.
@@ -205,16 +207,22 @@ def _check(name: str, quantities: object) -> None:
 
 
 def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file; what cannot be read is set aside."""
-    found, why = _read(path)
-    if why:
-        rank_zero_warn(f"{path} could not be read: {why}. It is now {set_aside(path)}; the run goes on without it.")
+    """Read the run's own file; where it cannot be read, or in part alone, it is set aside as a whole."""
+    found, failed, notes = _read(path)
+    if failed:
+        rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
+    if notes:
+        rank_zero_warn(
+            f"{path} was read in part: {notes} The file is now {set_aside(path)}; the run goes on without the entries "
+            "left out."
+        )
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, Declared], str]:
-    """Read a manifest if there is one; where that fails, return why."""
+def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
+    """Read a manifest if there is one; where that fails, return why, else notes on the entries that are left out."""
     try:
-        return (read_manifest(path.read_text(encoding="utf-8"))[0], "") if path.exists() else ({}, "")
+        found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:
-        return {}, str(error)
+        return {}, str(error), ""
+    return found, "", " ".join(notes)

@@ -395,6 +395,42 @@ def test_an_earlier_file_that_cannot_be_read_stays_where_it_is(tmp_path):
     assert path.read_text() == "[]"
 
 
+def with_strange_entries(path):
+    """Write entries that a later version may have written, and more than are read, into a file that was written."""
+    held = json.loads(path.read_text())
+    strange = {"val/strange": held["val/x"] | {"comparable": ["planet"]}}
+    path.write_text(json.dumps(held | strange | {f"val/{place}": held["val/x"] for place in range(5_000)}))
+    return path.read_text()
+
+
+def test_an_own_file_that_is_read_in_part_is_kept_whole(tmp_path):
+    files, said = RunFiles(tmp_path), L.Callback()
+    entry = Declared(quantity=SPREAD)
+    QuantitiesFile(files).declare({said: {"val/x": entry}})
+    path = tmp_path / "geometry" / "quantities.json"
+    before = with_strange_entries(path)
+    shown = (
+        r"was read in part: .*1 in all: val/strange\..* has 5,002 entries; only .* is now .*quantities\.json\.unread"
+    )
+    with pytest.warns(UserWarning, match=shown):
+        QuantitiesFile(files).declare({said: {"val/y": entry}})
+    assert path.with_name("quantities.json.unreadable-1").read_text() == before
+    held = json.loads(path.read_text())
+    assert {"val/x", "val/y", "val/0"} <= held.keys()
+    assert "val/strange" not in held
+    QuantitiesFile(files).declare({said: {"val/z": entry}})  # nothing is left out of it any more
+
+
+def test_an_earlier_file_that_is_read_in_part_stays_where_it_is(tmp_path):
+    entry = Declared(quantity=SPREAD)
+    QuantitiesFile(RunFiles(tmp_path)).declare({L.Callback(): {"val/x": entry}})
+    path = tmp_path / "geometry" / "quantities.json"
+    before = with_strange_entries(path)
+    with pytest.warns(UserWarning, match=r"was read in part: .*val/strange\..* The run goes on without"):
+        QuantitiesFile(RunFiles(tmp_path / "new")).carry(tmp_path)
+    assert [each.read_text() for each in path.parent.iterdir()] == [before]
+
+
 def test_a_fit_that_fails_before_its_first_step_leaves_no_file(tmp_path):
     class Fails(DeclaringHost):
         def training_step(self, batch, batch_idx):
