@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, resumed, written
+from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
 
 PLAIN = Quantity(title="Rank", low="Few.", high="Many.")
@@ -45,6 +45,7 @@ def entry(**changes):
 
 def test_what_is_written_is_read():
     manifest = {"val/full": DECLARED, "val/plain": Declared(quantity=PLAIN), "val/a\nb": Declared(quantity=PLAIN)}
+    manifest |= {"val/silent": undeclared("val/silent")}
     assert read_manifest(written(manifest)) == (manifest, [])
     assert list(read_manifest(written(manifest))[0]) == list(manifest), "the order of the page"
 
@@ -196,6 +197,7 @@ def test_a_contradiction_names_both():
 OTHERS = [
     replace(DECLARED, diagnostic="Other"),
     replace(DECLARED, diagnostic=""),
+    undeclared("val/x"),
     replace(DECLARED, key="rank"),
     replace(DECLARED, part="layers_4"),
     replace(DECLARED, part=""),

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
-from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, written
+from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 
@@ -38,6 +38,7 @@ class QuantitiesFile:
         self._earlier: dict[str, Declared] = {}
         self._host: dict[str, Declared] = {}
         self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
+        self._silent: set[str] = set()  # names of results that nobody declares
         self._text: str | None = None
         self._waits = False
         self._warned: set[str] = set()
@@ -45,7 +46,7 @@ class QuantitiesFile:
     def restart(self) -> None:
         """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
-        self._warned = set()
+        self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
         """Take over what the run declared in another folder, from where it is resumed."""
@@ -77,6 +78,8 @@ class QuantitiesFile:
         Args:
             callback: Which logs the names.
             entries: By logged name; None of what it does not declare, which is refused where another callback does.
+                Elsewhere the result is known from here on as one that nobody declares, whatever an earlier part of the
+                run declared under its name.
 
         Raises:
             ValueError: If there is one; it names both.
@@ -87,6 +90,7 @@ class QuantitiesFile:
             name = unknown[0]
             who = f"a result that {type(callback).__name__} logs and nobody declares"
             raise ValueError(f"Expected one meaning of {name!r}, but got {others[name].in_words} and {who}.")
+        self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what callbacks declare, and write the file if that is new.
@@ -109,7 +113,8 @@ class QuantitiesFile:
         path = self.files.path(NAME)
         if self._text is None and NAME in self.files.names:
             self._earlier |= _own(path)
-        whole = resumed(self._earlier, self._host | merged(*self._said.values()))
+        silent = {name: undeclared(name) for name in sorted(self._silent & self._earlier.keys())}
+        whole = resumed(self._earlier, silent | self._host | merged(*self._said.values()))
         self._warn(whole)
         text = written(whole) + "\n"
         if text == self._text or not whole:

@@ -340,6 +340,40 @@ def test_a_resumed_run_that_means_something_else_by_a_name_says_so(tmp_path, pla
     assert note in unescape(write_report(folder).read_text())
 
 
+class Quiet(Spread):
+    """The same results, of which it declares one alone."""
+
+    quantities: ClassVar[dict[str, Quantity]] = {"value": SPREAD}
+
+
+@pytest.mark.filterwarnings("ignore:val/mine_value is .* from here on")
+@pytest.mark.parametrize("place", [".", "other"])
+def test_a_resumed_run_that_no_longer_declares_a_name_makes_no_claims_of_it(tmp_path, place):
+    checkpoint = saved(tmp_path / "one", "mine")
+    folder, name, was = tmp_path / "one" / place, "val/mine_layer_trunk_0", "'First layers' of h (Spread, layer, part t"
+    with pytest.warns(UserWarning, match=rf"{name} is a result that nobody declares from here on, but was 'First lay"):
+        trainer = fit(folder, monitor({"mine": Quiet()}), max_epochs=2, ckpt_path=checkpoint)
+    entry = manifest(folder)[name]
+    assert (entry.silent, entry.quantity.title, entry.diagnostic) == (True, "mine_layer_trunk_0", "")
+    assert [each[: len(was)] for each in entry.earlier] == [was]
+    run = read_run(folder)
+    assert len(run.scalars[name].value) == 2
+    assert run.declared[name].silent
+    page = unescape(write_report(folder).read_text())
+    assert f"{name} has two meanings: it was {was}" in page
+    assert "is a result that nobody declares in the latest. Figures show" in page
+    assert FIRST.low not in page
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    fit(folder, monitor({"mine": Quiet()}), max_epochs=3, ckpt_path=tmp_path / "two.ckpt")  # warns of nothing
+    assert manifest(folder)[name].earlier == entry.earlier
+
+
+def test_a_result_that_nobody_declares_has_no_entry_where_nobody_did(tmp_path):
+    checkpoint = saved(tmp_path, "before")
+    fit(tmp_path, monitor({"after": Quiet()}), max_epochs=2, ckpt_path=checkpoint)
+    assert {name for name in manifest(tmp_path) if "after" in name} == {"val/after_value"}
+
+
 def test_a_run_that_starts_anew_sets_the_file_aside(tmp_path):
     logger = ResumableCSVLogger(tmp_path, "", "one")
     fit(tmp_path, monitor({"before": Spread()}), logger=logger)
