@@ -8,14 +8,15 @@ import importlib
 import inspect
 import textwrap
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from lightning import LightningModule
 
 import lightning_ssl_geometry as package
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
-from lightning_ssl_geometry.diagnostics.card import card, quantities_of
+from lightning_ssl_geometry.diagnostics.card import card, quantities_of, words
 from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
@@ -23,7 +24,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 _DESCRIPTION = """Say what the results of a diagnostic, a method, a probe or a callback mean: title, what low and high
 say, range, paper. Without a name, list what there is."""
 _ROOMS = (diagnostics, methods, callbacks)
-_WIDTH = 100
+_WIDTH, _MOST_NEAR = 100, 3
 
 
 def run(args: Sequence[str]) -> None:
@@ -45,29 +46,51 @@ def _said(name: str) -> str:
     """Describe a class, or the one that a log is of."""
     known = _classes()
     if inspect.isclass(kind := known.get(name) or getattr(package, name, None)):
-        return _described(kind)
+        return _described(kind, name)
     if kinds := _of_log(name):
         if len(kinds) > 1:
             raise ValueError(f"Expected a name of one class, but {name!r} is logged by {', '.join(kinds)}. Name one.")
-        return f"{name!r} is a log of {kinds[0]}.\n\n{_described(known[kinds[0]])}"
-    if "." in name:
-        return _described(_imported(name))
-    lower = {each.lower(): each for each in _classes()}
-    near = [lower[each] for each in difflib.get_close_matches(name.lower(), lower)]
+        return f"{name!r} is a log of {kinds[0]}.\n\n{_described(known[kinds[0]], kinds[0])}"
+    if "." in name and "/" not in name and all(name.split(".")):
+        return _described(_imported(name), name)
+    near = _near(name)
     offered = f"Near: {', '.join(near)}." if near else "`ssl-geometry describe` lists all."
     raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}. {offered}")
 
 
-def _described(kind: type) -> str:
-    quantities = quantities_of(kind)
-    if not quantities:
-        first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
-        return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
-    if not isinstance(quantities, Mapping) or not all(
+def _near(name: str) -> list[str]:
+    """The classes whose names in snake case begin with the first words of a name, and those spelt nearly like it."""
+    base = name.rpartition("/")[2].lower()
+    snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
+    parts = base.split("_")
+    begun = ["_".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    by_words = [[owner for owner in snake if f"{snake[owner]}_".startswith(f"{each}_")] for each in begun]
+    first = next(filter(None, by_words), [])
+    lower = {each.lower(): each for each in snake}
+    return list(dict.fromkeys([*first, *(lower[each] for each in difflib.get_close_matches(base, lower))]))[:_MOST_NEAR]
+
+
+def _described(kind: type, name: str) -> str:
+    with _or_one_line(f"{name!r} to be a class that can be described"):
+        quantities = quantities_of(kind)
+        wrong = quantities and not _maps(quantities)
+        said = f"{kind.__name__} to map texts to Quantity, but got {quantities!r}" if wrong else _text(kind, quantities)
+    if wrong:
+        raise ValueError(f"Expected `quantities` of {said}.")
+    return said
+
+
+def _maps(quantities: object) -> bool:
+    return isinstance(quantities, Mapping) and all(
         isinstance(key, str) and isinstance(each, Quantity) for key, each in quantities.items()
-    ):
-        raise ValueError(f"Expected `quantities` of {kind.__name__} to map texts to Quantity, but got {quantities!r}.")
-    return card(kind, _logs(kind))
+    )
+
+
+def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
+    if quantities:
+        return card(kind, _logs(kind))
+    first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
+    return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
 
 
 def _table() -> str:
@@ -132,10 +155,20 @@ def _plain(name: str) -> str:
 
 def _imported(path: str) -> type:
     module, _, name = path.rpartition(".")
-    try:
+    with _or_one_line(f"{path!r} to be importable"):
         found = getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever the module of somebody else raises
-        raise ValueError(f"Expected {path!r} to be importable, but: {type(error).__name__}: {error}") from error
-    if not inspect.isclass(found):
+        is_class = inspect.isclass(found)
+    if not is_class:
         raise ValueError(f"Expected {path!r} to be a class, but got a {type(found).__name__}.")
     return found
+
+
+@contextmanager
+def _or_one_line(expected: str) -> Iterator[None]:
+    """Turn whatever the code of somebody else raises, SystemExit too, into an error that is printed in one line."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"Expected {expected}, but: {type(error).__name__}: {error}") from error

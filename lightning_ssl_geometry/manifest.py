@@ -5,7 +5,7 @@ Attributes go by the names of netCDF's CF conventions where these have one (`lon
 out.
 """
 
-__all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "written"]
+__all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "undeclared", "written"]
 
 import json
 import math
@@ -25,6 +25,7 @@ _RENAMED = {
 }
 _MOST_ENTRIES, _LONGEST = 5_000, 4_000
 _NAMED, _LONGEST_NAME = 3, 80  # of entries that are left out
+_SWITCHES = ("renamed", "silent")
 _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 
@@ -42,6 +43,7 @@ class Declared:
         renamed: That space is not the one that the class observes by itself.
         width: Dimensions of that space; None where they are not known.
         earlier: What the name meant in earlier parts of the run, in words, where that was something else.
+        silent: Nobody declares what the name means now; the entry keeps what it meant earlier, and makes no claims.
     """
 
     quantity: Quantity
@@ -53,23 +55,44 @@ class Declared:
     renamed: bool = False
     width: int | None = None
     earlier: tuple[str, ...] = field(default=(), compare=False)
+    silent: bool = False
 
     @property
     def meaning(self) -> tuple[str, ...]:
         """What tells it from another quantity; wordings may change from version to version."""
+        if self.silent:
+            return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
         meant = (quantity.title, quantity.unit, f"{quantity.percent}")
         return (self.diagnostic, self.key, self.part, self.space, *meant)
 
     @property
     def in_words(self) -> str:
-        """Its title, and what computes it."""
-        where = f" of {self.space}" if self.space else ""
-        return f"{self.quantity.title!r}{where} ({self.diagnostic}, {self.key or 'its only result'})"
+        """Its title and unit, and what computes it; the words differ wherever :attr:`meaning` does."""
+        if self.silent:
+            return "a result that nobody declares"
+        where = f" of {_named(self.space)}" if self.space else ""
+        unit = f", in {_named(self.quantity.unit)}" if self.quantity.unit else ""
+        percent = ", shown in percent" if self.quantity.percent else ""
+        source = [_named(self.diagnostic)] if self.diagnostic else []
+        source += [_named(self.key) if self.key else "its only result"]
+        source += [f"part {_named(self.part)}"] if self.part else []
+        return f"{self.quantity.title!r}{where}{unit}{percent} ({', '.join(source)})"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "section", self.quantity.section or self.section)
         object.__setattr__(self, "quantity", replace(self.quantity, section=""))
+
+
+def undeclared(name: str) -> Declared:
+    """Return the entry of a log that an earlier part of the run declared, and nobody declares now.
+
+    >>> undeclared("val/mine_rank").quantity.title
+    'mine_rank'
+    """
+    base = name.partition("/")[2] or name
+    text = "Nobody declared what this log means in the latest part of the run."
+    return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
@@ -91,9 +114,19 @@ def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dic
     found = dict(earlier)
     for name, each in now.items():
         before = earlier.get(name, each)
-        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [before.in_words])])
-        found[name] = replace(each, earlier=tuple(text for text in said if text != each.in_words))
+        said = dict.fromkeys([*before.earlier, *([] if before.meaning == each.meaning else [_cut(before.in_words)])])
+        found[name] = replace(each, earlier=tuple(text for text in said if text != _cut(each.in_words)))
     return found
+
+
+def _named(text: str) -> str:
+    """Write a name as it is; any other text in quotes, so that its commas are not taken for those around it."""
+    return text if text.isidentifier() else repr(text)
+
+
+def _cut(words: str) -> str:
+    """Cut words to the length of a text that is read again."""
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
@@ -173,10 +206,16 @@ def _checked(name: str, value: Any) -> Any:
     if name == "width":
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names", "earlier"):
-        return tuple(_text(each) for each in value[:_LONGEST])
-    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", "renamed"):
+        return tuple(_text(each) for each in _list(value)[:_LONGEST])
+    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", *_SWITCHES):
         return value is True
     return None if name == "better" and value is None else _text(value)
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("no list")
+    return value
 
 
 def _text(value: object) -> str:

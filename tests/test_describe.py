@@ -37,6 +37,16 @@ class Numbered(MeanMetric):
 
 class Wrong(MeanMetric):
     quantities = {"": "Spread"}
+
+class Refusing(type):
+    def __getattr__(cls, name):
+        raise RuntimeError(f"no {name}")
+
+class Hidden(metaclass=Refusing):
+    pass
+
+class HiddenSection(metaclass=Refusing):
+    quantities = {"": Quantity(title="First", text="Of all.")}
 '''
 
 
@@ -46,6 +56,8 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "own_metrics.py").write_text(MINE)
     (tmp_path / "own_broken.py").write_text("raise RuntimeError('not\\nhere')")
     (tmp_path / "own_leaving.py").write_text("raise SystemExit(3)")
+    (tmp_path / "own_base.py").write_text("class Own(BaseException): pass\nraise Own('not here')")
+    (tmp_path / "own_stopped.py").write_text("raise KeyboardInterrupt")
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("own_metrics", None)
@@ -101,13 +113,26 @@ def test_a_class_of_anybody_by_its_import_path(capsys, mine):
         ("own_metrics.NUMBER", "to be a class, but got a int."),
         ("own_metrics.Wrong", "`quantities` of Wrong to map texts to Quantity, but got {'': 'Spread'}"),
         ("own_broken.Metric", "but: RuntimeError: not here"),
-        (".", "Expected '.' to be importable"),
-        ("..", "Expected '..' to be importable"),
+        ("own_base.Metric", "Expected 'own_base.Metric' to be importable, but: Own: not here"),
+        ("own_metrics.Hidden", "to be a class that can be described, but: RuntimeError: no quantities"),
+        ("own_metrics.HiddenSection", "to be a class that can be described, but: RuntimeError: no section"),
+        (".", "or an import path, but got '.'. `ssl-geometry describe` lists all."),
+        ("..", "or an import path, but got '..'"),
+        ("own_metrics..Spread", "or an import path, but got 'own_metrics..Spread'"),
+        ("val/layer_3.weight", "or an import path, but got 'val/layer_3.weight'. Near: Layer"),
+        ("knn", "but got 'knn'. Near: KNNProbe."),
+        ("probe/knn_accuracy", "but got 'probe/knn_accuracy'. Near: KNNProbe."),
+        ("val/efective_rank", "Near: EffectiveRank"),
         ("", "but got ''"),
     ],
 )
 def test_an_unknown_name_is_one_line_with_the_nearest(capsys, mine, name, said):
     assert said in refused(capsys, name)
+
+
+def test_an_interruption_is_left_alone(mine):
+    with pytest.raises(KeyboardInterrupt):
+        main(["describe", "own_stopped.Metric"])
 
 
 @pytest.mark.parametrize(

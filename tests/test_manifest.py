@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, written
+from lightning_ssl_geometry.manifest import Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
 
 PLAIN = Quantity(title="Rank", low="Few.", high="Many.")
@@ -45,6 +45,7 @@ def entry(**changes):
 
 def test_what_is_written_is_read():
     manifest = {"val/full": DECLARED, "val/plain": Declared(quantity=PLAIN), "val/a\nb": Declared(quantity=PLAIN)}
+    manifest |= {"val/silent": undeclared("val/silent")}
     assert read_manifest(written(manifest)) == (manifest, [])
     assert list(read_manifest(written(manifest))[0]) == list(manifest), "the order of the page"
 
@@ -119,7 +120,11 @@ def test_what_is_nested_deeply_is_refused_or_left_out():
         {"picture": {"kind": "line", "role": "villain"}},
         {"picture": {"kind": "matrix", "logarithm": True}},
         {"picture": {"kind": "components", "names": [1]}},
+        {"picture": {"kind": "components", "names": "abc"}},
         {"picture": {}},
+        {"earlier": "abc"},
+        {"earlier": {"a": "b"}},
+        {"earlier": [3]},
         {"section": 3},
         {"space": ["h"]},
         {"width": -1},
@@ -181,11 +186,53 @@ def test_manifests_are_joined_by_name():
 def test_a_contradiction_names_both():
     of_z = replace(DECLARED, space="z")
     single = Declared(quantity=PLAIN, diagnostic="Other")
-    said = r"one meaning of 'val/x', but got 'Ränk' of h_image \(Rank, layers\) and "
-    with pytest.raises(ValueError, match=said + r"'Ränk' of z \(Rank, layers\)\."):
+    words = r", in directions, shown in percent \(Rank, layers, part layers_3\)"
+    said = rf"one meaning of 'val/x', but got 'Ränk' of h_image{words} and "
+    with pytest.raises(ValueError, match=rf"{said}'Ränk' of z{words}\."):
         merged({"val/x": DECLARED}, {"val/x": of_z})
     with pytest.raises(ValueError, match=said + r"'Rank' \(Other, its only result\)\."):
         merged({"val/x": DECLARED}, {}, {"val/x": single})
+
+
+OTHERS = [
+    replace(DECLARED, diagnostic="Other"),
+    replace(DECLARED, diagnostic=""),
+    undeclared("val/x"),
+    replace(DECLARED, key="rank"),
+    replace(DECLARED, part="layers_4"),
+    replace(DECLARED, part=""),
+    replace(DECLARED, space="z"),
+    *(
+        replace(DECLARED, quantity=replace(FULL, **changes))
+        for changes in (
+            {"title": "Other"},
+            {"unit": "bits"},
+            {"unit": ""},
+            {"unit": "directions, shown in percent", "percent": False},
+            {"percent": False},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.in_words)
+def test_a_resumed_run_keeps_in_words_whatever_other_meaning_there_was(other):
+    assert other.meaning != DECLARED.meaning
+    held = resumed({"val/x": other}, {"val/x": DECLARED})
+    assert held == {"val/x": DECLARED}
+    assert held["val/x"].earlier == (other.in_words,)
+    assert other.in_words != DECLARED.in_words
+    again = resumed(held, {"val/x": other})["val/x"]
+    assert again.earlier == (DECLARED.in_words,), "what it means now is nothing earlier"
+    assert resumed(held, {"val/x": DECLARED})["val/x"].earlier == (other.in_words,)
+
+
+def test_an_earlier_meaning_of_any_length_is_read_again():
+    long = replace(DECLARED, quantity=replace(FULL, title="x" * 3_999, unit="bits"))
+    held = resumed({"val/x": long}, {"val/x": DECLARED})
+    read, notes = read_manifest(written(held))
+    assert (read, notes) == (held, [])
+    assert read["val/x"].earlier[0].startswith("'xxx")
 
 
 def lost(count, named="bad"):

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
-from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, written
+from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 
@@ -38,6 +38,7 @@ class QuantitiesFile:
         self._earlier: dict[str, Declared] = {}
         self._host: dict[str, Declared] = {}
         self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
+        self._silent: set[str] = set()  # names of results that nobody declares
         self._text: str | None = None
         self._waits = False
         self._warned: set[str] = set()
@@ -45,14 +46,16 @@ class QuantitiesFile:
     def restart(self) -> None:
         """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
-        self._warned = set()
+        self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
         """Take over what the run declared in another folder, from where it is resumed."""
-        found, why = _read(folder / NAME)
+        found, failed, notes = _read(folder / NAME)
         self._earlier |= found
-        if why:
-            rank_zero_warn(f"{folder / NAME} could not be read: {why}. The run goes on without what it held.")
+        if failed:
+            rank_zero_warn(f"{folder / NAME} could not be read: {failed}. The run goes on without what it held.")
+        if notes:
+            rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what the host and callbacks will log in any case; it is written once something was logged.
@@ -75,6 +78,8 @@ class QuantitiesFile:
         Args:
             callback: Which logs the names.
             entries: By logged name; None of what it does not declare, which is refused where another callback does.
+                Elsewhere the result is known from here on as one that nobody declares, whatever an earlier part of the
+                run declared under its name.
 
         Raises:
             ValueError: If there is one; it names both.
@@ -85,6 +90,7 @@ class QuantitiesFile:
             name = unknown[0]
             who = f"a result that {type(callback).__name__} logs and nobody declares"
             raise ValueError(f"Expected one meaning of {name!r}, but got {others[name].in_words} and {who}.")
+        self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
         """Take in what callbacks declare, and write the file if that is new.
@@ -107,7 +113,8 @@ class QuantitiesFile:
         path = self.files.path(NAME)
         if self._text is None and NAME in self.files.names:
             self._earlier |= _own(path)
-        whole = resumed(self._earlier, self._host | merged(*self._said.values()))
+        silent = {name: undeclared(name) for name in sorted(self._silent & self._earlier.keys())}
+        whole = resumed(self._earlier, silent | self._host | merged(*self._said.values()))
         self._warn(whole)
         text = written(whole) + "\n"
         if text == self._text or not whole:
@@ -205,16 +212,22 @@ def _check(name: str, quantities: object) -> None:
 
 
 def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file; what cannot be read is set aside."""
-    found, why = _read(path)
-    if why:
-        rank_zero_warn(f"{path} could not be read: {why}. It is now {set_aside(path)}; the run goes on without it.")
+    """Read the run's own file; where it cannot be read, or in part alone, it is set aside as a whole."""
+    found, failed, notes = _read(path)
+    if failed:
+        rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
+    if notes:
+        rank_zero_warn(
+            f"{path} was read in part: {notes} The file is now {set_aside(path)}; the run goes on without the entries "
+            "left out."
+        )
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, Declared], str]:
-    """Read a manifest if there is one; where that fails, return why."""
+def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
+    """Read a manifest if there is one; where that fails, return why, else notes on the entries that are left out."""
     try:
-        return (read_manifest(path.read_text(encoding="utf-8"))[0], "") if path.exists() else ({}, "")
+        found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:
-        return {}, str(error)
+        return {}, str(error), ""
+    return found, "", " ".join(notes)

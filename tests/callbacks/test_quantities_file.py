@@ -325,16 +325,53 @@ def test_a_resumed_run_that_means_something_else_by_a_name_says_so(tmp_path, pla
     checkpoint = saved(tmp_path / "one", "same")
     folder = tmp_path / "one" / place
     ranked = {"same_value": EffectiveRank(), "new": Spread()}
-    with pytest.warns(UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h \(Spread, value\)"):
+    with pytest.warns(
+        UserWarning, match=r"val/same_value is 'Effective .* but was 'Spread' of h, in units \(Spread, value\)"
+    ):
         fit(folder, monitor(ranked), max_epochs=2, ckpt_path=checkpoint)
     found = manifest(folder)
-    assert found["val/same_value"].earlier == ("'Spread' of h (Spread, value)",)
+    assert found["val/same_value"].earlier == ("'Spread' of h, in units (Spread, value)",)
     assert found["val/new_value"].earlier == ()
     said = (
-        "val/same_value has two meanings: it was 'Spread' of h (Spread, value) in an earlier part of this run, and is"
+        "val/same_value has two meanings: it was 'Spread' of h, in units (Spread, value) in an earlier part of this "
+        "run, and is"
     )
     (note,) = [note for note in read_run(folder).notes if note.startswith(said)]
     assert note in unescape(write_report(folder).read_text())
+
+
+class Quiet(Spread):
+    """The same results, of which it declares one alone."""
+
+    quantities: ClassVar[dict[str, Quantity]] = {"value": SPREAD}
+
+
+@pytest.mark.filterwarnings("ignore:val/mine_value is .* from here on")
+@pytest.mark.parametrize("place", [".", "other"])
+def test_a_resumed_run_that_no_longer_declares_a_name_makes_no_claims_of_it(tmp_path, place):
+    checkpoint = saved(tmp_path / "one", "mine")
+    folder, name, was = tmp_path / "one" / place, "val/mine_layer_trunk_0", "'First layers' of h (Spread, layer, part t"
+    with pytest.warns(UserWarning, match=rf"{name} is a result that nobody declares from here on, but was 'First lay"):
+        trainer = fit(folder, monitor({"mine": Quiet()}), max_epochs=2, ckpt_path=checkpoint)
+    entry = manifest(folder)[name]
+    assert (entry.silent, entry.quantity.title, entry.diagnostic) == (True, "mine_layer_trunk_0", "")
+    assert [each[: len(was)] for each in entry.earlier] == [was]
+    run = read_run(folder)
+    assert len(run.scalars[name].value) == 2
+    assert run.declared[name].silent
+    page = unescape(write_report(folder).read_text())
+    assert f"{name} has two meanings: it was {was}" in page
+    assert "is a result that nobody declares in the latest. Figures show" in page
+    assert FIRST.low not in page
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    fit(folder, monitor({"mine": Quiet()}), max_epochs=3, ckpt_path=tmp_path / "two.ckpt")  # warns of nothing
+    assert manifest(folder)[name].earlier == entry.earlier
+
+
+def test_a_result_that_nobody_declares_has_no_entry_where_nobody_did(tmp_path):
+    checkpoint = saved(tmp_path, "before")
+    fit(tmp_path, monitor({"after": Quiet()}), max_epochs=2, ckpt_path=checkpoint)
+    assert {name for name in manifest(tmp_path) if "after" in name} == {"val/after_value"}
 
 
 def test_a_run_that_starts_anew_sets_the_file_aside(tmp_path):
@@ -390,6 +427,42 @@ def test_an_earlier_file_that_cannot_be_read_stays_where_it_is(tmp_path):
     with pytest.warns(UserWarning, match="could not be read: it holds a list instead of an object"):
         QuantitiesFile(RunFiles(tmp_path / "new")).carry(tmp_path)
     assert path.read_text() == "[]"
+
+
+def with_strange_entries(path):
+    """Write entries that a later version may have written, and more than are read, into a file that was written."""
+    held = json.loads(path.read_text())
+    strange = {"val/strange": held["val/x"] | {"comparable": ["planet"]}}
+    path.write_text(json.dumps(held | strange | {f"val/{place}": held["val/x"] for place in range(5_000)}))
+    return path.read_text()
+
+
+def test_an_own_file_that_is_read_in_part_is_kept_whole(tmp_path):
+    files, said = RunFiles(tmp_path), L.Callback()
+    entry = Declared(quantity=SPREAD)
+    QuantitiesFile(files).declare({said: {"val/x": entry}})
+    path = tmp_path / "geometry" / "quantities.json"
+    before = with_strange_entries(path)
+    shown = (
+        r"was read in part: .*1 in all: val/strange\..* has 5,002 entries; only .* is now .*quantities\.json\.unread"
+    )
+    with pytest.warns(UserWarning, match=shown):
+        QuantitiesFile(files).declare({said: {"val/y": entry}})
+    assert path.with_name("quantities.json.unreadable-1").read_text() == before
+    held = json.loads(path.read_text())
+    assert {"val/x", "val/y", "val/0"} <= held.keys()
+    assert "val/strange" not in held
+    QuantitiesFile(files).declare({said: {"val/z": entry}})  # nothing is left out of it any more
+
+
+def test_an_earlier_file_that_is_read_in_part_stays_where_it_is(tmp_path):
+    entry = Declared(quantity=SPREAD)
+    QuantitiesFile(RunFiles(tmp_path)).declare({L.Callback(): {"val/x": entry}})
+    path = tmp_path / "geometry" / "quantities.json"
+    before = with_strange_entries(path)
+    with pytest.warns(UserWarning, match=r"was read in part: .*val/strange\..* The run goes on without"):
+        QuantitiesFile(RunFiles(tmp_path / "new")).carry(tmp_path)
+    assert [each.read_text() for each in path.parent.iterdir()] == [before]
 
 
 def test_a_fit_that_fails_before_its_first_step_leaves_no_file(tmp_path):
