@@ -31,7 +31,7 @@ def said(capsys, tmp_path, *arguments, command="fit"):
     ("setting", "line"),
     {
         "model.init_args.loss.init_args.temperature=-1": "Expected `temperature` > 0 and finite, but got -1.0.",
-        "model.init_args.loss.init_args.temperature=null": "Expected `temperature` to be a number, P numbers or a rule, but got None",
+        "model.init_args.loss.init_args.temperature=null": "Expected `temperature` to be a number, .* but got None",
         "model.init_args.optimizer.init_args.lr=-1": r"Expected `lr` that torch.optim.AdamW accepts, but got -1.0 ",
         f"model.init_args.backbone.init_args.width={10**18}": "Expected `width` that .*SmallCNN accepts, but got 10",
         "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` >= 1, but got 0.",

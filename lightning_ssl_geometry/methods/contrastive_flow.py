@@ -91,7 +91,9 @@ class ContrastiveFlowModule(SSLModule):
             raise ValueError(f"Expected `network` without batch norm and dropout, but got {wrong[0]}.")
         cloud = _random_cloud(num_points, dim, bunching, seed)
         backbone = _FreePoints(cloud) if network is None else network
-        super().__init__(backbone, _UnitSphere(), optimizer or _descent, lr_scheduler or _constant)
+        super().__init__(
+            backbone, _UnitSphere(), optimizer=optimizer or _descent, lr_scheduler=lr_scheduler or _constant
+        )
         self.start = None if network is None else copy.deepcopy(network).requires_grad_(False)
         self.loss = loss or VariationalLoss(temperature=0.5)
         self.radius = radius

@@ -15,27 +15,22 @@ this is SimCLR.
 __all__ = ["CRLTACModule"]
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_warn
-from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
-from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.methods.alternating import AlternatingModule, Part
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS
 from lightning_ssl_geometry.papers import CRL_TAC
 from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
@@ -45,7 +40,7 @@ from lightning_ssl_geometry.views import AugmentationFamily
 _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, phase, index)
 
 
-class CRLTACModule(SSLModule):
+class CRLTACModule(AlternatingModule):
     """An encoder and a policy P(T | X) over a family of augmentations, trained in turn on every batch.
 
     The batch's first view is the image that the family's members are applied to, in validation its `image`, where it
@@ -56,10 +51,8 @@ class CRLTACModule(SSLModule):
     The representation h (`forward`) is f integrated over P(T | X), and `z_image` the embedding likewise, on the sphere
     again (Section 3.1); in training and validation h and z are (m, N, ...), those of the m drawn members.
 
-    Optimization is manual: one batch is one step of the encoder and one of the policy, and raises `global_step` by one.
-    Gradients are averaged over processes by the module itself, so the strategy "ddp" does as it is; others for several
-    processes are refused. The Trainer's `gradient_clip_val` and `accumulate_grad_batches` cannot be used. Batch
-    statistics are those of phase 1's views, in training and in what evaluation uses.
+    One batch is one step of the encoder and one of the policy: see :class:`AlternatingModule` for what that asks of the
+    Trainer. Batch statistics are those of phase 1's views, in training and in what evaluation uses.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
@@ -141,14 +134,20 @@ class CRLTACModule(SSLModule):
             raise ValueError(f"Expected `collapse_entropy` >= 0 and below {most}, but got {collapse_entropy}.")
         if warmup_epochs and policy_lr_scheduler is not None:
             raise ValueError(f"Expected `warmup_epochs` = 0 beside `policy_lr_scheduler`, but got {warmup_epochs}.")
-        super().__init__(backbone, projector, optimizer or _adam, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        super().__init__(
+            backbone,
+            projector,
+            optimizer=optimizer or _adam,
+            lr_scheduler=lr_scheduler,
+            warmup_epochs=warmup_epochs,
+            exclude_norm_and_bias=exclude_norm_and_bias,
+        )
         self.family, self.policy = family, policy
         self.draws, self.entropy_weight, self.seed = draws, entropy_weight, seed
         self.loss = AugmentationChannelLoss(beta, jensen)
         self.policy_optimizer, self.policy_lr_scheduler = policy_optimizer or _adam, policy_lr_scheduler
         self.grad_clip_h, self.grad_clip_pi = grad_clip_h, grad_clip_pi
         self.collapse_entropy = collapse_entropy
-        self.automatic_optimization = False
         self._highest_entropy: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -204,33 +203,21 @@ class CRLTACModule(SSLModule):
     def descend(self, observation: Observation, batch: Batch) -> Observation:
         """Take both phases' steps: the encoder's, and then the policy's against the updated encoder."""
         log_policy = observation["log_policy"]
-        self._backward(observation["loss"], 0)
-        self._optimizers[0].step()
-        torch.clear_autocast_cache()  # or phase 2 would meet phase 1's weights, in Lightning before 2.5.6
+        self.take_step(observation["loss"], 0)
         if self.policy is not None:
             loss = self._policy_loss(log_policy, batch)
-            self._backward(loss, 1)
-            # Not by LightningOptimizer.step: that is what the Trainer counts, and a batch counts once.
-            self.trainer.strategy.optimizer_step(self._optimizers[1].optimizer, _nothing)
+            self.take_step(loss, 1)
             observation["scores"]["policy_loss"] = loss.detach()
-        self._step_schedulers("step")
-        if self.trainer.is_last_batch:  # as Lightning does, before a checkpoint may be written
-            self._step_schedulers("epoch")
+        self.step_schedulers()
         observation["log_policy"] = log_policy.detach()
         return observation
 
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make an optimizer for the encoder and one for the policy, each with its schedule."""
-        _check_strategy(self.trainer.strategy)
-        made = [self._optimization(self.optimizer, self.lr_scheduler, self.backbone, self.projector)]
-        if self.policy is not None:
-            made.append(self._optimization(self.policy_optimizer, self.policy_lr_scheduler, self.policy))
-        return tuple(made)
-
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient, which is unscaled by now in half precision."""
-        clip = (self.grad_clip_h, self.grad_clip_pi)[self.trainer.optimizers.index(optimizer)]
-        self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
+    def parts(self) -> list[Part]:
+        """The encoder, which is backbone and projector, and the policy, where there is one."""
+        encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, self.grad_clip_h)
+        if self.policy is None:
+            return [encoder]
+        return [encoder, Part((self.policy,), self.policy_optimizer, self.policy_lr_scheduler, self.grad_clip_pi)]
 
     def on_train_epoch_start(self) -> None:
         """Forget the last epoch's entropy."""
@@ -250,11 +237,6 @@ class CRLTACModule(SSLModule):
                 f"in every batch of epoch {self.current_epoch}, of {math.log(len(self.family)):.3g} for a uniform one. "
                 f"Raise `entropy_weight`, which is {self.entropy_weight}."
             )
-
-    @property
-    def _optimizers(self) -> list[LightningOptimizer]:
-        found = self.optimizers()
-        return found if isinstance(found, list) else [found]
 
     def _log_policy(self, image: Tensor) -> Tensor:
         k = len(self.family)
@@ -297,33 +279,6 @@ class CRLTACModule(SSLModule):
         epoch = self.current_epoch if self.training else 0
         return counter_uniform(self.seed, epoch, phase, batch["index"].to(image.device), size=self.draws)
 
-    def _backward(self, loss: Tensor, place: int) -> None:
-        """Compute one optimizer's gradient, averaged over processes here: DDP's own would wait for all parameters."""
-        optimizer, strategy = self._optimizers[place], self.trainer.strategy
-        optimizer.zero_grad()
-        with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
-            self.manual_backward(loss)
-        distributed.average_gradients(p for group in optimizer.param_groups for p in group["params"])
-
-    def _optimization(
-        self, optimizer: OptimizerCallable, lr_scheduler: LRSchedulerCallable | None, *modules: nn.Module
-    ) -> OptimizerLRSchedulerConfig:
-        made = optimizer(self._parameter_groups(*modules))
-        scheduler = warmup_cosine(made, *self._schedule_steps()) if lr_scheduler is None else lr_scheduler(made)
-        if isinstance(scheduler, ReduceLROnPlateau):
-            raise ValueError("Expected a scheduler that needs no metric, but got ReduceLROnPlateau.")
-        interval = "step" if lr_scheduler is None else "epoch"
-        return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
-
-    def _step_schedulers(self, interval: str) -> None:
-        for config in self.trainer.lr_scheduler_configs:
-            if config.interval == interval:
-                config.scheduler.step()  # type: ignore[call-arg]
-
-
-def _nothing() -> None:
-    """The closure of an optimizer whose gradient is there already."""
-
 
 def _adam(parameters: Any) -> Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3)
@@ -339,13 +294,6 @@ def _unmoved(module: nn.Module, x: Tensor) -> Tensor:
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     y: Tensor = functional_call(module, buffers, (x,))
     return y
-
-
-def _check_strategy(strategy: Strategy) -> None:
-    if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
-        raise ValueError(
-            f"Expected the Trainer's strategy to be 'ddp' or one device, but got {type(strategy).__name__}."
-        )
 
 
 def _check(draws: int, entropy_weight: float, *clips: float | None) -> None:

@@ -21,32 +21,24 @@ __all__ = ["HSSLModule"]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Unpack
 
 import torch
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.functional.groups.fibers import (
-    Axis,
-    FiberGroup,
-    base_spaces,
-    check_group,
-    feature_map,
-    fiber_bundle,
-    nearby_bases,
-)
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.functional.groups.fibers import Axis
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.classification import ACCURACY, classification
+from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs, Mode
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.nn.equivariant import GroupPool
 from lightning_ssl_geometry.papers import KELLER
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.random import counter_uniform
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
-
-Mode = Literal["h-ssl", "a-ssl", "hybrid"]
 
 
 class HSSLModule(SSLModule):
@@ -75,10 +67,7 @@ class HSSLModule(SSLModule):
         classifier: Maps a feature map to logits (N, classes); it learns from labels beside the method, on detached
             features, and its accuracy is `{stage}/accuracy`. None: no classifier.
         seed: Of the base spaces.
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: If an argument is out of its range; in a step, if the backbone's output has no group axis, the base
@@ -117,6 +106,8 @@ class HSSLModule(SSLModule):
         "accuracy": ACCURACY,
     }
 
+    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
@@ -132,22 +123,24 @@ class HSSLModule(SSLModule):
         hybrid_weight: float = 0.5,
         classifier: nn.Module | None = None,
         seed: int = 0,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        **settings: Unpack[SSLSettings],
     ) -> None:
-        names = check_group(group)
-        _check(mode, names, base_size, max_distance, hybrid_weight)
-        projector = _head(backbone, base_size) if projector is None else projector
-        super().__init__(backbone, projector, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
-        self.group, self.mode, self.group_shape = names, mode, group_shape
-        self.loss = loss or InfoNCELoss(temperature=0.1, positive_in_denominator=False, joint=True)
-        self.base_size, self.max_distance, self.wrap_distance = base_size, max_distance, wrap_distance
-        self.circular, self.hybrid_weight, self.seed = circular, hybrid_weight, seed
+        pairs = FiberPairs(
+            mode,
+            group,
+            base_size=base_size,
+            max_distance=max_distance,
+            wrap_distance=wrap_distance,
+            circular=circular,
+        )
+        if not 0 <= hybrid_weight <= 1:
+            raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")
+        super().__init__(backbone, _head(backbone, base_size) if projector is None else projector, **settings)
+        self.pairs, self.mode, self.group, self.group_shape, self.seed = pairs, mode, pairs.group, group_shape, seed
+        self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
+        self.hybrid_weight = hybrid_weight
         self.classifier = classifier
         self.pool = GroupPool()
-        self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C_in, H, W) to h (N, C)."""
@@ -155,14 +148,16 @@ class HSSLModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast fiber bundles, and let the classifier learn from the detached feature map."""
-        views = batch["views"][: 1 if self.mode == "h-ssl" else 2]
-        if len(views) < 2 and self.mode != "h-ssl":
-            raise ValueError(f"Expected 2 `views` in a batch for `mode` = {self.mode!r}, but got {len(views)}.")
+        mode, views = self.pairs.mode, batch["views"][: self.pairs.views]
+        if len(views) < self.pairs.views:
+            raise ValueError(
+                f"Expected {self.pairs.views} `views` in a batch for `mode` = {mode!r}, but got {len(views)}."
+            )
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
         loss = self.loss(z[0], z[1])
-        if self.mode == "hybrid":
+        if mode == "hybrid":
             loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])
         h = self.pool(features).unflatten(0, (len(views), -1)).expand(2, -1, -1)
         observation: Observation = {
@@ -192,27 +187,15 @@ class HSSLModule(SSLModule):
             (2, N, b C), the positive pairs; (3, N, b C) for "hybrid": of view 1, of view 2 in the same base space, and
             of view 1 in another.
         """
-        maps, group = self._arrange(features)
-        bases, *near = self._base_spaces(group, maps.device)
-        view = maps.unflatten(0, (1 if self.mode == "h-ssl" else 2, -1))  # (V, N, C, |G|)
-        u = self._uniform(batch, view.shape[1], maps.device)  # (N, 2)
-        first, second = (u * len(bases)).long().unbind(1)
-        if near:
-            order, count = near
-            second = order[first, (u[:, 1] * count[first]).long()]
-        if self.mode == "h-ssl":
-            pairs = [(view[0], first), (view[0], second)]
-        elif self.mode == "a-ssl":
-            pairs = [(view[0], first), (view[1], first)]
-        else:
-            pairs = [(view[0], first), (view[1], first), (view[0], second)]
-        return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
+        n = len(features) // self.pairs.views
+        return self.pairs(features, self._uniform(batch, n, features.device), self._shape(features))
 
-    def _arrange(self, features: Tensor) -> tuple[Tensor, FiberGroup]:
+    def _shape(self, features: Tensor) -> tuple[int, int] | None:
+        """How many scales and orientations the features have, which the backbone knows or the user said."""
         if features.ndim not in (4, 5):
             raise ValueError(
                 f"Expected `backbone` to return a feature map with a group axis, (N, C, |G|, H, W), for `mode` = "
-                f"{self.mode!r}, but got shape {tuple(features.shape)}."
+                f"{self.pairs.mode!r}, but got shape {tuple(features.shape)}."
             )
         shape = self.group_shape or getattr(self.backbone, "group_shape", None)
         if shape is None and features.ndim == 5 and features.shape[2] > 1:
@@ -220,21 +203,7 @@ class HSSLModule(SSLModule):
                 f"Expected `group_shape` (scales, orientations) for a {type(self.backbone).__name__}, which has a "
                 f"group axis of {features.shape[2]} and no such attribute, but got None."
             )
-        return feature_map(features, self.group, shape, self.circular)
-
-    def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """The base spaces of a group and, with a limit, which are near each; made once."""
-        key = (group, self.base_size, self.max_distance, self.wrap_distance, device)
-        if key not in self._bases:
-            whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
-            bases = torch.arange(group.order)[None] if whole else base_spaces(group, self.base_size)
-            near = (
-                ()
-                if self.max_distance is None
-                else nearby_bases(bases, group, self.max_distance, wrap=self.wrap_distance)
-            )
-            self._bases[key] = tuple(part.to(device) for part in (bases, *near))
-        return self._bases[key]
+        return shape
 
     def _uniform(self, batch: Batch, n: int, device: torch.device) -> Tensor:
         if "index" not in batch:
@@ -254,27 +223,3 @@ def _head(backbone: nn.Module, base_size: int) -> nn.Module:
     if not isinstance(channels, int):
         raise ValueError(f"Expected `projector` for a {type(backbone).__name__}, which has no `out_dim`, but got None.")
     return MLPProjector(base_size * channels, 128, 128, depth=3, last_norm=True)
-
-
-def _check(
-    mode: Mode, names: tuple[Axis, ...], base_size: int, max_distance: float | None, hybrid_weight: float
-) -> None:
-    if mode not in get_args(Mode):
-        raise ValueError(f"Expected `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
-    if base_size < 1:
-        raise ValueError(f"Expected `base_size` >= 1, but got {base_size}.")
-    if base_size > 1 and "translation" in names and len(names) > 1:
-        raise ValueError(
-            f"Expected `base_size` = 1 for translation with {names[0]}, but got {base_size}: that would have to "
-            "transform the base space, too."
-        )
-    if mode == "a-ssl" and max_distance is not None:
-        raise ValueError(
-            f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
-        )
-    if max_distance is not None and not max_distance >= 1:
-        raise ValueError(
-            f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
-        )
-    if not 0 <= hybrid_weight <= 1:
-        raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")

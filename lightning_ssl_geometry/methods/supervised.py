@@ -3,16 +3,17 @@
 __all__ = ["SupervisedModule"]
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.methods.base import LOSS, SSLModule
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.classification import ACCURACY, classification
 from lightning_ssl_geometry.nn.equivariant import GroupPool
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 
@@ -27,10 +28,7 @@ class SupervisedModule(SSLModule):
         classifier: Maps the backbone's output to logits (N, classes).
         train_backbone: Whether the backbone learns. If not, it is the frozen control: its weights stay as drawn, and
             only its batch statistics follow the data.
-        optimizer: As in :class:`SSLModule`.
-        lr_scheduler: As in :class:`SSLModule`.
-        warmup_epochs: As in :class:`SSLModule`.
-        exclude_norm_and_bias: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: As :class:`SSLModule`; in a step, if the batch has no `label`, or the classifier returns no logits.
@@ -48,17 +46,16 @@ class SupervisedModule(SSLModule):
         "accuracy": ACCURACY,
     }
 
+    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @passed_on
     def __init__(
         self,
         backbone: nn.Module,
         classifier: nn.Module,
         train_backbone: bool = True,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        warmup_epochs: float = 0.0,
-        exclude_norm_and_bias: bool = True,
+        **settings: Unpack[SSLSettings],
     ) -> None:
-        super().__init__(backbone, classifier, optimizer, lr_scheduler, warmup_epochs, exclude_norm_and_bias)
+        super().__init__(backbone, classifier, **settings)
         self.pool = GroupPool()
         self.train_backbone = train_backbone
         if not train_backbone:

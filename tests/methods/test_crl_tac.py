@@ -15,7 +15,7 @@ from lightning_ssl_geometry.data import ShiftedMNISTDataModule
 from lightning_ssl_geometry.functional import augmentation_channel_loss
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods import CRLTACModule
-from lightning_ssl_geometry.methods.crl_tac import _check_strategy
+from lightning_ssl_geometry.methods.alternating import _check_strategy
 from lightning_ssl_geometry.nn import ShallowCNN
 from lightning_ssl_geometry.views import CropFamily
 

@@ -1,0 +1,128 @@
+"""Optimizing parts of a model in turn on every batch, by several optimizers, on any number of processes."""
+
+__all__ = ["AlternatingModule", "Part"]
+
+from abc import abstractmethod
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Unpack
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
+from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.settings import passed_on
+
+
+@dataclass(frozen=True)
+class Part:
+    """Modules that have an optimizer of their own.
+
+    Attributes:
+        modules: Whose parameters.
+        optimizer: Makes the optimizer from parameter groups.
+        lr_scheduler: Makes a scheduler that is stepped once per epoch; None: warm-up and cosine, per step.
+        grad_clip: Largest norm of the gradient; None: not clipped.
+    """
+
+    modules: tuple[nn.Module, ...]
+    optimizer: OptimizerCallable
+    lr_scheduler: LRSchedulerCallable | None
+    grad_clip: float | None
+
+
+class AlternatingModule(SSLModule):
+    """A method that takes a step of each of its parts on every batch, one after the other.
+
+    A subclass names its :meth:`parts`, calls :meth:`take_step` for each in `descend`, and then :meth:`step_schedulers`.
+    Optimization is manual: a batch raises `global_step` by one, whatever the number of parts. Gradients are averaged
+    over processes here, so the strategy "ddp" does as it is; others for several processes are refused. The Trainer's
+    `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
+
+    Args:
+        backbone: As in :class:`SSLModule`.
+        projector: As in :class:`SSLModule`.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+
+    Raises:
+        ValueError: As :class:`SSLModule`; when training begins, with several processes of another strategy than DDP's,
+            or a scheduler that needs a metric.
+    """
+
+    @passed_on
+    def __init__(self, backbone: nn.Module, projector: nn.Module, **settings: Unpack[SSLSettings]) -> None:
+        super().__init__(backbone, projector, **settings)
+        self.automatic_optimization = False
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Name the parts in the order of their steps; a step of the first counts as the batch's."""
+
+    def take_step(self, loss: Tensor, place: int) -> None:
+        """Descend a loss by the optimizer of the part at a place."""
+        optimizer = self._optimizers[place]
+        self._backward(loss, optimizer)
+        if place == 0:
+            optimizer.step()
+            torch.clear_autocast_cache()  # or the next part would meet old weights, in Lightning before 2.5.6
+        else:  # not by LightningOptimizer.step: that is what the Trainer counts, and a batch counts once
+            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+
+    def step_schedulers(self) -> None:
+        """Step the schedulers whose turn it is, as Lightning does: before a checkpoint may be written."""
+        ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
+        for interval in ended:
+            for config in self.trainer.lr_scheduler_configs:
+                if config.interval == interval:
+                    config.scheduler.step()  # type: ignore[call-arg]
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Make an optimizer for each part, with its schedule."""
+        _check_strategy(self.trainer.strategy)
+        return tuple(self._optimization(part) for part in self.parts())
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Clip the gradient, which is unscaled by now in half precision."""
+        clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
+        self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
+
+    @property
+    def _optimizers(self) -> list[LightningOptimizer]:
+        found = self.optimizers()
+        return found if isinstance(found, list) else [found]
+
+    def _backward(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
+        """Compute one optimizer's gradient, averaged over processes here: DDP's own would wait for all parameters."""
+        strategy = self.trainer.strategy
+        optimizer.zero_grad()
+        with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
+            self.manual_backward(loss)
+        distributed.average_gradients(p for group in optimizer.param_groups for p in group["params"])
+
+    def _optimization(self, part: Part) -> OptimizerLRSchedulerConfig:
+        made = part.optimizer(self._parameter_groups(*part.modules))
+        own = part.lr_scheduler
+        scheduler = warmup_cosine(made, *self._schedule_steps()) if own is None else own(made)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ValueError("Expected a scheduler that needs no metric, but got ReduceLROnPlateau.")
+        interval = "step" if own is None else "epoch"
+        return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
+
+
+def _nothing() -> None:
+    """The closure of an optimizer whose gradient is there already."""
+
+
+def _check_strategy(strategy: Strategy) -> None:
+    if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
+        raise ValueError(
+            f"Expected the Trainer's strategy to be 'ddp' or one device, but got {type(strategy).__name__}."
+        )
