@@ -27,7 +27,7 @@ ROOMS = {
     "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random"},
     "nn": {"functional", "types", "checks"},
-    "data": {"functional", "views", "types", "random"},
+    "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
         "losses",
         "functional",

@@ -1,9 +1,18 @@
 """ImageDataModule: images as one uint8 tensor, batches as slices of it, views made on the training device."""
 
-__all__ = ["ImageDataModule", "Images", "Source", "Split", "random_split"]
+__all__ = [
+    "ImageDataModule",
+    "ImageSettings",
+    "Images",
+    "Source",
+    "Split",
+    "SplitSettings",
+    "ViewSettings",
+    "random_split",
+]
 
 from abc import abstractmethod
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +20,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.data.canvas import check_box, fit, place
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import GroupViews, SimCLRViews
 
@@ -43,6 +53,28 @@ class Source(NamedTuple):
     train: Images
     test: Images
     class_names: list[str]
+
+
+class SplitSettings(TypedDict, total=False):
+    """Settings of :class:`ImageDataModule` that say which samples it has."""
+
+    val_fraction: float
+    subset: int | None
+    channels: int | None
+    drop_last: bool
+
+
+class ViewSettings(SplitSettings, total=False):
+    """These, and its views and seed."""
+
+    views: nn.Module | None
+    seed: int
+
+
+class ImageSettings(ViewSettings, total=False):
+    """All settings of :class:`ImageDataModule` but its batch size."""
+
+    image_size: int | None
 
 
 class ImageDataModule(ResumableDataModule):
@@ -84,9 +116,11 @@ class ImageDataModule(ResumableDataModule):
     mean: Tensor
     std: Tensor
 
+    @by_position("views", "val_fraction", "subset", "channels", "seed", "drop_last", "image_size")
     def __init__(
         self,
         batch_size: int = 256,
+        *,
         views: nn.Module | None = None,
         val_fraction: float = 0.1,
         subset: int | None = None,

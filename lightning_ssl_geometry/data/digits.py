@@ -2,10 +2,13 @@
 
 __all__ = ["DigitsDataModule"]
 
-import torch
-from torch import nn
+from typing import Unpack
 
-from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, random_split
+import torch
+
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, ImageSettings, Source, random_split
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.settings import passed_on
 
 
 class DigitsDataModule(ImageDataModule):
@@ -13,34 +16,20 @@ class DigitsDataModule(ImageDataModule):
 
     Args:
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
-        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
-        subset: Number of training samples to use, chosen by seed before the split; None: all.
-        channels: 3 repeats the grey images; None or 1 leaves them as they are.
-        seed: Of test set, subset, split and order.
-        drop_last: Leave out the training samples that do not fill a batch.
         test_fraction: Fraction held out as the test set, in (0, 1).
-        image_size: Height and width of the images in a batch: larger ones are made by zero padding on all sides, the
-            odd pixel at the bottom and right; smaller ones by antialiased resizing; None leaves them. `mean` and
-            `std` stay those of the original images.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`, by
+            which the test set is drawn too, `drop_last`, `image_size`.
 
     Raises:
         ValueError: As :class:`ImageDataModule`, and if `test_fraction` is out of range.
     """
 
-    def __init__(
-        self,
-        batch_size: int = 256,
-        views: nn.Module | None = None,
-        val_fraction: float = 0.1,
-        subset: int | None = None,
-        channels: int | None = None,
-        seed: int = 0,
-        drop_last: bool = True,
-        test_fraction: float = 0.2,
-        image_size: int | None = None,
-    ) -> None:
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last, image_size)
+    @by_position(
+        *("views", "val_fraction", "subset", "channels", "seed", "drop_last", "test_fraction", "image_size"),
+    )
+    @passed_on
+    def __init__(self, batch_size: int = 256, *, test_fraction: float = 0.2, **settings: Unpack[ImageSettings]) -> None:
+        super().__init__(batch_size, **settings)
         if not 0 < test_fraction < 1:
             raise ValueError(f"Expected `test_fraction` in (0, 1), but got {test_fraction}.")
         self.test_fraction = test_fraction

@@ -3,13 +3,15 @@
 __all__ = ["ImageFolderDataModule"]
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, random_split
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
 from lightning_ssl_geometry.data.decoded import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.settings import passed_on
 
 _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -28,15 +30,11 @@ class ImageFolderDataModule(ImageDataModule):
             seed.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
-        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
-        subset: Number of training samples to use, chosen by seed before the split; None: all.
-        channels: 1 turns colour into grey; None or 3 leaves it: images are decoded as colour.
-        seed: Of test set, subset, split and order.
-        drop_last: Leave out the training samples that do not fill a batch.
         test_fraction: Fraction held out as the test set where the folder has none, in (0, 1]. 1: all images are the
             test set, for a network that is only looked at; `mean` and `std` are then theirs.
         cache: Folder of the decoded file, one for each data set; None: `root` itself.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are
+            decoded as colour), `seed`, by which the test set is drawn too, `drop_last`.
 
     Raises:
         ValueError: As :class:`ImageDataModule`; if the folder has no images, has one class, holds a file that is no
@@ -47,28 +45,29 @@ class ImageFolderDataModule(ImageDataModule):
 
     image_size: int
 
+    @by_position(
+        *("views", "val_fraction", "subset", "channels", "seed", "drop_last", "test_fraction", "cache"),
+    )
+    @passed_on
     def __init__(
         self,
         root: str,
         image_size: int,
         batch_size: int = 256,
-        views: nn.Module | None = None,
-        val_fraction: float = 0.1,
-        subset: int | None = None,
-        channels: int | None = None,
-        seed: int = 0,
-        drop_last: bool = True,
+        *,
         test_fraction: float = 0.2,
         cache: str | None = None,
+        **settings: Unpack[ViewSettings],
     ) -> None:
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+        super().__init__(batch_size, image_size=None, **settings)
         if image_size < 1:
             raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
         if not 0 < test_fraction <= 1:
             raise ValueError(f"Expected `test_fraction` in (0, 1], but got {test_fraction}.")
-        if test_fraction == 1 and subset is not None:
+        if test_fraction == 1 and settings.get("subset") is not None:
             raise ValueError(
-                f"Expected `subset` None with `test_fraction=1`, which leaves nothing for training, but got {subset}."
+                f"Expected `subset` None with `test_fraction=1`, which leaves nothing for training, but got "
+                f"{settings['subset']}."
             )
         self.root = Path(root)
         self.image_size = image_size

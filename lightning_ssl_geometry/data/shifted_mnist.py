@@ -2,15 +2,17 @@
 
 __all__ = ["ShiftedMNISTDataModule"]
 
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split
+from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split, SplitSettings
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.random import counter_uniform
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.views import GroupViews
 
 Origin = Literal["mnist", "digits"]
@@ -38,13 +40,10 @@ class ShiftedMNISTDataModule(ImageDataModule):
             the bottom and right; None: `grid` x `cell`.
         batch_size: Samples per process.
         views: Called with (image, index, epoch, mean, std); by default one view, the normalised image.
-        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
-        subset: Number of training samples to use, chosen by seed before the split; None: all.
-        channels: 3 repeats the grey images; None or 1 leaves them as they are.
         seed: Of cells, subset, split and order, and of the test set of "digits".
-        drop_last: Leave out the training samples that do not fill a batch.
         download: Fetch MNIST's files where they are missing.
         test_fraction: Fraction of "digits" held out as the test set, in (0, 1).
+        **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
 
     Raises:
         ValueError: As :class:`MNISTDataModule` or :class:`DigitsDataModule`; if there is no such source, a cell is
@@ -52,6 +51,10 @@ class ShiftedMNISTDataModule(ImageDataModule):
         FileNotFoundError: If a file of MNIST is missing.
     """
 
+    @by_position(
+        *("batch_size", "views", "val_fraction", "subset", "channels", "seed", "drop_last", "download", "test_fraction")
+    )
+    @passed_on
     def __init__(
         self,
         root: str = "data",
@@ -59,15 +62,13 @@ class ShiftedMNISTDataModule(ImageDataModule):
         grid: int = 3,
         cell: int | None = None,
         canvas: int | None = None,
+        *,
         batch_size: int = 256,
         views: nn.Module | None = None,
-        val_fraction: float = 0.1,
-        subset: int | None = None,
-        channels: int | None = None,
         seed: int = 0,
-        drop_last: bool = True,
         download: bool = False,
         test_fraction: float = 0.2,
+        **settings: Unpack[SplitSettings],
     ) -> None:
         if source not in get_args(Origin):
             raise ValueError(f"Expected `source` to be one of {get_args(Origin)}, but got {source!r}.")
@@ -81,7 +82,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         if canvas < grid * cell:
             raise ValueError(f"Expected `canvas` >= {grid * cell}, `grid` x `cell`, but got {canvas}.")
         views = GroupViews(action=None, num_views=1) if views is None else views
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last, image_size=canvas)
+        super().__init__(batch_size, views=views, seed=seed, image_size=canvas, **settings)
         self.grid, self.cell, self.canvas = grid, cell, canvas
         self.digits: ImageDataModule = (
             MNISTDataModule(root, download=download)
