@@ -93,7 +93,7 @@ class LearnedTemperature(nn.Module):
     r"""A temperature per dimension that is learnt with the networks: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
     AnInfoNCE's logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
-    :math:`\Lambda`. That is the negative squared distance of :class:`AdaptiveTemperatureLoss` with
+    :math:`\Lambda`. That is the negative squared distance of :class:`InfoNCELoss` with
     :math:`\tau = 2 / \Lambda`. The parameter is :math:`\log \Lambda`, so that no step leaves the range. Weight decay
     would pull it to :math:`\Lambda = 1`; the methods leave parameters with one axis without, by default.
 
