@@ -17,8 +17,8 @@ from lightning_ssl_geometry.data import (
 class Made(ImageDataModule):
     """Twenty colour images whose first pixel is their position."""
 
-    def __init__(self, batch_size=4, views=None, val_fraction=0.2, subset=None, channels=None, seed=0, drop_last=True):
-        super().__init__(batch_size, views, val_fraction, subset, channels, seed, drop_last)
+    def __init__(self, batch_size=4, val_fraction=0.2, **settings):
+        super().__init__(batch_size, val_fraction=val_fraction, **settings)
 
     def load(self):
         image = torch.randint(256, (30, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

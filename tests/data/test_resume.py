@@ -63,7 +63,7 @@ class Interrupt(L.Callback):
 
 def trained(folder, *callbacks, ckpt_path=None, **arguments):
     model = Record()
-    data = DigitsDataModule(64, EpochAsView(), subset=360)  # five batches per epoch
+    data = DigitsDataModule(64, views=EpochAsView(), subset=360)  # five batches per epoch
     try:
         trainer = quiet(folder, callbacks=list(callbacks), **({"max_epochs": 3} | arguments))
         trainer.fit(model, datamodule=data, ckpt_path=ckpt_path)
