@@ -1,8 +1,10 @@
 """Keyword arguments that a constructor passes on to another."""
 
-__all__ = ["passed_on"]
+__all__ = ["all_named", "passed_on"]
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -26,3 +28,45 @@ def passed_on(function: _Function) -> _Function:
     kwargs = code.co_varnames[code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)]
     function.__annotations__ = function.__annotations__ | {kwargs: Any}
     return function
+
+
+@contextmanager
+def all_named(kind: type) -> Iterator[None]:
+    """Let a class's constructor show the names that its `**settings` may have, instead of any.
+
+    Lightning leaves out the hyper-parameters of a checkpoint that a constructor does not take, unless that takes any.
+
+    >>> class Base:
+    ...     def __init__(self, depth=1): ...
+    >>> class Derived(Base):
+    ...     def __init__(self, width, **settings): ...
+    >>> with all_named(Derived):
+    ...     print(inspect.signature(Derived.__init__))
+    (self, width, *, depth=1)
+    """
+    constructor: Any = vars(kind).get("__init__", kind.__init__)  # type: ignore[misc]
+    before = vars(constructor).get("__signature__")
+    constructor.__signature__ = _signature(kind)
+    try:
+        yield
+    finally:
+        if before is None:
+            del constructor.__signature__
+        else:
+            constructor.__signature__ = before
+
+
+def _signature(kind: type) -> inspect.Signature:
+    """The constructor's, with those of its parents in the place of `**settings`, up to one that passes nothing on."""
+    found: dict[str, inspect.Parameter] = {}
+    for each in kind.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        own = inspect.signature(vars(each)["__init__"]).parameters.values()
+        for one in own:
+            if one.name not in found and one.kind is not one.VAR_KEYWORD:
+                found[one.name] = one.replace(kind=one.KEYWORD_ONLY) if found and each is not kind else one
+        if not any(one.kind is one.VAR_KEYWORD for one in own):
+            break
+    order = sorted(found.values(), key=lambda one: one.kind)
+    return inspect.Signature(order)

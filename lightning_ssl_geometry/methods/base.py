@@ -18,6 +18,7 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.settings import all_named
 from lightning_ssl_geometry.types import COLUMNS, Batch, Observation
 
 LOSS = Quantity(
@@ -137,7 +138,8 @@ class SSLModule(L.LightningModule):
             weights_only = True  # Lightning's default for a URL is False
             kwargs["_instantiator"] = None  # Lightning's own imports the classes that the hyper-parameters name
         load = super().load_from_checkpoint
-        return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
+        with all_named(cls):
+            return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
