@@ -13,7 +13,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that something goes with the next release.
+    """Warn that something will be removed in the next release.
 
     Args:
         old: What was used.
@@ -23,9 +23,9 @@ def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
     >>> str(caught[0].message)
-    '`Judge` goes with the next release: use `LogisticRegression`.'
+    '`Judge` will be removed in the next release: use `LogisticRegression`.'
     """
-    warnings.warn(f"{old} goes with the next release: use {new}.", FutureWarning, stacklevel)
+    warnings.warn(f"{old} will be removed in the next release: use {new}.", FutureWarning, stacklevel)
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -62,7 +62,7 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
     ...     area(2.0, 3.0)
     6.0
     >>> str(caught[0].message)
-    '`area` with `width` by position goes with the next release: use `width=...`.'
+    '`area` with `width` by position will be removed in the next release: use `width=...`.'
     """
 
     def decorate(function: _Function) -> _Function:

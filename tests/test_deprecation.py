@@ -117,7 +117,7 @@ def test_the_settings_of_a_method_by_position():
 def test_the_settings_of_the_loss_of_a_method():
     batch = {"views": (torch.randn(6, 5), torch.randn(6, 5))}
     settings = {"symmetric": True, "negatives": "both", "include_self": True, "mode": "feature"}
-    with pytest.warns(FutureWarning, match="`include_self`, .* of `AdaptiveTemperatureModule` goes .*InfoNCELoss"):
+    with pytest.warns(FutureWarning, match="`include_self`, .* of `AdaptiveTemperatureModule` will be .*InfoNCELoss"):
         old = AdaptiveTemperatureModule(*network(), temperature=0.7, warmup_epochs=1.0, **settings)
     new = AdaptiveTemperatureModule(*network(), loss=InfoNCELoss(0.7, **SQUARED, **settings), warmup_epochs=1.0)
     assert torch.equal(old.observe(batch)["loss"], new.observe(batch)["loss"])
@@ -142,7 +142,8 @@ def test_a_wrong_norm_is_named(switches, message):
 
 def test_an_old_name_is_found_with_a_warning_and_no_other():
     find = old_names("somewhere", {"Judge": "lightning_ssl_geometry.losses.InfoNCELoss"})
-    with pytest.warns(FutureWarning, match="`somewhere.Judge` goes .* use `lightning_ssl_geometry.losses.InfoNCELoss`"):
+    new = "lightning_ssl_geometry.losses.InfoNCELoss"
+    with pytest.warns(FutureWarning, match=f"`somewhere.Judge` will be removed in the next release: use `{new}`"):
         assert find("Judge") is InfoNCELoss
     with pytest.raises(AttributeError, match="module 'somewhere' has no attribute 'Jury'"):
         find("Jury")

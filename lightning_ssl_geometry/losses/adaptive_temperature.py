@@ -13,7 +13,7 @@ from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 
 
 class AdaptiveTemperatureLoss(InfoNCELoss):
-    """:class:`InfoNCELoss` in Rusak et al.'s form, on squared distances without normalisation; goes with a release.
+    """:class:`InfoNCELoss` in Rusak et al.'s form, on squared distances without normalisation. Deprecated.
 
     Args:
         temperature: As in :class:`InfoNCELoss`.
