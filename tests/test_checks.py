@@ -1,0 +1,55 @@
+"""One wording for each kind of check."""
+
+import math
+
+import pytest
+import torch
+
+from lightning_ssl_geometry import checks
+
+_WRONG = [
+    (lambda: checks.at_least(1, size=0), "Expected `size` >= 1, but got 0."),
+    (lambda: checks.at_least(0, size=math.nan), "Expected `size` >= 0, but got nan."),
+    (lambda: checks.integer(2, views=1), "Expected `views` to be an integer >= 2, but got 1."),
+    (lambda: checks.integer(1, views=2.0), "Expected `views` to be an integer >= 1, but got 2.0."),
+    (lambda: checks.integer(1, views=True), "Expected `views` to be an integer >= 1, but got True."),
+    (lambda: checks.positive(tau=0.0), "Expected `tau` > 0, but got 0.0."),
+    (lambda: checks.inside("[0, 1)", share=1.0), "Expected `share` in [0, 1), but got 1.0."),
+    (lambda: checks.inside("(0, 1]", share=0.0), "Expected `share` in (0, 1], but got 0.0."),
+    (lambda: checks.inside("[0, 1]", share=math.nan), "Expected `share` in [0, 1], but got nan."),
+    (lambda: checks.inside("(0, inf)", tau=0.0), "Expected `tau` > 0 and finite, but got 0.0."),
+    (lambda: checks.inside("[0, inf)", tau=math.inf), "Expected `tau` >= 0 and finite, but got inf."),
+    (lambda: checks.one_of(("a", "b"), mode="c"), "Expected `mode` to be one of ('a', 'b'), but got 'c'."),
+    (lambda: checks.shaped("N, D", h=torch.ones(2)), "Expected `h` of shape (N, D), but got (2,)."),
+    (
+        lambda: checks.shaped("N, D", h=torch.ones(2, 3), z=torch.ones(2, 4)),
+        "Expected `z` of shape (N, D), N = 2, D = 3, but got (2, 4).",
+    ),
+    (
+        lambda: checks.shaped("N,", {"N": 3}, label=torch.ones(2)),
+        "Expected `label` of shape (N,), N = 3, but got (2,).",
+    ),
+    (lambda: checks.shaped("N, 2", x=torch.ones(5, 3)), "Expected `x` of shape (N, 2), but got (5, 3)."),
+    (lambda: checks.floating(h=torch.ones(2).long()), "Expected `h` of a float dtype, but got torch.int64."),
+    (
+        lambda: checks.finite(h=torch.tensor([1.0, math.nan])),
+        "Expected finite `h`, but got 1 of 2 values that are not.",
+    ),
+    (lambda: checks.switch(gather="false"), "Expected `gather` to be True or False, but got 'false'."),
+]
+
+
+@pytest.mark.parametrize(("check", "message"), _WRONG, ids=[message for _, message in _WRONG])
+def test_each_kind_has_one_wording(check, message):
+    with pytest.raises(ValueError) as caught:
+        check()
+    assert str(caught.value) == message
+
+
+def test_what_fits_passes():
+    checks.at_least(1, size=1)
+    checks.integer(1, views=1)
+    checks.inside("[0, 1]", low=0.0, high=1)
+    checks.inside("(0, inf)", tau=5)
+    checks.shaped("V, N, 2", {"N": 3}, z=torch.ones(2, 3, 2))
+    checks.finite(none=torch.ones(0))
