@@ -47,13 +47,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """What is written around a figure that has to stand alone.
-
-    Attributes:
-        title: Above it.
-        dashes: What dashes mean: (dash, meaning) pairs, in rows below it.
-        notes: Lines below those.
-    """
+    """Texts around a figure that has to stand alone: a title, (dash, meaning) pairs below it, and lines of notes."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -73,7 +67,6 @@ def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]"
 
 
 def _look(axes: "Axes", bare: bool) -> None:
-    """A line below, horizontal lines behind, and numbers without ticks."""
     if bare:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
@@ -106,16 +99,8 @@ def arrange(
 ) -> None:
     """Put axes of one size in rows of two, with room for the texts beside them, and write the caption.
 
-    Args:
-        figure: As :func:`canvas` makes it.
-        cells: Its axes, with all texts that need room.
-        caption: What is written around it.
-        left: Least room left of the axes, in pixels.
-        right: The same at the right.
-        foot: The same below.
-        wide: What the cells of a row have together.
-        tall: Height of the axes; their width if None.
-        most: The width that they may have.
+    Sizes are in pixels: `left`, `right` and `foot` are the least room beside and below the axes, `wide` is the width of
+    a row, `tall` the height of the axes (their width if None), and `most` their greatest width.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -129,7 +114,7 @@ def arrange(
 
 
 def _needed(axes: "Axes") -> tuple[float, float, float]:
-    """Room that the texts beside axes need: left, right, below."""
+    """Return the room that the texts beside axes need: left, right, below."""
     for artist in (*axes.lines, axes.xaxis.label):
         artist.set_in_layout(False)
     with warnings.catch_warnings():
@@ -157,7 +142,7 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
 
 
 def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
-    """The texts below a figure: dashes in as many rows as they need, then notes; each with its place from the left."""
+    """Set the texts below a figure, with their places from the left: dashes in rows as they fit, then notes."""
     rows: list[list[tuple[float, Dash | None, str]]] = []
     at = WIDTH
     for dash, meaning in caption.dashes:
@@ -203,12 +188,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Tell where a value can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
+    """Mark the values that can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Join what can be drawn of arrays that an error calls `name`."""
+    """Join the values that can be drawn; an error about having none calls the arrays `name`."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -217,7 +202,7 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Limits around values, with a margin also for a constant."""
+    """Return limits around values, with a margin also for a constant."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -247,7 +232,7 @@ def y_axis(
 
 
 def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes, which makes no room for itself."""
+    """Write a text above axes, without making room for it."""
     write(axes, text, (0, 1), (-LEFT, 16), color, ha="left")
     axes.texts[-1].set_in_layout(False)
 

@@ -35,13 +35,13 @@ class Dot:
     """One row of a dot plot.
 
     Attributes:
-        label: Stands before it.
-        value: Where the dot is.
+        label: Text before the dot.
+        value: Place of the dot.
         spread: Half the length of its bar, or NaN.
-        text: Stands behind it.
+        text: Text behind the dot.
         color: A key of `COLORS`.
-        tip: Shown where a pointer rests on it.
-        bounds: Where the bar ends at the latest: the least and the greatest possible value.
+        tip: Text that is shown where a pointer rests on the dot.
+        bounds: The least and the greatest possible value, where the bar ends at the latest.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar; the value twice where there is none. It holds the value, also one out of bounds."""
+        """Both ends of the bar, which holds the value, also one out of bounds; the value twice without a bar."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
@@ -65,8 +65,8 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
     Args:
         groups: (heading or "", rows) pairs, with at least one finite value among them.
-        xlabel: Below the axis.
-        caption: What to write around it, if it is to stand alone.
+        xlabel: Name of the axis.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing finite to draw.

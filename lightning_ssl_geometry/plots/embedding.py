@@ -36,7 +36,7 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 
     Args:
         runs: (title or "", z (n, P)), with n >= 1 and P >= 2.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, or a value is not finite.
@@ -67,7 +67,7 @@ def scatter(
 
     Args:
         runs: (title or "", z (n, 2), label (n,) or None), with n >= 1.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
@@ -98,7 +98,7 @@ def scatter(
 
 
 def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
-    """At the mean of each dimension, from where to where its values go."""
+    """Put a text at the mean of each dimension, with the range of its values."""
     rows = spaced(np.arange(z.shape[1]), _MOST_TIPS)
     mean, low, high = z.mean(0), z.min(0), z.max(0)
     texts = [f"dimension {k + 1}: {low[k]:.3g} to {high[k]:.3g}, mean {mean[k]:.3g}" for k in rows]
@@ -113,7 +113,7 @@ def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) ->
 
 
 def _plane(axes: "Axes", title: str, far: float) -> None:
-    """The unit circle, on two axes of one scale."""
+    """Draw the unit circle, on two axes of one scale."""
     head(axes, title, COLORS["ink"])
     y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
     x_axis(axes, "first dimension", (-far, far))

@@ -30,7 +30,7 @@ def policy_maps(
     Args:
         runs: (title or "", image (n, H, W), probability (n, rows, columns)), a block for each, n >= 1.
         columns: How many samples stand beside each other.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
@@ -90,7 +90,7 @@ def _map(axes: "Axes", cells: Floats, most: float) -> None:
 
 
 def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
-    """The value of each cell, or of the brightest where cells are too small to point at."""
+    """Put texts with the value of each cell, or of the brightest where cells are too small to point at."""
     rows, columns = cells.shape
     found = np.argwhere(np.ones_like(cells))
     if cells.size > _MOST_TIPS:
@@ -102,7 +102,6 @@ def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
 
 
 def _scale(axes: "Axes", most: float, times: float) -> None:
-    """What the brightest cell stands for."""
     _map(axes, np.linspace(0, 1, 64)[None], 1.0)
     write(axes, f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform", (1, 0.5), (8, 0), COLORS["muted"])
 

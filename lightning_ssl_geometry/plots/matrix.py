@@ -31,9 +31,9 @@ def matrix(
     Args:
         names: M of them, from the top and from the left.
         values: (M, M); what is not finite is left empty.
-        meaning: What a value is, beside the scale.
+        meaning: Name of the values, beside the scale.
         limits: The values of no colour and of the full one; beyond them colours stay as they are.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, or the shapes do not fit.
@@ -63,7 +63,7 @@ def matrix(
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
-    """One hue, so faint that a text on it is read in either palette of a page."""
+    """Draw cells in one hue, so faint that a text on it can be read in either palette of a page."""
     from matplotlib.patches import Rectangle
 
     share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)

@@ -39,10 +39,10 @@ def trajectory(
     Args:
         x: (R,).
         y: (R,).
-        xlabel: Below the axis.
-        ylabel: Above the axis.
-        ends: What the first and the last point are called.
-        tips: R texts, or none.
+        xlabel: Name of the horizontal axis.
+        ylabel: Name of the vertical axis.
+        ends: Names of the first and the last point.
+        tips: R texts, shown where a pointer rests on a point; or none.
 
     Raises:
         ValueError: If no point is finite, or the lengths differ.
@@ -71,7 +71,7 @@ def trajectory(
 
 
 def _name_ends(axes: "Axes", x: Floats, y: Floats, ends: tuple[str, str], colors: Sequence[str]) -> None:
-    """Write what the ends are called on the side away from the path."""
+    """Write the names of the ends on the side away from the path."""
     for number, text in [(0, ends[0]), (-1, ends[1])] if len(x) > 1 else [(-1, ends[1])]:
         left, up = x[number] > np.mean(axes.get_xlim()), y[number] > np.mean(axes.get_ylim())
         color = COLORS["muted"] if number == 0 else colors[-1]

@@ -232,7 +232,7 @@ def test_files_at_the_limits_are_shown_in_seconds(tmp_path, name):
 
 
 def test_no_more_cells_and_files_are_read_than_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_CELLS", 100)
+    monkeypatch.setattr(files, "_MOST_CELLS", 100)
     monkeypatch.setattr(files, "_MOST_FILES", 2)
     write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a"], [[0, step, 1] for step in range(1000)])
     for name in "abc":
