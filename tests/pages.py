@@ -93,13 +93,7 @@ def entry(title, *, of="Toy", section="ranks", key="", part="", space="", rename
 
 
 def write_results(folder: Path, results, stage="val", readouts=3, rename=None, shift=0.0):
-    """What a monitor writes of diagnostics: their Metric and its results by key, under the names of a user.
-
-    Args:
-        results: {name: (metric, {key: value})}; earlier readouts are a tenth smaller each.
-        rename: As of the monitor.
-        shift: Added to all scalars, to tell runs apart.
-    """
+    """What a monitor writes of results {name: (metric, {key: value})}; earlier readouts are a tenth smaller each."""
     scalars, manifest = {}, {}
     for name, (metric, found) in results.items():
         space = space_of(metric, (rename or {}).get(name, {}))
@@ -126,6 +120,25 @@ def write_info(folder: Path, **info):
 
 def page_of(path: Path):
     return Page(path.read_text("utf-8"))
+
+
+def runs_nothing(page):
+    """A page asks for nothing and runs nothing, its ids are its own, and its figures have its colours: its figures."""
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
+    assert page.values("src") == page.values("xlink:href") == []
+    assert "@import" not in page.source
+    assert set(re.findall(r"url\((.)", page.source)) <= {"#"}
+    assert page.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    ids = page.values("id")
+    assert len(set(ids)) == len(ids)
+    uses = {attributes["href"][1:] for tag, attributes in page.attributes if tag == "use"}
+    assert uses | set(re.findall(r"url\(#([^)]+)\)", page.source)) <= set(ids)
+    found = re.findall(r'<svg class="figure".*?</svg>', page.source, re.DOTALL)
+    assert len(found) == page.values("class").count("figure") > 0
+    together = "".join(found)
+    assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
+    assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", page.source))
+    return found
 
 
 def texts(axes):

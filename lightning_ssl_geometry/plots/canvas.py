@@ -114,7 +114,6 @@ def arrange(
 
 
 def _needed(axes: "Axes") -> tuple[float, float, float]:
-    """Return the room that the texts beside axes need: left, right, below."""
     for artist in (*axes.lines, axes.xaxis.label):
         artist.set_in_layout(False)
     with warnings.catch_warnings():

@@ -70,8 +70,6 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
     Raises:
         ValueError: If there is nothing finite to draw.
-
-    >>> figure = dots([("all", [Dot("pixels", 0.9, 0.01, "90%")])], xlabel="accuracy")
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)

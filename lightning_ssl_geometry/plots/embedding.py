@@ -40,10 +40,6 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 
     Raises:
         ValueError: If there is nothing to draw, or a value is not finite.
-
-    >>> figure = overlay([("learned", np.eye(5)), ("uniform", np.ones((5, 5)))])
-    >>> len(figure.axes)
-    2
     """
     _check([z for _, z in runs])
     values = np.concatenate([z.ravel() for _, z in runs])
@@ -71,8 +67,6 @@ def scatter(
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
-
-    >>> figure = scatter([("", np.eye(2), np.array([0, 1]))])
     """
     _check([z for _, z, _ in runs])
     for _, z, label in runs:
@@ -98,7 +92,6 @@ def scatter(
 
 
 def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
-    """Put a text at the mean of each dimension, with the range of its values."""
     rows = spaced(np.arange(z.shape[1]), _MOST_TIPS)
     mean, low, high = z.mean(0), z.min(0), z.max(0)
     texts = [f"dimension {k + 1}: {low[k]:.3g} to {high[k]:.3g}, mean {mean[k]:.3g}" for k in rows]
@@ -113,7 +106,6 @@ def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) ->
 
 
 def _plane(axes: "Axes", title: str, far: float) -> None:
-    """Draw the unit circle, on two axes of one scale."""
     head(axes, title, COLORS["ink"])
     y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
     x_axis(axes, "first dimension", (-far, far))

@@ -154,7 +154,6 @@ def _shown(arrays: Sequence[Floats], log: bool) -> Floats:
 
 
 def _band(axes: "Axes", line: Curve) -> None:
-    """Draw a translucent band where the line has a spread; on a logarithmic axis down to its foot."""
     if line.edges is None or not np.isfinite(line.edges[0]).any():
         return
     low, high = np.maximum(line.edges[0], axes.get_ylim()[0]), line.edges[1]
@@ -199,7 +198,6 @@ def _thinned(y: Floats) -> NDArray[np.int64]:
 
 
 def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) -> None:
-    """Write the labels right of their lines, moved apart where they would touch."""
     ended = [(line, np.flatnonzero(drawn)[-1]) for line, drawn in lines if drawn.any()]
     if not ended:
         return

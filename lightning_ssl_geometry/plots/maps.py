@@ -34,10 +34,6 @@ def policy_maps(
 
     Raises:
         ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
-
-    >>> figure = policy_maps([("learned", np.eye(8)[None], np.eye(3)[None] / 3)])
-    >>> len(figure.axes)
-    3
     """
     _check(runs, columns)
     tile = (WIDTH - _GAP * (columns - 1)) / columns

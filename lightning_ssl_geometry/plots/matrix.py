@@ -37,10 +37,6 @@ def matrix(
 
     Raises:
         ValueError: If there is nothing to draw, or the shapes do not fit.
-
-    >>> figure = matrix(["a", "b"], np.array([[1.0, 0.4], [0.4, 1.0]]), meaning="CKA")
-    >>> len(figure.axes)
-    2
     """
     count = len(names)
     if not count or values.shape != (count, count):

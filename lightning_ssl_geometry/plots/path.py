@@ -46,9 +46,6 @@ def trajectory(
 
     Raises:
         ValueError: If no point is finite, or the lengths differ.
-
-    >>> path = np.linspace(0.0, 1.0, 5)
-    >>> figure = trajectory(path, path**2, xlabel="x", ylabel="y", ends=("start", "end"))
     """
     Curve("", x, y, tips=tips)  # checks the lengths
     rows = spaced(np.flatnonzero(drawable(x) & drawable(y)), _MOST_MOMENTS)
@@ -71,7 +68,6 @@ def trajectory(
 
 
 def _name_ends(axes: "Axes", x: Floats, y: Floats, ends: tuple[str, str], colors: Sequence[str]) -> None:
-    """Write the names of the ends on the side away from the path."""
     for number, text in [(0, ends[0]), (-1, ends[1])] if len(x) > 1 else [(-1, ends[1])]:
         left, up = x[number] > np.mean(axes.get_xlim()), y[number] > np.mean(axes.get_ylim())
         color = COLORS["muted"] if number == 0 else colors[-1]

@@ -1,4 +1,4 @@
-"""What stands on a page around its figures: header, headline, notes, tables, how the runs were made, papers."""
+"""The texts and tables of a page around its figures: header, headline, notes, tables, settings of the runs, papers."""
 
 __all__ = ["comparison_contents", "run_contents"]
 
@@ -127,7 +127,6 @@ def _contents(
 
 
 def _notes_on_means(view: View) -> list[str]:
-    """List the runs' notes that concern a mean, each once, with the runs that have it."""
     said: dict[str, list[str]] = {}
     for group, run in view.grouped:
         for note in run.notes:
@@ -137,7 +136,6 @@ def _notes_on_means(view: View) -> list[str]:
 
 
 def _readings(view: View) -> dict[str, list[Reading]]:
-    """Make a table of the scalars of a run that was not trained, with what each number means."""
     run, found = view.runs[0], dict[str, list[Reading]]()
     for member in members(view.runs):
         quantity, (_, show) = member.quantity, shown(member.quantity)
@@ -155,7 +153,6 @@ def _readings(view: View) -> dict[str, list[Reading]]:
 
 
 def _layers(run: Run) -> Table | None:
-    """Make a table of all numbers of layers; None if there are not several layers."""
     if run.layers is None or len(run.layers.names) < 2:
         return None
     layers, columns = run.layers, []
@@ -182,7 +179,6 @@ def _evaluation(run: Run) -> Table | None:
 
 
 def _values(run: Run) -> dict[str, Any] | None:
-    """Make a table of each scalar's first, lowest, highest and last value, with a link to all values as one file."""
     if not run.scalars:
         return None
     header = ["scalar", "value"] if run.is_diagnosis else ["scalar", "first", "lowest", "highest", "last", "readouts"]
@@ -240,7 +236,7 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
 
 
 def _coverage(view: View) -> Table | None:
-    """Make a table of which group has which of the quantities that not all runs have; None if all have the same."""
+    """Make a table that says which groups have a quantity, for quantities that not all runs have; None without any."""
     every = members(view.runs, last_layers=True)
     found = {each.title: set(each.names) for each in every if not each.quantity.baseline and not each.role}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
@@ -277,7 +273,6 @@ def _odd(group: Group, name: str, widths: Mapping[str, int], unit: str) -> list[
 
 
 def _made_of(group: Group) -> str:
-    """Say how many runs a group has, or which weights its single diagnosis looked at."""
     if len(group.runs) == 1 and group.runs[0].is_diagnosis and (said := weights(group.runs[0], short=True)):
         return said
     return f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}"

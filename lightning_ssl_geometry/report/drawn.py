@@ -39,17 +39,11 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
 
 @dataclass
 class Drawings:
-    """Draws the figures of a page once, whoever asks for them, and notes which could not be drawn.
+    """Draws the figures of a page once, whoever asks for them, and notes which could not be drawn."""
 
-    Attributes:
-        lost: A sentence for each figure that could not be drawn.
-        left_out: How many figures of undeclared logs were left out because there are too many.
-        panels: The figures by section; None before they are drawn.
-    """
-
-    lost: list[str] = field(default_factory=list)
-    left_out: int = 0
-    panels: dict[str, list[Panel]] | None = None
+    lost: list[str] = field(default_factory=list)  # a sentence for each figure that could not be drawn
+    left_out: int = 0  # figures of undeclared logs that are too many
+    panels: dict[str, list[Panel]] | None = None  # by section; None before they are drawn
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
         """Return the figures that `drawing` returns; none where it fails, which is noted under the name `what`."""
@@ -92,7 +86,6 @@ def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
 
 
 def _told_apart(panels: Mapping[str, Sequence[Panel]]) -> dict[str, list[Panel]]:
-    """Give each figure a different name, with letters that a file name may have."""
     seen: set[str] = set()
     found: dict[str, list[Panel]] = {section: [] for section in panels}
     for section, panel in ((section, panel) for section, held in panels.items() for panel in held):

@@ -124,7 +124,6 @@ def _of_groups(view: View) -> dict[str, list[Dot]]:
 
 
 def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
-    """Find the accuracies of the runs of each group, by features and heading."""
     found: dict[tuple[str, str], list[tuple[Group, Floats]]] = {}
     for group in view.groups:
         held: dict[tuple[str, str], list[float]] = {}
@@ -166,7 +165,6 @@ def _counts(view: View) -> str:
 
 
 def _numbers(view: View) -> Numbers:
-    """List all columns of one run's file, or means and deviations of groups."""
     rows: list[Sequence[str | float]] = []
     if not view.alone:
         compared = [(key, *each) for key, held in _compared(view).items() for each in held]

@@ -154,7 +154,6 @@ def _figure(member: Member, view: View) -> tuple[str, ...]:
 
 
 def _own_name(member: Member) -> str:
-    """Return class and key in snake case; the logged name where nobody declared the quantity."""
     if member.declared is None:
         return member.base
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", member.declared.diagnostic).lower()
@@ -166,7 +165,6 @@ def _subjects(members: Iterable[Member]) -> list[Member]:
 
 
 def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[Plan]:
-    """Plan one figure, or several where one cannot hold all its quantities."""
     kind = next((_kind(member, view) for member in _subjects(members)), None)
     pictures = [member.quantity.picture for member in members if _kind(member, view) == "path"]
     sides = [picture.role for picture in pictures if picture]
@@ -244,7 +242,6 @@ def _cautions(members: Sequence[Member], view: View) -> list[str]:
 
 
 def _names(member: Member, view: View) -> str:
-    """List the names of a quantity where stages of one run, or runs on data of one stage, differ in it."""
     found: dict[str, dict[str, dict[str, None]]] = {}  # what is drawn together -> name -> where
     for place, held in member.names.items():
         for stage, name in held.items():

@@ -70,7 +70,6 @@ def _component(track: Track, name: str, place: int, at: int, view: View) -> Trac
 
 
 def _drawn(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
-    """Draw lines over training, or dots where none of the runs was trained."""
     once = all(run.is_diagnosis for track in found for run in track.group.runs)
     return (_dots if once else _lines)(plan, view, found)
 
@@ -136,7 +135,6 @@ def _background(track: Track, view: View) -> list[Curve]:
 
 
 def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
-    """Draw the last value of each group, a block of rows for each quantity."""
     blocks: dict[str, list[Dot]] = {}
     for track in found:
         blocks.setdefault("" if view.alone else track.label, []).append(_dot(track, view))
@@ -179,7 +177,6 @@ def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
 
 
 def _numbers(plan: Plan, view: View, found: Sequence[Track]) -> Numbers:
-    """List the values of one run as they were logged, or means and standard deviations of groups."""
     means = [(track, track.mean) for track in found]
     if not view.alone:
         axis = view.time_label
@@ -197,7 +194,6 @@ def _time(track: Track, view: View) -> Floats:
 
 
 def _limits(view: View) -> tuple[float, float]:
-    """Return the limits of the time axis, the same for all figures of a run."""
     run = view.runs[0]
     logs: list[Mapping[str, Series] | Mapping[str, Readouts]] = [run.scalars, run.arrays]
     times = np.concatenate([np.zeros(1), *(run.time(item) for log in logs for item in log.values())])
@@ -210,7 +206,6 @@ def _stretch(track: Track, view: View) -> int:
 
 
 def _averaged(values: Floats, size: int) -> Floats:
-    """Average the finite values of each stretch of `size`; NaN where none is finite."""
     padded = np.append(values, np.full(-len(values) % size, np.nan)).reshape(-1, size)
     finite = np.isfinite(padded)
     count = finite.sum(1)

@@ -1,4 +1,4 @@
-"""What a run logged over training: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
+"""The logs of a run: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
 
 __all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
@@ -147,7 +147,6 @@ def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
 def _read_each(
     folder: Path, ending: str, read: Callable[[Path, str, str], tuple[_Array | None, list[str]]]
 ) -> tuple[dict[str, _Array], list[str]]:
-    """Read the files with this ending by name, with notes on what was left out of each."""
     arrays: dict[str, _Array] = {}
     found, notes = listed(folder, ending)
     for path, name in found:
@@ -224,7 +223,6 @@ def _number(cell: str) -> float:
 
 
 def _meant(cells: Sequence[str]) -> NDArray[np.bool_]:
-    """Mark the cells in which NaN or an infinity was logged."""
     return np.array([cell.lower().lstrip("+-") in ("nan", "inf", "infinity") for cell in cells])
 
 

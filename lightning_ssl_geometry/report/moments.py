@@ -148,7 +148,6 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
 
 
 def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> Average | None:
-    """Average a group's readouts, those of a spectrum as logarithms."""
     logarithm = bool(member.quantity.picture and member.quantity.picture.logarithm)
 
     def transform(values: Floats) -> Floats:
@@ -175,7 +174,6 @@ def _resolved(sigma: Floats) -> Floats:
 
 
 def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
-    """Say how many values of the last readouts are rounding, and not drawn."""
     if not _log(plan):
         return ""
     ended = [line for line in lines if line.row in (-1, len(line.track.mean.step) - 1)]
@@ -212,7 +210,6 @@ def _xlim(plan: Plan, lines: Sequence[_Line]) -> tuple[float, float] | None:
 
 
 def _floor(plan: Plan) -> float | None:
-    """Return where the axis starts: at 0 for shares and for quantities that are bounded there."""
     counts = plan.kind == "histogram" or all(member.quantity.bounds[0] == 0 for member in plan.drawn)
     return None if _log(plan) else 0.0 if counts else floor_of(plan.drawn)
 
@@ -239,7 +236,6 @@ def _in_words(line: _Line) -> str:
 
 
 def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
-    """List the drawn values, and those that are rounding, too."""
     parts = []
     for line in lines:
         track, mean, at = line.track, line.track.mean, line.row

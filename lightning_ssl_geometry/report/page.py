@@ -52,7 +52,7 @@ class Shown:
 
 
 def write_report(run: Run | str | Path, output: str | Path | None = None, *, drawings: Drawings | None = None) -> Path:
-    r"""Write one self-contained HTML page from what a run wrote to disk, and return its path.
+    r"""Write one self-contained HTML page from the files of a run, and return its path.
 
     The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
     figure are in it as CSV files to be saved. The page and a UserWarning name figures that cannot be drawn.

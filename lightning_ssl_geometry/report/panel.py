@@ -52,12 +52,12 @@ class Panel:
 
 
 def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
-    """Return the factor by which figures scale its values, and the function that writes an unscaled value."""
+    """Return the factor by which figures scale a quantity, and the function that writes an unscaled value."""
     return (100.0, percent) if quantity.percent else (1.0, number)
 
 
 def limits(quantity: Quantity) -> tuple[float, float]:
-    """Return its bounds, scaled as in figures; infinite where there is none."""
+    """Return the bounds of a quantity, scaled as in figures; infinite where there is no bound."""
     scale, (low, high) = shown(quantity)[0], quantity.bounds
     return -np.inf if low is None else scale * low, np.inf if high is None else scale * high
 

@@ -144,7 +144,6 @@ def _depth(value: object) -> int:
 
 
 def _nodes(root: Any) -> Iterator[Any]:
-    """Yield all nodes of a YAML document, an alias once."""
     left, seen = [root] if root is not None else [], set[int]()
     while left:
         node = left.pop()

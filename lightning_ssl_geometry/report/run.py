@@ -33,7 +33,7 @@ _NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are no
 
 @dataclass(frozen=True)
 class Run:
-    """What a run wrote.
+    """The contents of a run's files.
 
     Attributes:
         folder: Where its files are.
@@ -130,7 +130,6 @@ def read_run(run: str | Path) -> Run:
 
 
 def _locate(folder: Path) -> tuple[Path, list[str]]:
-    """Find the folder of a run, or the newest version in it, which a note then names."""
     if not folder.exists():
         raise FileNotFoundError(f"Expected `run` to be the folder of a run, but {folder} does not exist.")
     if not folder.is_dir():
@@ -171,7 +170,6 @@ def _compared(series: Series) -> Series:
 
 
 def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared]) -> list[str]:
-    """Say which names have two meanings, and which scalars are not finite or too large to be drawn."""
     meanings = []
     for name, each in declared.items():
         if before := " and ".join(plain(earlier, 200) for earlier in each.earlier[:3]):

@@ -186,7 +186,7 @@ def _column(run: Run, member: Member, view: View) -> Readouts | None:
 
 
 def _names(view: View, count: int) -> list[str]:
-    """Name each place as all runs do that have it, else by its number from 1."""
+    """Name each place by its layer, if that is the same in all runs, else by its number from 1."""
     held = [run.layers.names for run in view.runs if run.layers]
     places = [{names[at] for names in held if at < len(names)} for at in range(count)]
     return [next(iter(names)) if len(names) == 1 else f"{at}" for at, names in enumerate(places, start=1)]
@@ -197,7 +197,6 @@ def _firsts(view: View) -> list[tuple[str, Run]]:
 
 
 def _latest(run: Run, member: Member | None, view: View) -> Snapshot | None:
-    """Return the readout on the first data that has one."""
     names: Mapping[str, str] = {} if member is None else member.names.get(view.place(run), {})
     logs = (logged(run, names[stage]) for stage in sorted(names, key=stage_order))
     return next((log for log in logs if isinstance(log, Snapshot)), None)

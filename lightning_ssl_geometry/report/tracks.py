@@ -37,7 +37,7 @@ class Track:
 
     @property
     def words(self) -> str:
-        """Its name in full."""
+        """The line's name in full."""
         if not self.group.name:
             return " ".join(filter(None, [self.label, self.stage]))
         return printable(self.group.name, 30) + (f" ({self.label})" if self.label else "")
@@ -169,7 +169,6 @@ def _once(track: Track, before: Track) -> bool:
 
 
 def _equal(a: Average, b: Average) -> bool:
-    """Tell whether the values are the same at each moment that both have."""
     _, first, second = np.intersect1d(a.done, b.done, return_indices=True)
     if not len(first) and len(a.step) and len(b.step):
         first, second = np.array([-1]), np.array([-1])
