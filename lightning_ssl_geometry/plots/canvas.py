@@ -61,7 +61,7 @@ def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]"
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
     cells = [figure.add_axes((0, 0, 1, 1), facecolor="none") for _ in range(count)]
     for axes in cells:
-        put(axes, LEFT, TOP, WIDTH - LEFT - RIGHT, TALL)
+        put(axes, LEFT, TOP, wide=WIDTH - LEFT - RIGHT, tall=TALL)
         _look(axes, bare)
     return figure, cells
 
@@ -110,7 +110,7 @@ def arrange(
     above = stretch(figure, -(-len(cells) // columns) * (TOP + tall + foot), caption)
     for place, axes in enumerate(cells):
         row, column = divmod(place, columns)
-        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, size, tall)
+        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, wide=size, tall=tall)
 
 
 def _needed(axes: "Axes") -> tuple[float, float, float]:
@@ -129,14 +129,14 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
     whole = above + height + _ROW * len(rows)
     figure.set_size_inches(WIDTH / 72, whole / 72)
     for number, line in enumerate(title):
-        _put_text(figure, line, 0, 1 - (_ROW * number + 10) / whole, "ink", _TITLE)
+        _put_text(figure, line, 0, up=1 - (_ROW * number + 10) / whole, color="ink", size=_TITLE)
     for number, row in enumerate(rows):
         up = (_ROW * (len(rows) - number - 0.5) + 2) / whole
         for left, dash, text in row:
             if dash:
                 start = (left + 1, 0.0)
                 swatch(figure.axes[0], COLORS["muted"], dash, at=(0, up), within=figure.transFigure, offset=start)
-            _put_text(figure, text, left + 30 * bool(dash), up, "muted", TEXT)
+            _put_text(figure, text, left + 30 * bool(dash), up=up, color="muted", size=TEXT)
     return above
 
 
@@ -160,7 +160,16 @@ def _lines(text: str, size: float) -> list[str]:
 
 def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, size: float) -> None:
     at = left / WIDTH, up
-    write(figure.axes[0], text, at, (0, 0), COLORS[color], ("figure fraction", "figure fraction"), "left", size=size)
+    write(
+        figure.axes[0],
+        text,
+        at,
+        offset=(0, 0),
+        color=COLORS[color],
+        coords=("figure fraction", "figure fraction"),
+        ha="left",
+        size=size,
+    )
 
 
 def swatch(
@@ -232,7 +241,7 @@ def y_axis(
 
 def head(axes: "Axes", text: str, color: str) -> None:
     """Write a text above axes, without making room for it."""
-    write(axes, text, (0, 1), (-LEFT, 16), color, ha="left")
+    write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
 

@@ -86,7 +86,15 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
         row += len(members)
     arrange(figure, [axes], caption, left=0, right=0, tall=max(_LEAST, _ROW * rows))
     for place, heading in headings:
-        write(axes, heading, (0, place), (-axes.bbox.x0, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
+        write(
+            axes,
+            heading,
+            (0, place),
+            offset=(-axes.bbox.x0, 0),
+            color=COLORS["muted"],
+            coords=("axes fraction", "data"),
+            ha="left",
+        )
     _thin_ticks(axes)
     return figure
 
@@ -100,9 +108,16 @@ def _thin_ticks(axes: "Axes") -> None:
 
 def _dot(axes: "Axes", row: int, dot: Dot) -> None:
     value, color = np.array([dot.value]), COLORS[dot.color]
-    write(axes, shortened(dot.label, _LABEL), (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
-    write(axes, shortened(dot.text, _TEXT), (1, row), (8, 0), color, ("axes fraction", "data"))
+    write(
+        axes,
+        shortened(dot.label, _LABEL),
+        (0, row),
+        offset=(-8, 0),
+        color=COLORS["ink"],
+        coords=("axes fraction", "data"),
+    )
+    write(axes, shortened(dot.text, _TEXT), (1, row), offset=(8, 0), color=color, coords=("axes fraction", "data"))
     if np.isfinite(dot.spread):
         axes.plot(dot.bar, [row, row], color=color, linewidth=1.6)
     axes.plot(value, [row], "o", markersize=8, color=color)
-    put_tips(axes, value, np.array([float(row)]), [dot.tip] if dot.tip and drawable(value).all() else [])
+    put_tips(axes, value, np.array([float(row)]), texts=[dot.tip] if dot.tip and drawable(value).all() else [])

@@ -45,7 +45,7 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
     values = np.concatenate([z.ravel() for _, z in runs])
     figure, cells = canvas(len(runs))
     for axes, (title, z) in zip(cells, runs, strict=True):
-        y_axis(axes, values, "" if title else "value", None, log=False)
+        y_axis(axes, values, "" if title else "value", floor=None, log=False)
         x_axis(axes, "dimension", (1.0, float(z.shape[1])))
         head(axes, title, COLORS["ink"])
         alpha = float(np.clip(20 / len(z), 0.1, 0.6))
@@ -87,7 +87,7 @@ def scatter(
     wide = _WIDEST if len(runs) == 1 else WIDTH - _LEGEND * bool(classes)
     arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None)
     for row, kind in enumerate(classes):
-        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), (12, -6 - 15.0 * row), _color(classes, kind))
+        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), offset=(12, -6 - 15.0 * row), color=_color(classes, kind))
     return figure
 
 
@@ -95,19 +95,19 @@ def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
     rows = spaced(np.arange(z.shape[1]), _MOST_TIPS)
     mean, low, high = z.mean(0), z.min(0), z.max(0)
     texts = [f"dimension {k + 1}: {low[k]:.3g} to {high[k]:.3g}, mean {mean[k]:.3g}" for k in rows]
-    put_tips(axes, rows.astype(np.float64) + 1, mean[rows], texts)
+    put_tips(axes, rows.astype(np.float64) + 1, mean[rows], texts=texts)
 
 
 def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) -> None:
     rows = spaced(np.arange(len(z)), _MOST_POINTS)
     named = ["" if label is None else f"class {label[row]}: " for row in rows]
     texts = [f"{name}{z[row, 0]:.3g}, {z[row, 1]:.3g}" for name, row in zip(named, rows, strict=True)]
-    put_tips(axes, z[rows, 0], z[rows, 1], texts)
+    put_tips(axes, z[rows, 0], z[rows, 1], texts=texts)
 
 
 def _plane(axes: "Axes", title: str, far: float) -> None:
     head(axes, title, COLORS["ink"])
-    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
+    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", floor=None, log=False)
     x_axis(axes, "first dimension", (-far, far))
     axes.set_ylim(axes.get_xlim())
     for put in (axes.set_xticks, axes.set_yticks):

@@ -131,7 +131,7 @@ def curves(
     bands = [edge for line in lines for edge in line.edges or ()]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
     figure, (axes,) = canvas()
-    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log, ceiling=ceiling)
+    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor=floor, log=log, ceiling=ceiling)
     x = np.concatenate([line.x for line in lines])
     if names:
         named_axis(axes, names)
@@ -170,7 +170,7 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
     style |= {"color": COLORS[line.color], "linestyle": DASHES[line.dash]}
     axes.plot(line.x[shown], y[shown], drawstyle=drawstyle, **style)
     if not line.faint:
-        _draw_points(axes, line, y, drawn)
+        _draw_points(axes, line, y, drawn=drawn)
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
@@ -183,7 +183,7 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
     axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
     tipped = spaced(np.flatnonzero(drawn), _MOST_TIPS)
     x = (line.x + np.append(line.x[1:], line.x[-1:])) / 2 if line.stepped else line.x  # of a bin its middle
-    put_tips(axes, x[tipped], y[tipped], [line.tips[number] for number in tipped] if line.tips else [])
+    put_tips(axes, x[tipped], y[tipped], texts=[line.tips[number] for number in tipped] if line.tips else [])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
@@ -203,8 +203,8 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
         return
     ends = [(line.x[last], line.y[last]) for line, last in ended]
     heights = (axes.transData - axes.transAxes).transform(ends)[:, 1] * TALL
-    for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, TALL), strict=True):
-        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), (7, 0), COLORS[line.color])
+    for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, high=TALL), strict=True):
+        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=COLORS[line.color])
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
@@ -212,7 +212,7 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
     for row, line in enumerate(lines):
         color, down = COLORS[line.color], -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
-        write(axes, shortened(line.label, _BESIDE - 29), (1, 1), (36, down), color)
+        write(axes, shortened(line.label, _BESIDE - 29), (1, 1), offset=(36, down), color=color)
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:

@@ -77,7 +77,7 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
     """Gather what the page of one run says beside its figures."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
-    return _contents(view, drawn, drawings, [*run.notes], _readings(view) if view.once else {}) | {
+    return _contents(view, drawn, drawings, notes=[*run.notes], readings=_readings(view) if view.once else {}) | {
         "heading": f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name,
         "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
         "facts": facts(run),
@@ -96,7 +96,7 @@ def comparison_contents(
     """Gather what the page of a comparison says beside its figures."""
     notes = [*filter(None, [different_data(view.grouped)]), *_notes_on_means(view)]
     notes += [*notes_on_time(view.groups, view.by_epochs), *_odd_widths(view)]
-    return _contents(view, drawn, drawings, notes, {}) | {
+    return _contents(view, drawn, drawings, notes=notes, readings={}) | {
         "heading": title,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
@@ -143,10 +143,10 @@ def _readings(view: View) -> dict[str, list[Reading]]:
             continue
         for series in series_of(run, member):
             stage = f", {series.name.partition('/')[0]}" if len(member.names[0]) > 1 else ""
-            beside = [bound(run, series.name).strip(" ()"), null_beside(run, member, series.name, show)]
+            beside = [bound(run, series.name).strip(" ()"), null_beside(run, member, series.name, show=show)]
             reading = Reading(
                 f"{member.title}{stage}", show(float(series.value[-1])), ", ".join(filter(None, beside)),
-                quantity if member.declared else None, remark=filled(run, member, series.name),
+                quantity=quantity if member.declared else None, remark=filled(run, member, series.name),
             )  # fmt: skip
             found.setdefault(section_of(member, view.runs), []).append(reading)
     return found
@@ -206,7 +206,7 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
         stage = shared_stage([member], view) if is_scalar(member, view.runs) and member.declared else None
         if stage is None:
             continue
-        means = [(group, mean_of(member, group, stage, view)) for group in view.groups]
+        means = [(group, mean_of(member, group, stage, view=view)) for group in view.groups]
         name = " or ".join(dict.fromkeys(held[stage] for held in member.names.values() if stage in held))
         places = (-1,) if once else (0, -1)
         rows.append([name, *(_value(mean, place, member.quantity) for _, mean in means for place in places)])
@@ -259,9 +259,9 @@ def _odd_widths(view: View) -> list[str]:
     for group in view.groups:
         for name in dict.fromkeys(name for run in group.runs for name in run.arrays):
             widths = {run.name: run.arrays[name].values.shape[1] for run in group.runs if name in run.arrays}
-            said += _odd(group, name, widths, "values")
+            said += _odd(group, name, widths, unit="values")
         held = {run.name: len(run.layers.names) for run in group.runs if run.layers}
-        said += _odd(group, "layers.csv", held, "layers")
+        said += _odd(group, "layers.csv", held, unit="layers")
     return said
 
 

@@ -84,7 +84,7 @@ def evaluation_panel(view: View) -> Panel | None:
     figure = dots(named, xlabel="accuracy, %", caption=caption_of(view, title, [counts]))
     words = [f"{name}: " + ", ".join(f"{row.label} {row.text}" for row in rows) for name, rows in blocks.items()]
     stages = dict.fromkeys(row.details.get("split", "") for run in view.runs for row in run.evaluations)
-    return Panel(EVALUATIONS, title, figure, f"{title}: {'; '.join(words)}.", _numbers(view),
+    return Panel(EVALUATIONS, title, figure, label=f"{title}: {'; '.join(words)}.", numbers=_numbers(view),
                  members=[member] if member.declared else [], stages=list(stages) if view.alone else [],
                  remark=remark)  # fmt: skip
 
@@ -111,7 +111,7 @@ def _dot(row: Evaluation) -> Dot:
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.details.items())
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
     color = "blue" if is_chosen(row.features) else "muted"
-    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip, (0.0, 100.0))
+    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text=text, color=color, tip=tip, bounds=(0.0, 100.0))
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
@@ -149,7 +149,15 @@ def _mean_dot(group: Group, accuracy: Floats) -> Dot:
     std = _std(accuracy)
     text = percent(float(accuracy.mean())) + (f" ± {100 * std:.1f}" if len(accuracy) > 1 else "")
     tip = f"{printable(group.name, 40)}: {text}, runs: {len(accuracy)} of {len(group.runs)}"
-    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip, (0.0, 100.0))
+    return Dot(
+        printable(group.name, 16),
+        100 * float(accuracy.mean()),
+        100 * std,
+        text=text,
+        color=group.color,
+        tip=tip,
+        bounds=(0.0, 100.0),
+    )
 
 
 def _std(accuracy: Floats) -> float:

@@ -169,7 +169,9 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
     pictures = [member.quantity.picture for member in members if _kind(member, view) == "path"]
     sides = [picture.role for picture in pictures if picture]
     if sides and (view.once or not view.alone or sorted(sides) != ["", "x"]):  # no path: a line for each quantity
-        return [_one((_own_name(member),), [member], "line", member.quantity.title, view) for member in members]
+        return [
+            _one((_own_name(member),), [member], "line", title=member.quantity.title, view=view) for member in members
+        ]
     if kind is None:
         return []
     if kind != "path" and len({member.quantity.percent for member in members if not member.role}) > 1:
@@ -179,10 +181,12 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         titled.setdefault(member.quantity.title, []).append(member)
     classes = {member.declared.diagnostic for member in members if member.declared}
     if not view.alone and len(classes) > 1 and len(titled) > 1:  # colours are the groups', so that each has its own
-        return [_one((_own_name(each[0]),), each, kind, title, view) for title, each in titled.items()]
+        return [_one((_own_name(each[0]),), each, kind, title=title, view=view) for title, each in titled.items()]
     first = _subjects(members)[0].quantity
     title = first.chart.title if first.chart else first.title
-    return [_one(figure[1:], members, kind, f"{title}, in percent" if figure[-1] == _PERCENT else title, view)]
+    return [
+        _one(figure[1:], members, kind, title=f"{title}, in percent" if figure[-1] == _PERCENT else title, view=view)
+    ]
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
@@ -216,7 +220,7 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     shares_axes = chart is not None and kind != "layers" and not (first.kind == "path" != kind)
     remark = " ".join(filter(None, [chart.remark if chart and shares_axes else "", *_cautions(members, view)]))
     name, unit = "_".join(filter(None, figure)), printable(_unit(members, kind), 40)
-    return Plan(name, printable(whole, 100), unit, kind, tuple(members), remark)
+    return Plan(name, printable(whole, 100), unit, kind=kind, members=tuple(members), remark=remark)
 
 
 def _unit(members: Sequence[Member], kind: Figured) -> str:

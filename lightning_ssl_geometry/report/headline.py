@@ -123,15 +123,15 @@ def _gains(run: Run) -> list[Tile]:
             gain = points(by_name["trained"] - by_name["frozen"])
             order = [f"{feature_name(name)} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels")
                      if name in by_name]  # fmt: skip
-            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", ", ".join(order)))
+            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", remark=", ".join(order)))
         elif "trained" in by_name:
             pixels = f"raw pixels {percent(by_name['pixels'])}" if "pixels" in by_name else ""
-            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", pixels))
+            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", remark=pixels))
         if "head, learned" in by_name:
             beside = {"f": "f, learned", "uniform weights": "head, uniform", "pixels": "pixels"}
             remark = ", ".join(f"{word} {percent(by_name[name])}" for word, name in beside.items() if name in by_name)
             title = f"Linear evaluation of the head, {heading}"
-            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark))
+            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark=remark))
     return tiles
 
 
@@ -145,10 +145,10 @@ def _tile(run: Run, member: Member) -> Tile | None:
     (_, show), value = shown(member.quantity), series.value[series.finite]
     remark = [stage] if run.is_diagnosis else [stage, f"from {show(float(value[0]))}"]
     remark += [f"best {show(float(value.max()))}"] if member.quantity.better == "high" and not run.is_diagnosis else []
-    remark += [null_beside(run, member, series.name, show)]
+    remark += [null_beside(run, member, series.name, show=show)]
     cap = cap_of(run, series.name)
     of = "" if cap is None else f"at most {cap.most:,} here" if cap.by_rows else f"of {cap.most:,}"
-    return Tile(member.title, show(float(series.value[-1])), of, ", ".join(filter(None, remark)))
+    return Tile(member.title, show(float(series.value[-1])), of, remark=", ".join(filter(None, remark)))
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:

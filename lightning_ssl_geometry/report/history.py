@@ -86,10 +86,10 @@ def read_logs(reads: Reads, missing: str = "") -> Logs:
     """Read the logs in a folder; `missing` follows the names of files and folders that are not there in a note."""
     scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
     return Logs(
-        reads.of("metrics.csv", read_scalars, {}, scalars),
-        reads.of("geometry", read_arrays, {}, geometry),
+        reads.of("metrics.csv", read_scalars, {}, missing=scalars),
+        reads.of("geometry", read_arrays, {}, missing=geometry),
         reads.of("geometry", read_snapshots, {}),
-        reads.of(_MANIFEST, _read_declared, {}),
+        declared=reads.of(_MANIFEST, _read_declared, {}),
     )
 
 
@@ -121,7 +121,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
             _join_scalars(joined.scalars, logs.scalars, later.logged),
             _join_arrays(joined.arrays, logs.arrays, later.step),
             _join_snapshots(joined.snapshots, logs.snapshots, later.step),
-            joined.declared | logs.declared,
+            declared=joined.declared | logs.declared,
         )
     return joined, history, notes
 
@@ -179,7 +179,15 @@ def _joined(earlier: _Log, own: _Log | None) -> _Log:
 def _resumption(entry: Mapping[str, Any]) -> Resumption:
     step, epoch = float(entry["step"]), float(entry["epoch"])
     folder, run, time = _text(entry["from"]), _text(entry["run"]), str(entry.get("time", ""))
-    return Resumption(folder, run, step, float(entry["logged"]), epoch, time, entry.get("within_epoch") is True)
+    return Resumption(
+        folder,
+        run,
+        step,
+        logged=float(entry["logged"]),
+        epoch=epoch,
+        time=time,
+        within_epoch=entry.get("within_epoch") is True,
+    )
 
 
 def _text(value: object) -> str | None:

@@ -53,7 +53,7 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
     size, panels = (count if view.alone else _TOGETHER), []
     for number, start in enumerate(range(0, count, size), start=1):
         part = enumerate(range(start, min(start + size, count)))
-        rows = [_component(track, named[place], place, at, view) for at, place in part for track in found]
+        rows = [_component(track, named[place], place, at=at, view=view) for at, place in part for track in found]
         more = replace(plan, name=f"{plan.name}_{number}", title=f"{plan.title}, continued")
         panels.append(_drawn(plan if number == 1 else more, view, rows))
     return panels
@@ -82,15 +82,16 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     remark = remark_of(plan, view, stages)
     notes = () if view.alone else (remark if view.titled else "", *_notes(found, view), same)
     dashes = dash_names((track.dash, track.label) for track in found if track.label)
+    caption = caption_of(view, plan.title, notes, named=dashes)
     figure = curves(
         drawn, xlabel=view.time_label, ylabel=plan.unit, xlim=_limits(view) if view.alone else (0.0, end or 1.0),
-        floor=floor_of(plan.drawn), ceiling=ceiling_of(plan, view), caption=caption_of(view, plan.title, notes, dashes),
+        floor=floor_of(plan.drawn), ceiling=ceiling_of(plan, view), caption=caption,
     )  # fmt: skip
     label = f"{plan.title} over training: {'; '.join(map(_in_words, found))}."
     sizes = sorted({_stretch(track, view) for track in found} - {1})
     thick = f"Thick lines are means of {' or '.join(map(str, sizes))} values each." if sizes else ""
     said = " ".join(filter(None, [remark, thick, same if view.alone else ""]))
-    return Panel(plan.name, plan.title, figure, label, _numbers(plan, view, found), members=plan.members,
+    return Panel(plan.name, plan.title, figure, label=label, numbers=_numbers(plan, view, found), members=plan.members,
                  stages=stages, dashed=view.alone, remark=said)  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def _curve(track: Track, view: View) -> Curve:
     if (baseline or not track.name) if not view.alone else (baseline and not track.name):
         label = ""
     return Curve(
-        label, time, scale * value, track.color, track.dash, tips=_tips(track, view, value, size),
+        label, time, scale * value, color=track.color, dash=track.dash, tips=_tips(track, view, value, size=size),
         spread=None if mean.std is None else scale * mean.std, bounds=limits(track.member.quantity),
     )  # fmt: skip
 
@@ -128,9 +129,9 @@ def _background(track: Track, view: View) -> list[Curve]:
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
     twin = f"{track.mean.name}_step"
     if (behind := run.scalars.get(twin)) is not None and twin not in run.declared:
-        return [Curve("", run.time(behind), scale * behind.value, track.color, faint=True)]
+        return [Curve("", run.time(behind), scale * behind.value, color=track.color, faint=True)]
     if _stretch(track, view) > 1:
-        return [Curve("", track.mean.time, scale * track.mean.mean, track.color, faint=True)]
+        return [Curve("", track.mean.time, scale * track.mean.mean, color=track.color, faint=True)]
     return []
 
 
@@ -150,7 +151,7 @@ def _dots(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
          for each in found for mean in [each.mean]],
     )  # fmt: skip
     label = f"{plan.title}: {'; '.join(words)}."
-    return Panel(plan.name, plan.title, figure, label, numbers, members=plan.members, remark=remark)
+    return Panel(plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, remark=remark)
 
 
 def _dot(track: Track, view: View) -> Dot:
@@ -159,7 +160,9 @@ def _dot(track: Track, view: View) -> Dot:
     text = show(mean) + (f" ± {deviation(mean, std, scale != 1.0)}" if np.isfinite(std) else "")
     tip = f"{printable(track.words, 40)}: {scale * mean:.5g}"
     label = track.label if view.alone else printable(track.group.name, 16)
-    return Dot(label, scale * mean, scale * std, text, track.color, tip, limits(track.member.quantity))
+    return Dot(
+        label, scale * mean, scale * std, text=text, color=track.color, tip=tip, bounds=limits(track.member.quantity)
+    )
 
 
 def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
@@ -167,7 +170,7 @@ def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
     stage = found[0].stage
     drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
     means = {
-        name: {group.name: mean_of(member, group, stage, view) for group in view.groups}
+        name: {group.name: mean_of(member, group, stage, view=view) for group in view.groups}
         for name, member in drawn.items()
     }
     texts = dict.fromkeys(counted(each) for each in means.values())

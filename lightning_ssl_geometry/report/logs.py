@@ -126,7 +126,9 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
         unreadable += sum(map(bool, cells)) - int(kept.sum())
         if kept.any():
             before = untrained & name.startswith(_PROBED)
-            scalars[name] = _by_time(Series(name, epoch, step, value, np.where(before, 0.0, step + 1)).rows(kept))
+            scalars[name] = _by_time(
+                Series(name, epoch, step, value=value, done=np.where(before, 0.0, step + 1)).rows(kept)
+            )
     if unreadable:
         notes.append(f"{path.name}: left out cells that are not numbers or have no step, {unreadable} in all.")
     return _plain_names(scalars), notes
@@ -182,7 +184,7 @@ def _read_snapshot(path: Path, name: str, _: str) -> tuple[Snapshot, list[str]]:
     if len(values) > _MOST_SAMPLES:
         raise ValueError(f"its `values` have {len(values):,} rows, and no more than {_MOST_SAMPLES:,} are read")
     with np.errstate(over="ignore"):  # of 80 bits
-        return Snapshot(name, float(held["epoch"]), float(held["step"]), values.astype(np.float64)), []
+        return Snapshot(name, float(held["epoch"]), float(held["step"]), values=values.astype(np.float64)), []
 
 
 def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, list[str]]:
@@ -200,7 +202,7 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
     values = values[kept][np.argsort(values[kept, 1], kind="stable")]
     values = values[_last_of_each(values[:, 1])]
     epoch = np.where(_countable(values[:, 0]), values[:, 0], np.nan)
-    return Readouts(name, epoch, values[:, 1], values[:, 2:]), notes
+    return Readouts(name, epoch, values[:, 1], values=values[:, 2:]), notes
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:

@@ -95,7 +95,7 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
     """Find a log of a run by its name; a column of layers.csv is returned as one readout."""
     if name.startswith(LAYERS) and run.layers and (column := name.removeprefix(LAYERS)) in run.layers.values:
-        return Readouts(name, np.zeros(1), np.zeros(1), run.layers.values[column][None])
+        return Readouts(name, np.zeros(1), np.zeros(1), values=run.layers.values[column][None])
     return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
 
 

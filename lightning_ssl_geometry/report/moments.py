@@ -63,18 +63,18 @@ def moment_panels(plan: Plan, view: View) -> list[Panel]:
     of_weights = all(member.quantity.of_weights for member in plan.drawn)  # the same on all data
     drawn: list[tuple[str, int | None, list[_Line]]] = []
     for stage, row in [(stage, row) for stage in stages for row in rows]:
-        lines = _lines(plan, view, stage, row)
+        lines = _lines(plan, view, stage, row=row)
         again = of_weights and any(_alike(lines, before) for _, _, before in drawn)
         if any(np.isfinite(line.y).any() for line in lines) and not again:
             drawn.append((stage, row, lines))
-    return [_panel(plan, view, stage, row, lines) for stage, row, lines in drawn]
+    return [_panel(plan, view, stage, row=row, lines=lines) for stage, row, lines in drawn]
 
 
 def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[_Line]) -> Panel:
     title = plan.title if row is None else f"{plan.title}, {'start' if row == 0 else 'end'}"
     same = same_lines([(words, x, np.log(y) if _log(plan) else y) for words, x, y in map(_shape, lines)])
     remark, rounded = remark_of(plan, view, [stage]), _rounded(plan, lines)
-    means = {group.name: _mean(plan.drawn[0], group, stage, view, plan) for group in view.groups}
+    means = {group.name: _mean(plan.drawn[0], group, stage, view=view, plan=plan) for group in view.groups}
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
     averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
     named = dash_names((line.curve.dash, line.track.label or line.moment) for line in lines)
@@ -82,30 +82,39 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
         [line.curve for line in lines], xlabel=_xlabel(plan), ylabel=plan.unit, xlim=_xlim(plan, lines),
         floor=_floor(plan), ceiling=ceiling_of(plan, view) if plan.kind in ("profile", "quantiles") else None,
         log=_log(plan),
-        caption=caption_of(view, title, [counts, averaged, rounded, same, remark if view.titled else ""], named),
+        caption=caption_of(view, title, [counts, averaged, rounded, same, remark if view.titled else ""], named=named),
     )  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
     label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
     said = " ".join(filter(None, [remark, *([rounded, same] if view.alone else [])]))
-    return Panel(name, title, figure, label, _numbers(plan, view, lines), plan.members, [stage], remark=said)
+    return Panel(
+        name,
+        title,
+        figure,
+        label=label,
+        numbers=_numbers(plan, view, lines),
+        members=plan.members,
+        stages=[stage],
+        remark=said,
+    )
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
     """Find the readouts of a figure, and then its baselines; where there are several quantities, at the end alone."""
     several, found = len(plan.drawn) > 1, list[_Line]()
     for place, member in enumerate(plan.drawn):
-        for track in _tracks(plan, view, member, stage):
+        for track in _tracks(plan, view, member, stage=stage):
             at_end = row is not None or several or (not view.alone and plan.kind != "spectrum")
             looks = {-1 if row is None else row: _END} if at_end else _moments(track.mean.time)
             for at, (muted, dash) in looks.items():
                 color = (muted or COLORS[place % len(COLORS)]) if view.alone else track.group.color
                 dash = _BY_QUANTITY[place % len(_BY_QUANTITY)] if several and not view.alone else dash
                 ended = view.alone or (dash == "solid" and place == 0) or (several and place == 0)
-                found.append(_line(plan, view, replace(track, color=color, dash=dash), at, ended))
+                found.append(_line(plan, view, replace(track, color=color, dash=dash), at=at, ended=ended))
     groups = {id(line.track.group) for line in found}
     for member in (each for each in plan.members if each.quantity.baseline):
-        for track in _tracks(plan, view, member, stage):
-            line = _line(plan, view, replace(track, color="muted", dash="dashed"), -1, view.alone)
+        for track in _tracks(plan, view, member, stage=stage):
+            line = _line(plan, view, replace(track, color="muted", dash="dashed"), at=-1, ended=view.alone)
             known = [each for each in found if each.track.member is member]
             if id(track.group) in groups and not any(same_lines([_shape(line), _shape(each)]) for each in known):
                 found.append(line)
@@ -114,8 +123,8 @@ def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
 
 def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
     label = labels(plan)[id(member)] if len(plan.drawn) > 1 or member.quantity.baseline else ""
-    means = [(group, _mean(member, group, stage, view, plan)) for group in view.groups]
-    return [Track(member, group, stage, mean, group.color, "solid", "", label)
+    means = [(group, _mean(member, group, stage, view=view, plan=plan)) for group in view.groups]
+    return [Track(member, group, stage, mean=mean, color=group.color, dash="solid", name="", label=label)
             for group, mean in means if mean is not None and len(mean.step)]  # fmt: skip
 
 
@@ -127,14 +136,17 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
         values = np.exp(y)
         y, std = _resolved(values), None if std is None else np.exp(std)
     y, std = scale * y, std if std is None or _log(plan) else scale * std
-    x, when = _x(plan, track.group, track.stage, view, len(y)), time_name(track.group.runs[0], float(mean.time[at]))
+    x, when = (
+        _x(plan, track.group, track.stage, view=view, size=len(y)),
+        time_name(track.group.runs[0], float(mean.time[at])),
+    )
     last, stepped = y[np.isfinite(y)][-1:], len(x) > len(y)
     value = show(float(last[0]) / scale) if len(last) and plan.kind == "profile" else ""
     if view.alone:
         end = f"{track.label} {value}" if track.label else when
     else:
         end = f"{printable(track.group.name, 14)} {value}" if ended else ""
-    line = _Line(track, at, when, x, y, Curve("", x[: len(y)], y))
+    line = _Line(track, at, when, x=x, y=y, curve=Curve("", x[: len(y)], y))
     tips = [f"{line.words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
     if stepped:  # the last edge has the height of the last bin
         y, tips, std = np.append(y, y[-1]), [*tips, tips[-1]], None if std is None else np.append(std, std[-1])
@@ -142,7 +154,7 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
         rounding = np.isnan(y) & np.isfinite(values)
         y, std = np.where(rounding, 0.0, y), None if std is None else np.where(rounding, np.nan, std)
     bounds = (0.0, np.inf) if stepped or _log(plan) else limits(track.member.quantity)
-    curve = Curve(end.strip(), x, y, track.color, track.dash, tips=tips, spread=std, stepped=stepped,
+    curve = Curve(end.strip(), x, y, color=track.color, dash=track.dash, tips=tips, spread=std, stepped=stepped,
                   factor=_log(plan), bounds=bounds)  # fmt: skip
     return replace(line, curve=curve)
 
@@ -156,7 +168,7 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
                 values = np.exp(values) if logarithm else np.log(values)
         return np.where(values == np.inf, np.nan, values) if _log(plan) else values
 
-    return mean_of(member, group, stage, view, transform)
+    return mean_of(member, group, stage, view=view, transform=transform)
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
@@ -191,7 +203,7 @@ def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
         return np.linspace(low or 0.0, 1.0 if high is None else high, size + 1)
     if plan.kind == "quantiles":
         return np.linspace(0.0, 100.0, size)
-    if (member := plan.serving("x")) and (mean := _mean(member, group, stage, view, plan)) and len(mean.step):
+    if (member := plan.serving("x")) and (mean := _mean(member, group, stage, view=view, plan=plan)) and len(mean.step):
         x = mean.mean[-1]
         if x.shape == (size,) and np.isfinite(x).all() and (np.diff(x) > 0).all():
             return x

@@ -77,7 +77,7 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     view, drawings = View.of(read), drawings or Drawings()
     drawn = draw(view, drawings)
     sections = _sections(drawn, drawings, read.name)
-    return _write(path, read.name, sections, run_contents(view, drawn, drawings), drawings)
+    return _write(path, read.name, sections, contents=run_contents(view, drawn, drawings), drawings=drawings)
 
 
 def write_comparison(
@@ -110,7 +110,13 @@ def write_comparison(
         drawn = drawn | {"models": [*drawn.get("models", []), models]}
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
-    return _write(Path(output), title, sections, comparison_contents(view, title, drawn, drawings), drawings)
+    return _write(
+        Path(output),
+        title,
+        sections,
+        contents=comparison_contents(view, title, drawn, drawings=drawings),
+        drawings=drawings,
+    )
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
@@ -180,7 +186,7 @@ def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: 
                 continue
             new = [quantity for quantity in texts if _words(quantity) not in said]
             sections.setdefault(name, []).append(
-                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), new, len(texts) > 1)
+                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), texts=new, named=len(texts) > 1)
             )
             said |= set(map(_words, texts))
     return {name: _last_alone(shown) for name, shown in sections.items()}

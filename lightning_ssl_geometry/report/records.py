@@ -72,7 +72,7 @@ def _evaluation(row: dict[str, str]) -> Evaluation:
     features, labels = row.pop("features"), row.pop("labels_per_class", "all")
     accuracy, std = floats([row.pop("accuracy"), row.pop("accuracy_std", "")]).tolist()
     std = std if 0 <= std < MOST_DRAWN else float("nan")
-    return Evaluation(features, labels, accuracy, std, {key: cell for key, cell in row.items() if cell})
+    return Evaluation(features, labels, accuracy, std=std, details={key: cell for key, cell in row.items() if cell})
 
 
 def read_layers(path: Path) -> tuple[Layers | None, list[str]]:

@@ -107,7 +107,7 @@ def read_run(run: str | Path) -> Run:
     """
     folder, notes = _locate(Path(run))
     reads, record = Reads(folder, notes), Reads(folder)
-    info = record.of("run.json", read_info, {}, _NO_RECORD)
+    info = record.of("run.json", read_info, {}, missing=_NO_RECORD)
     notes += told_of(info)
     logs, history, more = with_earlier(folder, read_logs(reads))
     arrays, seen = without_seen(logs.arrays)
@@ -117,14 +117,14 @@ def read_run(run: str | Path) -> Run:
     notes += record.notes
     layers = reads.of("layers.csv", read_layers, None)
     ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
-    config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
+    config, configured = reads.of("config.yaml", read_config, (None, {}), missing=_NO_CONFIG if ours else "")
     delayed = {name for name, each in logs.declared.items() if each.quantity.delayed}
     scalars = {name: _compared(series) if name in delayed else series for name, series in logs.scalars.items()}
     notes += _odd_values(scalars, logs.declared)
     made = Run(
-        folder, _name(folder), scalars, arrays, evaluations, info=info | configured | info, config=config,
-        notes=tuple(notes), steps_per_epoch=_steps_per_epoch(scalars, arrays), snapshots=logs.snapshots, layers=layers,
-        seen=seen, resumed=history.resumed, declared=logs.declared,
+        folder, _name(folder), scalars, arrays=arrays, evaluations=evaluations, info=info | configured | info,
+        config=config, notes=tuple(notes), steps_per_epoch=_steps_per_epoch(scalars, arrays), layers=layers, seen=seen,
+        snapshots=logs.snapshots, resumed=history.resumed, declared=logs.declared,
     )  # fmt: skip
     return replace(made, notes=(*made.notes, *few_rows(made)))
 

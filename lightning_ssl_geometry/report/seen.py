@@ -47,7 +47,7 @@ def cap_of(run: "Run", name: str) -> Cap | None:
         return None
     sizes = {"V": float(int(views)), "D": h if known.width is None else float(known.width), "P": z}
     most, without_rows = (cap_at(known.quantity.cap, N=n, **sizes) for n in (float(int(samples)), inf))
-    return Cap(int(most), most < without_rows, int(samples), int(views)) if isfinite(most) else None
+    return Cap(int(most), most < without_rows, int(samples), views=int(views)) if isfinite(most) else None
 
 
 def few_rows(run: "Run") -> list[str]:

@@ -36,7 +36,7 @@ def matrix_panels(plan: Plan, view: View) -> list[Panel]:
     member, run = plan.drawn[0], view.runs[0]
     found = [(stage, logged(run, name)) for stage, name in member.names.get(0, {}).items()]
     found.sort(key=lambda each: stage_order(each[0]))
-    return [_matrix(plan, member, run, stage, log.values) for stage, log in found
+    return [_matrix(plan, member, run, stage=stage, values=log.values) for stage, log in found
             if isinstance(log, Snapshot) and log.values.ndim == 2 and 1 < len(log.values) <= _MOST_ROWS
             and log.values.shape[0] == log.values.shape[1] and np.isfinite(log.values).any()]  # fmt: skip
 
@@ -54,14 +54,14 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     limits = (scale * floor, scale * (most if high is None else high))
     figure = matrix([printable(name, 20) for name in names], scale * values, meaning=plan.unit, limits=limits)
     label, cells = f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.saved_unit)
-    return Panel(plan.name, plan.title, figure, label, cells, plan.members, [stage])
+    return Panel(plan.name, plan.title, figure, label=label, numbers=cells, members=plan.members, stages=[stage])
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
     """Draw how alike models are."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
     label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
-    return Panel("between_models", quantity.title, figure, label, cells, about=[quantity])
+    return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])
 
 
 def _pairs(names: Sequence[str], values: Floats) -> str:
@@ -81,7 +81,7 @@ def path_panels(plan: Plan, view: View) -> list[Panel]:
     panels = []
     for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
         y, x = (run.scalars.get(member.names[0][stage]) for member in (y_of, x_of))
-        if y is not None and x is not None and (panel := _path(plan, run, stage, y, x)):
+        if y is not None and x is not None and (panel := _path(plan, run, stage, above=y, along=x)):
             panels.append(panel)
     return panels
 
@@ -106,7 +106,9 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
     said = [f"{name} from {number(v[kept][0])} to {number(v[kept][-1])}" for name, v in zip(names, (y, x), strict=True)]
     label = f"{plan.title}{f' ({stage})' if stage else ''}: {', '.join(said)}."
     name, numbers = "_".join(filter(None, [stage, plan.name])), series_numbers([above, along])
-    return Panel(name, plan.title, figure, label, numbers, plan.members, [stage], remark=plan.remark)
+    return Panel(
+        name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=[stage], remark=plan.remark
+    )
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
@@ -126,7 +128,7 @@ def image_panel(plan: Plan, view: View) -> Panel | None:
     figure = policy_maps(found, caption=caption_of(view, plan.title, [_FIRSTS]))
     said = [f"{_of(name)}{len(x)} samples, up to {number(float(p.max()))}" for name, x, p in found]
     parts = [((name,), (*np.indices(p.shape).reshape(3, -1), p.ravel())) for name, _, p in found]
-    return _still(plan, view, figure, said, listed(("run", "sample", "row", "column", "value"), parts))
+    return _still(plan, view, figure, said=said, numbers=listed(("run", "sample", "row", "column", "value"), parts))
 
 
 def point_panel(plan: Plan, view: View) -> Panel | None:
@@ -149,7 +151,7 @@ def point_panel(plan: Plan, view: View) -> Panel | None:
     most = max(z.shape[1] for _, z, _ in found)
     parts = [((name,), ([""] * len(z) if label is None else label, *z.T)) for name, z, label in found]
     numbers = listed(("run", "label", *(f"z{place}" for place in range(1, most + 1))), parts)
-    return _still(plan, view, figure, said, numbers)
+    return _still(plan, view, figure, said=said, numbers=numbers)
 
 
 def layer_panel(plan: Plan, view: View) -> Panel | None:
@@ -167,7 +169,7 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         tips = [f"{_of(group.name)}{name}: {scale * value:.5g}" for name, value in named]
         label = f"{printable(group.name, _LONGEST)} {last}".strip()
         spread, x = None if mean.std is None else scale * mean.std[0], np.arange(float(len(y)))
-        drawn.append(Curve(label, x, scale * y, group.color, tips=tips, spread=spread))
+        drawn.append(Curve(label, x, scale * y, color=group.color, tips=tips, spread=spread))
         said.append(f"{group.name} ends at {last}".strip())
     names = [printable(name, _LONGEST) for name in _names(view, max(len(y) for *_, y in found))]
     notes = [counted({group.name: mean for group, mean in means})]
@@ -177,7 +179,7 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
     numbers = listed(("group", "layer's place", "mean", "standard deviation"), parts)
     if view.alone and (layers := view.runs[0].layers):
         numbers = listed(("layer", "width", plan.saved_unit), [((), (layers.names, layers.width, found[0][2]))])
-    return Panel(plan.name, plan.title, figure, label, numbers, members=plan.members, remark=remark)
+    return Panel(plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, remark=remark)
 
 
 def _column(run: Run, member: Member, view: View) -> Readouts | None:
@@ -209,7 +211,9 @@ def _still(plan: Plan, view: View, figure: "Figure", said: Sequence[str], number
     steps = sorted({log.step for _, log in found if isinstance(log, Snapshot)})
     remark = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
     label = f"{plan.title}: {'; '.join(said)}."
-    return Panel(plan.name, plan.title, figure, label, numbers, members=plan.members, stages=stages, remark=remark)
+    return Panel(
+        plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=stages, remark=remark
+    )
 
 
 def _of(name: str) -> str:

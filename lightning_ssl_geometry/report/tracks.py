@@ -103,7 +103,7 @@ def shared_stage(members: Sequence[Member], view: View) -> str | None:
     """Choose the data on which most groups have one of these quantities; of equals probe, then val, train and test."""
 
     def count(stage: str) -> int:
-        return sum(any(mean_of(member, group, stage, view) for member in members) for group in view.groups)
+        return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)
 
     best = max(_PREFERRED, key=count)  # the first of equals
     return best if count(best) else None
@@ -127,13 +127,24 @@ def _of_one(plan: Plan, view: View) -> list[Track]:
     found = []
     for member in (each for each in plan.members if not each.role):
         stages = sorted(member.names.get(0, {}), key=stage_order)
-        means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view))}
+        means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view=view))}
         baseline, label = member.quantity.baseline, named[id(member)]
         for place, (stage, mean) in enumerate(means.items()):
             name = label if baseline or not place else ""
             name = name or (stage if len(means) > 1 else "")
             dash: Dash = "dotted" if baseline else DASHES[stage]
-            found.append(Track(member, group, stage, mean, colors.get(id(member), "muted"), dash, name, label))
+            found.append(
+                Track(
+                    member,
+                    group,
+                    stage,
+                    mean=mean,
+                    color=colors.get(id(member), "muted"),
+                    dash=dash,
+                    name=name,
+                    label=label,
+                )
+            )
     return found
 
 
@@ -146,13 +157,15 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
     found, labelled = [], set()
     for member in (each for each in plan.members if not each.role):
         for group in view.groups:
-            mean = mean_of(member, group, stage, view)
+            mean = mean_of(member, group, stage, view=view)
             if mean is None or not len(mean.step):
                 continue
             name = "" if group.name in labelled or member.quantity.baseline else printable(group.name, _NAME)
             labelled |= set() if member.quantity.baseline else {group.name}
             dash = dashes.get(id(member), "dotted")
-            found.append(Track(member, group, stage, mean, group.color, dash, name, named[id(member)]))
+            found.append(
+                Track(member, group, stage, mean=mean, color=group.color, dash=dash, name=name, label=named[id(member)])
+            )
     return found
 
 
