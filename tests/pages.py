@@ -122,25 +122,6 @@ def page_of(path: Path):
     return Page(path.read_text("utf-8"))
 
 
-def runs_nothing(page):
-    """A page asks for nothing and runs nothing, its ids are its own, and its figures have its colours: its figures."""
-    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
-    assert page.values("src") == page.values("xlink:href") == []
-    assert "@import" not in page.source
-    assert set(re.findall(r"url\((.)", page.source)) <= {"#"}
-    assert page.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    ids = page.values("id")
-    assert len(set(ids)) == len(ids)
-    uses = {attributes["href"][1:] for tag, attributes in page.attributes if tag == "use"}
-    assert uses | set(re.findall(r"url\(#([^)]+)\)", page.source)) <= set(ids)
-    found = re.findall(r'<svg class="figure".*?</svg>', page.source, re.DOTALL)
-    assert len(found) == page.values("class").count("figure") > 0
-    together = "".join(found)
-    assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
-    assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", page.source))
-    return found
-
-
 def texts(axes):
     """All that is written in axes, labels at lines first."""
     return [text.get_text() for text in axes.texts]
@@ -177,6 +158,24 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open[-1:] != ["style"]:
             self.text += data
+
+    def runs_nothing(self):
+        """Assert that it asks for nothing, that ids are unique and figures have its colours; return its figures."""
+        assert not {"script", "link", "img", "iframe", "object", "base"} & set(self.tags)
+        assert self.values("src") == self.values("xlink:href") == []
+        assert "@import" not in self.source
+        assert set(re.findall(r"url\((.)", self.source)) <= {"#"}
+        assert self.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+        ids = self.values("id")
+        assert len(set(ids)) == len(ids)
+        uses = {attributes["href"][1:] for tag, attributes in self.attributes if tag == "use"}
+        assert uses | set(re.findall(r"url\(#([^)]+)\)", self.source)) <= set(ids)
+        found = re.findall(r'<svg class="figure".*?</svg>', self.source, re.DOTALL)
+        assert len(found) == self.values("class").count("figure") > 0
+        together = "".join(found)
+        assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
+        assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", self.source))
+        return found
 
     def values(self, name):
         return [attributes[name] for _, attributes in self.attributes if name in attributes]

@@ -43,10 +43,7 @@ def shown_accuracy(row: Evaluation) -> str:
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class; all labels and pixels first.
-
-    A heading names the split where the run, or the runs `beside` it in a comparison, were evaluated on several.
-    """
+    """Group the rows by labels per class, and by split if the runs have several splits; all labels first."""
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}

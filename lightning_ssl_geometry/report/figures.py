@@ -190,10 +190,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Part quantities in percent from the others, as no axis holds both; those that serve others are in each part.
-
-    A baseline of another scale than all that it belongs to is drawn by itself, as any quantity.
-    """
+    """Part quantities in percent from the others, as no axis holds both; those that serve others are in each part."""
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))
@@ -202,6 +199,7 @@ def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
 
 
 def _measured(member: Member) -> Member:
+    """Make a quantity of a baseline that is alone on an axis of its scale."""
     declared = member.declared
     if declared is None or member.role:
         return member

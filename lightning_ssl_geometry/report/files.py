@@ -125,10 +125,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Read a CSV file that may still be written, or whose writer was interrupted.
-
-    A last line without its end and rows of another length are left out; notes, which call the file `shown`, say so.
-    """
+    """Read the complete lines of a CSV file that are as long as its header; notes name the rest."""
     text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]

@@ -127,11 +127,7 @@ def stage_order(stage: str) -> int:
 
 
 def _layer_name(part: str) -> str:
-    """Name a layer by the end of a result's name, in which dots are underscores.
-
-    >>> _layer_name("2"), _layer_name("layers_3")
-    ('layer 2', 'layers.3')
-    """
+    """Name a layer by the end of a result's name: "2" is "layer 2", and "layers_3" is "layers.3"."""
     return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
 
 

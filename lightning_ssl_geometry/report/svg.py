@@ -28,15 +28,10 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 
 
 def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
-    """Render a figure for an HTML page.
+    """Render a figure of `plots` for an HTML page.
 
     Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique
-    to `key`, and texts that `plots` put on points become `<title>` elements.
-
-    Args:
-        figure: A figure of `plots`.
-        key: A key that no other figure on the page has.
-        label: The figure in words, for those who do not see it.
+    to `key`, and texts that `plots` put on points become `<title>` elements. The label says in words what it shows.
 
     >>> from lightning_ssl_geometry.plots import Curve, curves
     >>> import numpy as np

@@ -2,19 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import (
-    declare,
-    entry,
-    lines,
-    page_of,
-    runs_nothing,
-    texts,
-    write_array,
-    write_csv,
-    write_info,
-    write_log,
-    write_snapshot,
-)
+from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
 
 from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
@@ -286,7 +274,7 @@ def test_the_page_has_groups_figures_sentences_and_numbers(page):
     table = page.text.partition("First and last values")[2].replace("\n", "")
     assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
     assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
-    assert all("<title>" in each for each in runs_nothing(page))
+    assert all("<title>" in each for each in page.runs_nothing())
 
 
 def test_diagnoses_on_different_data_name_them(tmp_path):

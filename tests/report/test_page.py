@@ -7,19 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import (
-    declare,
-    entry,
-    lines,
-    page_of,
-    runs_nothing,
-    texts,
-    write_array,
-    write_csv,
-    write_info,
-    write_log,
-    write_snapshot,
-)
+from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
 from rich.console import Console
 
 from lightning_ssl_geometry import plots, report
@@ -168,7 +156,7 @@ def test_the_terminal_table_has_first_last_and_a_best_where_one_end_is_better(ru
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(page):
-    found = runs_nothing(page)
+    found = page.runs_nothing()
     assert all("<title>" in each and re.search('role="img" aria-label="[^"]{20,}"', each) for each in found)
     addresses = [attributes["href"] for tag, attributes in page.attributes if tag == "a"]
     assert all(address.startswith(("https://arxiv.org/abs/", "data:text/csv;")) for address in addresses)
@@ -256,7 +244,7 @@ def test_a_hostile_run_is_shown_and_not_run(tmp_path):
     (folder / "config.yaml").write_text(f"</pre>{EVIL}")
     page, compared = page_of(write_report(folder)), write_comparison({EVIL: [folder], "\x01": [folder]}, tmp_path / "c")
     for each in (page, page_of(compared)):
-        runs_nothing(each)
+        each.runs_nothing()
         assert "<script" not in each.source
         assert not any(name.startswith("on") for _, attributes in each.attributes for name in attributes)
     for figure in [*figures(read_run(folder)).values(), *comparison_figures({"$x{$": [folder]}).values()]:
