@@ -185,6 +185,11 @@ class ProjectorRank(Diagnostic):
         self.mode: RankMode = mode
         self.weights: dict[str, Tensor] = {}
 
+    @classmethod
+    def applies_to(cls, projector: nn.Module) -> bool:
+        """Whether the projector holds a `torch.nn.Linear`."""
+        return any(isinstance(module, nn.Linear) for module in projector.modules())
+
     def update(self, projector: nn.Module) -> None:
         """Take a copy of every linear layer's weight."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
