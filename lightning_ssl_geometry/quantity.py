@@ -2,8 +2,8 @@
 
 A Metric, a method, a probe or an evaluation has two class attributes:
 
-    section: the part of the page that it belongs to, a key of SECTIONS or a heading of its own
-    quantities: {key of a result: Quantity}; the key of a single result is ""
+    section: the part of the page that it belongs to, a key of SECTIONS or a heading of its own quantities: {key of a
+    result: Quantity}; the key of a single result is ""
 
 A quantity with `parts` is also that of each result whose key is its own, "_" and the name of a part, where that key is
 not declared itself: `rank_layers_3` is a `rank`, of the part `layers_3`. Other results that are not declared are drawn
@@ -151,8 +151,8 @@ class Quantity:
         baseline: It is what there would be without structure: drawn grey and dotted, and once where data agree.
         picture: How it is drawn; if None by the result's shape: "line", (K,) "profile", (A, B) "matrix".
         xlabel: Of the horizontal axis of a profile.
-        remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as
-            "Fitted to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
+        remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted
+            to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn; what only says how to read another result is in the tables alone.

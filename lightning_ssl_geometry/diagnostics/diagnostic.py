@@ -1,12 +1,13 @@
 """A Metric that says what its results mean."""
 
-__all__ = ["Diagnostic", "preferred"]
+__all__ = ["Diagnostic", "Standing", "preferred"]
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.card import card_html
@@ -39,8 +40,72 @@ class Diagnostic(Metric):
         """Whether networks with this projector have what is observed; if not, the standard set leaves it out."""
         return True
 
+    def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
+        """Add float64 states that add up over batches and ranks; a size of 0 stands for one that is not known yet."""
+        for name in names:
+            self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
+        """Raise a ValueError if fewer than `least` of something, such as "samples", were observed."""
+        if not count >= least:
+            wanted = f"at least {least} {of}" if least > 1 else of
+            raise ValueError(
+                f"Expected {type(self).__name__} to have observed {wanted}, but got {int(count) or 'none'}."
+            )
+
+    def reset(self) -> None:
+        """Forget what was observed, also the modules that a :class:`Standing` holds."""
+        super().reset()
+        for held in vars(self).values():
+            if isinstance(held, Standing):
+                held.forget()
+
     def _repr_html_(self) -> str:
         return card_html(self)
+
+
+class Standing:
+    """A module that a diagnostic uses in `compute`: it must not have changed since it was first observed.
+
+    Representations of one moment and weights of another belong to no network. A diagnostic that needs both is for the
+    stages in which weights stand still: "val", "test" and "probe".
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
+        self._moment: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, module: nn.Module) -> None:
+        """Observe a module.
+
+        Raises:
+            ValueError: If it is another module than before, or its weights or statistics have changed.
+        """
+        if not self._held:
+            self._held, self._moment = (module,), _moment(module)
+        if module is not self._held[0] or _moment(module) != self._moment:
+            raise ValueError(
+                f"Expected a {type(module).__name__} that stands still while it is observed, but its weights changed. "
+                "Observe this diagnostic in the stages 'val', 'test' or 'probe'."
+            )
+
+    def module(self) -> nn.Module:
+        """Return the observed module.
+
+        Raises:
+            ValueError: If it has changed, or none was observed.
+        """
+        if not self._held:
+            raise ValueError("Expected to have observed a module, but got none.")
+        self.hold(self._held[0])
+        return self._held[0]
+
+    def forget(self) -> None:
+        """Let go of the module."""
+        self._held, self._moment = (), ()
 
 
 def preferred(metric: Metric) -> Mapping[str, str]:
@@ -55,3 +120,9 @@ def preferred(metric: Metric) -> Mapping[str, str]:
         return prefers
     beside_projector = {"h", "projector"} <= inspect.signature(metric.update).parameters.keys()
     return {"h": "fibers"} if beside_projector else {}
+
+
+def _moment(module: nn.Module) -> tuple[int, ...]:
+    # every in-place change of a tensor counts its version up
+    tensors = (*module.parameters(), *module.buffers())
+    return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

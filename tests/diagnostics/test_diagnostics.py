@@ -1,6 +1,7 @@
 import copy
 import inspect
 import math
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -313,10 +314,10 @@ def test_a_metric_says_what_it_prefers_and_by_default_fibers_beside_a_projector(
             return 0.0
 
     class Clean(Beside):
-        prefers = {"h": "h_image"}
+        prefers = MappingProxyType({"h": "h_image"})
 
     class AsNamed(Beside):
-        prefers = {}
+        prefers = MappingProxyType({})
 
     assert preferred(Beside()) == {"h": "fibers"}
     assert preferred(Clean()) == {"h": "h_image"}
@@ -324,7 +325,7 @@ def test_a_metric_says_what_it_prefers_and_by_default_fibers_beside_a_projector(
 
 
 @pytest.mark.parametrize(
-    "projector, kept",
+    ("projector", "kept"),
     [(None, True), (nn.Linear(4, 2), True), (nn.Sequential(nn.Linear(4, 2)), True), (nn.ReLU(), False)],
 )
 def test_the_standard_set_leaves_out_what_does_not_apply_to_the_projector(projector, kept):
