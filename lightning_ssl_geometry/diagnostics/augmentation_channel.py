@@ -1,6 +1,6 @@
 """Which augmentations a policy P(T | X) chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
 
-__all__ = ["EmbeddingSample", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
+__all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
 from functools import partial
@@ -252,7 +252,7 @@ class PairSimilarity(SampledRows):
         return similarity[place.round().long()]
 
 
-class EmbeddingSample(SampledRows):
+class EmbeddingVectors(SampledRows):
     """The embeddings of some samples, to look at (Fig. 6 and 7).
 
     Observes z_image and index, and label where there is one. Where all curves look alike, the representation has

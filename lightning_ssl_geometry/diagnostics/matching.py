@@ -1,6 +1,6 @@
 """Which output of the projector is which latent of a synthetic process, and how the temperatures order them."""
 
-__all__ = ["MeanCorrelation", "TemperatureOrder"]
+__all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
 from functools import partial
 from typing import ClassVar
@@ -33,7 +33,7 @@ _order = partial(Quantity, paper=RUSAK, invariances=("scale", "permutation"))
 _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batch size"))
 
 
-class MeanCorrelation(Diagnostic):
+class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
 
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
