@@ -245,7 +245,7 @@ def test_bad_input():
         UpperBound(0)
     with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
         ProjectorRank(0, "absolute")
-    with pytest.raises(ValueError, match=r"V >= 2 views for Alignment, but got \(1, 3, 2\)"):
+    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 3, 2\)"):
         Alignment().update(torch.ones(1, 3, 2))
     with pytest.raises(ValueError, match=r"`z` with N rows and `index` of shape \(N,\), but got \(3, 2, 2\), \(4,\)"):
         Uniformity().update(torch.ones(2, 3, 2), torch.arange(4))
