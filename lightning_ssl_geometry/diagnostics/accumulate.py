@@ -73,13 +73,10 @@ class Moments(Diagnostic):
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending.
+        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending; a ValueError without rows.
 
-        A singular value that is only rounding is set to 0: one below about 1e-7 of the size of the rows, before a mean
-        is subtracted. All are NaN where an h was not finite.
-
-        Raises:
-            ValueError: If no row was seen.
+        A singular value that is only rounding is 0: one below about 1e-7 of the size of the rows, before a mean is
+        subtracted. All are NaN where an h was not finite.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -131,11 +128,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Columns of the kept samples, each with n rows, in an order that does not depend on their arrival.
-
-        Raises:
-            ValueError: If fewer than 2 samples were seen.
-        """
+        """Columns of the n >= 2 kept samples, n rows each, in an order that does not depend on their arrival."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -158,19 +151,11 @@ class SampledEmbeddings(SampledRows):
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
-        """Views of the kept samples, (V, n, P).
-
-        Raises:
-            ValueError: If fewer than 2 samples were seen.
-        """
+        """Views of the kept samples, (V, n, P), n >= 2."""
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """First two views of the kept samples, (2, n, P).
-
-        Raises:
-            ValueError: If fewer than 2 samples were seen, or with one view.
-        """
+        """First two views of the kept samples, (2, n, P), n >= 2; a ValueError if there is one view only."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -189,11 +174,7 @@ class ComparedRows(SampledRows):
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns; no state: reset keeps it
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Columns of an earlier readout, "first" or "last" (the one before); None at the first readout.
-
-        Raises:
-            ValueError: If that readout had other samples than these, (n,).
-        """
+        """Columns of the readout "first" or "last"; None if there is none; a ValueError if its samples differ."""
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
             same = int(torch.isin(now, then["sample"]).sum())
@@ -221,11 +202,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Put the samples of (V, N, dim) first: (N, V, dim).
-
-    Raises:
-        ValueError: If the value has another shape, or fewer than `views` views.
-    """
+    """Put the samples of (V, N, dim) first: (N, V, dim); a ValueError if the value has another shape or fewer views."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")

@@ -56,8 +56,7 @@ class NonEmptyProbability(Diagnostic):
     NaN where all images are so. O(N K).
 
     Raises:
-        ValueError: In `update`, if log_policy has not a row per image and a column per member; in `compute`, if nothing
-            was observed.
+        ValueError: In `update`, if log_policy is not (N, K); in `compute`, if nothing was observed.
     """
 
     section = "channel"
@@ -165,8 +164,7 @@ class PolicyMaps(SampledRows):
         count: Number of samples, >= 2.
 
     Raises:
-        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size than the
-            grid.
+        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size.
     """
 
     section = "channel"

@@ -14,11 +14,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return the `quantities` that a class, or an object of it, declares.
-
-    A Metric that declares none has one quantity: its title is the class name, its text the first sentence of the
-    docstring, its bounds and its better end are torchmetrics' limits of the plot and `higher_is_better`. Other classes
-    that declare none have an empty mapping.
+    """Return the `quantities` of a class or an object; without any, those that a Metric's attributes give.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantity = quantities_of(MeanSquaredError())[""]

@@ -44,8 +44,7 @@ class CKADrift(ComparedRows):
         contrast_size: Number of samples kept, >= 2 (`unbiased`: 4); part of the value, unless `unbiased`.
 
     Raises:
-        ValueError: If `contrast_size` is too small; in `update`, if shapes do not fit; in `compute`, if the samples are
-            others than at the first readout, or too few.
+        ValueError: If `contrast_size` is too small; in `compute`, if samples are too few, or others than at first.
     """
 
     section = "change"

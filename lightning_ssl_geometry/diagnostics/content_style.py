@@ -64,8 +64,7 @@ class GradientSpectrum(Moments):
         eps: > 0; smaller ratios count as this, since the ratios of exact content are rounding errors.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if h has fewer than two views; in `compute`, if fewer
-            than two samples were seen.
+        ValueError: If an argument is out of range, h has fewer than two views, or fewer than two samples were seen.
     """
 
     section = "content_style"

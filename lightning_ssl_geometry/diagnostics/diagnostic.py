@@ -65,10 +65,9 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """A module that a diagnostic uses in `compute`: it must not have changed since it was first observed.
+    """A module that a diagnostic uses in `compute`: its weights must stand still from the first observation on.
 
-    Representations of one moment and weights of another belong to no network. A diagnostic that needs both is for the
-    stages in which weights stand still: "val", "test" and "probe".
+    A diagnostic that needs representations and weights of one moment is for the stages "val", "test" and "probe".
     """
 
     def __init__(self) -> None:
@@ -79,11 +78,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Observe a module.
-
-        Raises:
-            ValueError: If it is another module than before, or its weights or statistics have changed.
-        """
+        """Observe a module; a ValueError if it is another one than before, or its weights have changed."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -93,11 +88,7 @@ class Standing:
             )
 
     def module(self) -> nn.Module:
-        """Return the observed module.
-
-        Raises:
-            ValueError: If it has changed, or none was observed.
-        """
+        """Return the observed module; a ValueError if it has changed, or none was observed."""
         if not self._held:
             raise ValueError("Expected to have observed a module, but got none.")
         self.hold(self._held[0])

@@ -52,12 +52,11 @@ class EquivarianceError(Diagnostic):
         circular: Whether a translation brings back at the opposite border what leaves.
         layers: Dotted names of submodules whose outputs are compared; None: the network's output.
         margin: Pixels left out beside each border.
-        fill: What enters the image at the border: a number, or one per channel. After normalisation, give the value
-            that black, or the border, has then.
+        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
+            normalisation.
 
     Raises:
-        ValueError: If an argument is out of range, or two layers have names that differ only in "." and "_"; in
-            `update`, if the feature map does not fit the group.
+        ValueError: If an argument is out of range, or names of layers differ only in "." and "_".
     """
 
     section = "equivariance"
@@ -173,12 +172,11 @@ class InvarianceError(Diagnostic):
         shift: Pixels, >= 1.
         factors: Each > 0; the defaults are the factors between the scales of Keller et al.
         circular: Whether a translation brings back at the opposite border what leaves.
-        fill: What enters the image at the border: a number, or one per channel. After normalisation, give the value
-            that black, or the border, has then.
+        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
+            normalisation.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is no batch of images or the encoder does not
-            return (N, D); in `compute`, if fewer than 2 samples were seen.
+        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "equivariance"

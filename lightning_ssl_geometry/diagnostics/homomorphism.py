@@ -51,8 +51,7 @@ class LossGap(SampledRows):
         fill: What enters the image at the border: the value of black, or of the border, after normalisation.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if the feature map has no axis for the group, or scales
-            or stride are missing.
+        ValueError: If an argument is out of range or missing; in `update`, if the feature map has no group axis.
     """
 
     section = "equivariance"

@@ -52,8 +52,7 @@ class IntrinsicDimension(SampledRows):
         discard: Share of the ratios, the largest ones, that the fit of `two_nn` leaves out, in (0, 1).
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if fewer than 2
-            samples were seen.
+        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "ranks"

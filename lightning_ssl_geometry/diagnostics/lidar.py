@@ -32,8 +32,7 @@ class LiDAR(Diagnostic):
         eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
 
     Raises:
-        ValueError: If `delta` is not > 0; in `update`, if there are fewer than two views or another number than before;
-            in `compute`, if fewer than 2 samples were seen.
+        ValueError: If `delta` <= 0, there are fewer than 2 views or samples, or the number of views changes.
     """
 
     section = "ranks"

@@ -77,9 +77,8 @@ class LieGenerator(SampledRows):
         ridge: Regularises the fit, >= 0.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or a
-            module has changed; in `compute`, if fewer than 4 samples were seen, the encoder does not return (N, D), or
-            `dimensions` exceeds D.
+        ValueError: If an argument is out of range, shapes or dtypes do not fit, a module has changed, or fewer than 4
+            samples were seen.
     """
 
     section = "augmentations"
@@ -228,8 +227,7 @@ class RotationRank(SampledRows):
         seed: Chooses the images and the angles.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or the
-            encoder has changed; in `compute`, if it does not return (N, D).
+        ValueError: If an argument is out of range, shapes or dtypes do not fit, or the encoder has changed.
     """
 
     section = "augmentations"

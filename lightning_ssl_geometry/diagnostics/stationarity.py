@@ -34,11 +34,7 @@ class OldSettings(TypedDict, total=False):
 
 
 def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
-    """Return the form of a loss, made symmetric in its views.
-
-    Raises:
-        ValueError: If settings are given beside a loss.
-    """
+    """Return the form of a loss, symmetric in its views; a ValueError if settings are given beside a loss."""
     if old:
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")

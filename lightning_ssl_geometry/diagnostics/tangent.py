@@ -243,13 +243,9 @@ class UnexplainedVariance(SampledRows):
 
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """Displacements dh_i = h2_i - h*_i, float64 (N, D), with h* found in z (Sec. 5 of Cosentino et al.).
+    """Displacements dh_i = h2_i - h*_i (N, D), float64, of h (N, V, D), with h* found in z (N, V, P) (Sec. 5).
 
-    Args:
-        metric: Warns where the displacements are NaN: all of z has one direction, all displacements are 0, or a value
-            is not finite.
-        h: (N, V, D).
-        z: (N, V, P).
+    NaN, and `metric` warns, where all of z has one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):
@@ -268,11 +264,7 @@ def is_linear_projector(projector: nn.Module) -> bool:
 
 
 def projector_weight(projector: nn.Module) -> Tensor:
-    """W (D, P) of a linear projector z = W^T h + b, detached.
-
-    Raises:
-        ValueError: If the projector is not linear; the error names diagnostics for other projectors.
-    """
+    """W (D, P) of a linear projector z = W^T h + b, detached; a ValueError if the projector is not linear."""
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "

@@ -13,12 +13,9 @@ class UndefinedWarning(UserWarning):
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Return NaN, and warn why a Metric has no value: once for each reason, on the first rank.
+    """Warn why a Metric has no value, once for each reason and on the first rank, and return NaN.
 
-    Args:
-        metric: The Metric.
-        reason: What was observed, as the end of a sentence.
-        like: A tensor of the shape, dtype and device of the value; None: a float64 scalar on the device of the Metric.
+    The NaN has the shape, dtype and device of `like`; without it, it is a float64 scalar on the device of the Metric.
     """
     said: set[str] = metric.__dict__.setdefault("_undefined", set())
     if reason not in said:
@@ -30,12 +27,9 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
-    """Scale rows (..., P) to unit length, float64, whatever their scale: no square overflows or vanishes.
+    """Scale rows (..., P) to unit length, float64, without overflow; a row of 0 stays 0.
 
-    Args:
-        metric: Warns where all rows are 0 or a value is not finite; then all are NaN.
-        rows: Any float dtype. A row of 0 stays 0.
-        name: What the warning calls the rows.
+    All are NaN, with a warning of `metric` that calls them `name`, where all rows are 0 or a value is not finite.
     """
     rows = rows.double()
     if not rows.isfinite().all():
