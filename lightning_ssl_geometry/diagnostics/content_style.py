@@ -208,7 +208,7 @@ class LossTerms(SampledEmbeddings):
         """Compute `align`, `uniform` and `total`."""
         z = self.pairs().double()
         z1, z2 = directions(self, z) if self.form.normalize else z
-        terms = alignment_uniformity_terms(z1, z2, self.temperature, self.form)
+        terms = alignment_uniformity_terms(z1, z2, temperature=self.temperature, form=self.form)
         return {name: term.mean() for name, term in terms._asdict().items()}
 
 

@@ -56,7 +56,7 @@ class EquivarianceError(Diagnostic):
             normalisation.
 
     Raises:
-        ValueError: If an argument is out of range, or names of layers differ only in "." and "_".
+        ValueError: If an argument is out of range, names of layers differ only in "." and "_", or shapes do not fit.
     """
 
     section = "equivariance"

@@ -116,7 +116,7 @@ class LossGap(SampledRows):
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
-            base, moved, acted = self._elements(u, group, image, feature_extractor)
+            base, moved, acted = self._elements(u, group, image=image, network=feature_extractor)
             embedded = [
                 (projector(_fiber(self._maps(feature_extractor, x)[0], base)), projector(_fiber(maps, place)))
                 for x, place in zip(acted, moved, strict=True)

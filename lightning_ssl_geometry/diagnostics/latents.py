@@ -168,7 +168,7 @@ class LatentR2(Diagnostic):
         """
         self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
-        r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], width) for halves, width in layers])  # (L, d)
+        r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
         found: dict[str, Tensor] = {}
         for kind, chosen in (("content", self._content), ("style", ~self._content)):
             if chosen.any():

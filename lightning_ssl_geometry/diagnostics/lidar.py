@@ -51,7 +51,10 @@ class LiDAR(Diagnostic):
             invariances=("rotation", "translation", "permutation"),
             comparable=("temperature", "batch size"),
             chart=Chart(
-                "lidar", "LiDAR", "directions", "It depends on the number of views: compare only at the same number."
+                "lidar",
+                "LiDAR",
+                "directions",
+                remark="It depends on the number of views: compare only at the same number.",
             ),
             headline=True,
         )

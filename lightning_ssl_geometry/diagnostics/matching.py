@@ -223,4 +223,4 @@ class TemperatureOrder(Diagnostic):
         if not len(latents):
             return fit.new_zeros(len(outputs))
         chosen = torch.cat([latents.new_zeros(1), latents, outputs])
-        return r2_or_nan(self, fit[chosen][:, chosen], score[chosen][:, chosen], len(latents))
+        return r2_or_nan(self, fit[chosen][:, chosen], score[chosen][:, chosen], dim=len(latents))

@@ -62,8 +62,8 @@ class EffectiveRank(Moments):
                 "effective_rank",
                 "Effective rank",
                 "directions",
-                "Embeddings usually use fewer directions than representations: the projector drops what the loss asks "
-                "it to ignore.",
+                remark="Embeddings usually use fewer directions than representations: the projector drops what the "
+                "loss asks it to ignore.",
             ),
             headline=True,
         )

@@ -130,7 +130,7 @@ class StepInvariance(SampledRows):
             image, *views = embedding.embedded(represented + shift).double().split(n)
             gradient = first_variation(views[0], views[1], **self.form._asdict()).flatten(0, 1)  # n times the slope
             pair = x[n : 3 * n], shift[n : 3 * n]
-            at, *moved = output_velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
+            at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):
             nan = undefined(self, "the embeddings of all samples are equal but for rounding")
             return {"distance": nan, "step": nan}

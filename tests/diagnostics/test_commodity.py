@@ -266,7 +266,7 @@ def test_bad_arguments():
             IntrinsicDimension(neighbors, contrast_size=20)
     with pytest.raises(ValueError, match=r"`discard` in \(0, 1\), but got 1"):
         IntrinsicDimension(discard=1)
-    with pytest.raises(ValueError, match="`contrast_size` >= 4 for `unbiased`, but got 3"):
+    with pytest.raises(ValueError, match="`contrast_size` >= 4, but got 3"):
         CKADrift(unbiased=True, contrast_size=3)
     with pytest.raises(ValueError, match="`num_slices` >= 1, but got 0"):
         SIGReg(num_slices=0)
