@@ -14,6 +14,7 @@ from lightning_ssl_geometry.losses import (
     VariationalLoss,
 )
 from lightning_ssl_geometry.methods import AdaptiveTemperatureModule, SimCLRModule
+from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
 
 SQUARED = {"form": "RUSAK", "normalize": False, "similarity": "distance"}
 
@@ -123,6 +124,22 @@ def test_the_settings_of_the_loss_of_a_method():
     assert torch.equal(old.observe(batch)["loss"], new.observe(batch)["loss"])
     with pytest.raises(ValueError, match="Expected `loss` alone, but got `temperature` beside it"):
         AdaptiveTemperatureModule(*network(), loss=InfoNCELoss(), temperature=0.7)
+
+
+FILTERS = {"scales": (1.0, 1.5), "rotations": 4, "stride": 2, "padding": 1, "padding_mode": "circular", "bias": True}
+REACH = {"scale_size": 2, "rotation_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [(LiftingConv2d, FILTERS), (GroupConv2d, {"scales": (1.0, 1.5), "rotations": 4, **REACH, **FILTERS})],
+)
+def test_the_settings_of_an_equivariant_convolution_by_position(layer, settings):
+    with pytest.warns(FutureWarning, match="use `scales=...`, `rotations=...`.*, `padding_mode=...`, `bias=...`"):
+        old = layer(2, 3, 5, 3, *settings.values())
+    new = layer(2, 3, 5, 3, **settings)
+    assert repr(old) == repr(new)
+    assert old.weight.shape == new.weight.shape
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ class Extractor(nn.Sequential):
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             super().__init__(
-                LiftingConv2d(1, 4, 7, 3, SCALES, 4),
+                LiftingConv2d(1, 4, 7, 3, scales=SCALES, rotations=4),
                 GroupBatchNorm(4),
                 nn.Dropout(),
                 nn.ReLU(inplace=True),
-                GroupConv2d(4, 4, 7, 3, SCALES, 4, stride=2, padding_mode="circular"),
+                GroupConv2d(4, 4, 7, 3, scales=SCALES, rotations=4, stride=2, padding_mode="circular"),
             )
         self.group_shape, self.scales, self.stride = (3, 4), SCALES, 2
         self.double().eval()

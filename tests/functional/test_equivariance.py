@@ -43,7 +43,9 @@ def translation_network(mode):
 
 def scale_network(rotations=1):
     return nn.Sequential(
-        LiftingConv2d(1, 3, 11, 3, SCALES, rotations), nn.ReLU(), GroupConv2d(3, 3, 11, 3, SCALES, rotations)
+        LiftingConv2d(1, 3, 11, 3, scales=SCALES, rotations=rotations),
+        nn.ReLU(),
+        GroupConv2d(3, 3, 11, 3, scales=SCALES, rotations=rotations),
     ).double()
 
 

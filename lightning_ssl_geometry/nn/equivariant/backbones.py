@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, check_exact_size, elements
 from lightning_ssl_geometry.nn.equivariant.layers import (
+    FilterSettings,
     GroupBatchNorm,
     GroupConv2d,
     LiftingConv2d,
@@ -72,18 +73,12 @@ class EquivariantCNN(nn.Module):
         self.group_shape = (len(self.scales), rotations)
         channels = [in_channels, width, 2 * width, 4 * width]
         self.layers = nn.Sequential()
-        reach = scale_interaction, rotations if interaction else 1
+        reach = {"scale_size": scale_interaction, "rotation_size": rotations if interaction else 1}
+        filters = FilterSettings(scales=self.scales, rotations=rotations, padding_mode=padding_mode)
         for i, (kernel, effective, stride) in enumerate(_MNIST):
-            a, b = channels[i : i + 2]
-            if i == 0:
-                conv: nn.Module = LiftingConv2d(
-                    a, b, kernel, effective, self.scales, rotations, stride, padding_mode=padding_mode
-                )
-            else:
-                conv = GroupConv2d(
-                    a, b, kernel, effective, self.scales, rotations, *reach, stride=stride, padding_mode=padding_mode
-                )
-            self.layers.extend([conv, _norm(norm, b), nn.ReLU()])
+            shape, filters["stride"] = (*channels[i : i + 2], kernel, effective), stride
+            conv = GroupConv2d(*shape, **reach, **filters) if i else LiftingConv2d(*shape, **filters)
+            self.layers.extend([conv, _norm(norm, channels[i + 1]), nn.ReLU()])
         self.out_dim = channels[-1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -142,10 +137,11 @@ class EquivariantResNet(nn.Module):
         at_least(1, in_channels=in_channels, width=width, blocks=blocks)
         self.scales, rotations = elements(group, scales)
         self.group_shape = (len(self.scales), rotations)
+        filters = FilterSettings(scales=self.scales, rotations=rotations, padding_mode=padding_mode)
         self.stride = 1
         self.layers = nn.Sequential(
-            LiftingConv2d(in_channels, 9, 7, 7, self.scales, rotations, padding_mode=padding_mode),
-            GroupConv2d(9, width, 7, 3, self.scales, rotations, padding_mode=padding_mode),
+            LiftingConv2d(in_channels, 9, 7, 7, **filters),
+            GroupConv2d(9, width, 7, 3, **filters),
             _norm(norm, width),
             nn.ReLU(),
         )
@@ -153,9 +149,7 @@ class EquivariantResNet(nn.Module):
         for factor, stride in zip(widths, strides, strict=True):
             for block in range(blocks):
                 step = stride if block == 0 else 1
-                self.layers.append(
-                    _equivariant_block(channels, factor * width, step, self.scales, rotations, norm, padding_mode)
-                )
+                self.layers.append(_equivariant_block(channels, factor * width, step, norm=norm, filters=filters))
                 channels = factor * width
             self.stride *= stride
         self.out_dim = channels
@@ -180,20 +174,16 @@ class _Block(nn.Module):
 
 
 def _equivariant_block(
-    in_channels: int,
-    out_channels: int,
-    stride: int,
-    scales: Sequence[float],
-    rotations: int,
-    norm: Norm2d,
-    padding_mode: PaddingMode,
+    in_channels: int, out_channels: int, stride: int, *, norm: Norm2d, filters: FilterSettings
 ) -> _Block:
-    basis = 7, 3, scales, rotations
+    sizes = {"kernel_size": 7, "effective_size": 3}
+    strided = FilterSettings(**filters)
+    strided["stride"] = stride
     second = nn.Sequential(
-        GroupConv2d(in_channels, out_channels, *basis, stride=stride, padding_mode=padding_mode),
+        GroupConv2d(in_channels, out_channels, **sizes, **strided),
         _norm(norm, out_channels),
         nn.ReLU(),
-        GroupConv2d(out_channels, out_channels, *basis, padding_mode=padding_mode),
+        GroupConv2d(out_channels, out_channels, **sizes, **filters),
     )
     changes = in_channels != out_channels or stride > 1
     shortcut = PointwiseConv2d(in_channels, out_channels, stride) if changes else None

@@ -87,7 +87,8 @@ class GroupConvClassifier(nn.Module):
         self, channels: int, num_classes: int, group: BackboneGroup = "scale", scales: Sequence[float] | None = None
     ) -> None:
         super().__init__()
-        self.conv = GroupConv2d(channels, channels, 7, 3, *elements(group, scales), stride=2, padding=0)
+        chosen, rotations = elements(group, scales)
+        self.conv = GroupConv2d(channels, channels, 7, 3, scales=chosen, rotations=rotations, stride=2, padding=0)
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, z: Tensor) -> Tensor:
