@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.deprecation import old_names
-from lightning_ssl_geometry.diagnostics import LossTerms, Stationarity, StepInvariance
+from lightning_ssl_geometry.diagnostics import EquivarianceError, LossTerms, Stationarity, StepInvariance
 from lightning_ssl_geometry.functional import LpDistance, info_nce
+from lightning_ssl_geometry.functional.groups import equivariance
 from lightning_ssl_geometry.losses import (
     AdaptiveTemperatureLoss,
     InfoNCELoss,
@@ -124,6 +125,18 @@ def test_the_settings_of_the_loss_of_a_method():
     assert torch.equal(old.observe(batch)["loss"], new.observe(batch)["loss"])
     with pytest.raises(ValueError, match="Expected `loss` alone, but got `temperature` beside it"):
         AdaptiveTemperatureModule(*network(), loss=InfoNCELoss(), temperature=0.7)
+
+
+def test_the_settings_of_an_equivariance_error_by_position():
+    with pytest.warns(FutureWarning, match="use `group_shape=...`, `scales=...`, `stride=...`, `circular=...`"):
+        old = EquivarianceError("translation", None, None, 2, True, None, 1, 0.5)
+    new = EquivarianceError("translation", stride=2, circular=True, margin=1, fill=0.5)
+    assert old.sums.__self__ == new.sums.__self__
+    with pytest.warns(FutureWarning, match="use `.*EquivarianceSettings`"):
+        check = equivariance.check_equivariance
+    check("rotation", (1, 4), None, 2, None, 0)
+    with pytest.raises(ValueError, match="`margin` >= 0, but got -1"):
+        check("rotation", (1, 4), None, 2, None, -1)
 
 
 FILTERS = {"scales": (1.0, 1.5), "rotations": 4, "stride": 2, "padding": 1, "padding_mode": "circular", "bias": True}

@@ -1,4 +1,4 @@
-"""A kernel between samples against their classes, and against another kernel."""
+"""Compare a kernel between samples with their classes and with another kernel."""
 
 __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
 
@@ -9,26 +9,26 @@ from lightning_ssl_geometry.functional.rounding import rounding_eps
 
 
 def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
-    r"""How far a kernel tells the classes apart: its cosine with the kernel of the labels.
+    r"""Measure how far a kernel tells the classes apart: its cosine with the kernel of the labels.
 
     .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
         Y_{ij} = 1 \text{ for one class}, \quad -\frac{1}{C - 1} \text{ for two}
 
-    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001), whose :math:`y y^T` of labels
-    1 and -1 this Y is for two classes; for more, it is the Gram matrix of the corners of a simplex. By default K and Y
-    are centred first, as Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment
-    (2012), Eq. 3 and Definition 4, have it: the value then depends neither on a constant added to K nor on what Y is
-    between classes, and little on how many samples a class has.
+    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001); for two classes Y is their
+    :math:`y y^T` of labels 1 and -1, for more it is the Gram matrix of the corners of a simplex. By default K and Y are
+    centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012, Eq.
+    3 and Definition 4): then the value depends neither on a constant added to K nor on the value of Y between classes,
+    and little on how many samples a class has.
 
     Args:
         kernel: K (n, n), symmetric.
         label: (n,), of at least 2 classes.
-        center: Centre K and Y.
+        center: Whether to centre K and Y.
 
     Returns:
-        A float64 scalar; centred and for a K without negative eigenvalues from 0 (nothing to do with the classes) to 1
-        (a multiple of Y), else from -1. NaN if K is all 0 but for the rounding of its dtype, or not finite, after
-        centring where it is asked for.
+        A float64 scalar in [-1, 1]: 1 for a multiple of Y; 0 for a kernel without relation to the classes, and at least
+        0 if K is centred and has no negative eigenvalues. NaN if K (after centring, with `center`) is not finite or is
+        0 up to the rounding of its dtype.
 
     Raises:
         ValueError: If the shapes do not fit, or all labels are alike.
@@ -51,14 +51,14 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
 
 def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
-    r"""Means of a kernel over the pairs of samples of every two classes; a sample is no pair with itself.
+    """Average a kernel over the pairs of different samples of every two classes.
 
     Args:
         kernel: (n, n).
         label: (n,), integers from 0 to C - 1.
 
     Returns:
-        (C, C) float64; NaN for a class without samples, and on the diagonal for one of a single sample.
+        (C, C) float64; NaN for a class without samples, and on the diagonal for a class of a single sample.
 
     Raises:
         ValueError: If the shapes do not fit, or a label is negative.
@@ -78,7 +78,7 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
 
 def normalized_kernel(kernel: Tensor) -> Tensor:
-    r"""The kernel between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+    r"""Normalise a kernel to that between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
     Args:
         kernel: (n, n), without negative eigenvalues.
@@ -98,19 +98,19 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
 
 
 def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
-    r"""Cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
+    r"""Compute the cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
 
-    Fort et al., Deep learning versus kernel learning (2020), call 1 minus it the kernel distance.
+    Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance.
 
     Args:
         kernel: (n, n).
         other: (n, n).
 
     Returns:
-        A float64 scalar in [-1, 1], and from 0 for kernels without negative eigenvalues; NaN if one is all 0.
+        A float64 scalar in [-1, 1], at least 0 for kernels without negative eigenvalues; NaN if a kernel is all 0.
 
     Raises:
-        ValueError: If a shape is not (n, n), or they differ.
+        ValueError: If a shape is not (n, n), or the shapes differ.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'

@@ -1,4 +1,4 @@
-"""A neural kernel computed within a memory: how many samples and outputs at a time, and what they add."""
+"""A neural kernel computed within a given memory: how many samples and outputs at a time."""
 
 __all__ = ["KernelWork"]
 
@@ -18,14 +18,14 @@ _COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are f
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What one sample needs, counted in numbers.
+    """How many numbers one sample needs.
 
     Attributes:
-        saved: By the graph of a pass.
-        passed: By gradients with respect to all layers' outputs, for each direction.
-        widest: By those of the largest.
-        patches: By the largest layer's inputs.
-        row: For the gradient of one row of a layer's weight, for each direction.
+        saved: For the graph of a pass.
+        passed: For gradients with respect to all layers' outputs, per direction.
+        widest: For gradients with respect to the largest layer's output, per direction.
+        patches: For the largest layer's inputs.
+        row: For the gradient of one row of a layer's weight, per direction.
     """
 
     saved: int
@@ -36,7 +36,7 @@ class _Sizes:
 
 
 class KernelWork:
-    """A kernel to be computed; see :func:`lightning_ssl_geometry.functional.neural_kernel` for the arguments.
+    """A kernel to be computed, from the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
 
     Attributes:
         outputs: d.
@@ -77,11 +77,11 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """The kernel between Q directions of the outputs, (n Q, n Q), or `folded`, its sum over them, (n, n).
+        """Compute the kernel between Q directions of the outputs, (n Q, n Q), or, `folded`, its sum over them, (n, n).
 
         Args:
             directions: (Q, d); None: the axes.
-            folded: Whether to sum.
+            folded: Whether to sum over the directions.
 
         Raises:
             ValueError: If the memory is too small.
@@ -107,7 +107,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Bytes that it takes at least, or with that many samples and directions at a time."""
+        """Estimate the least number of bytes needed, or the number for so many samples and directions at a time."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -117,7 +117,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """How many samples and how many directions to take at a time: first all samples."""
+        """Choose how many samples and how many directions to take at a time, first all samples."""
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
@@ -136,7 +136,6 @@ class KernelWork:
     def _add_layers(
         self, kernel: Tensor, directions: Tensor, samples: int, folded: bool, passes: Sequence[Pass]
     ) -> None:
-        """Add what the known layers' parameters give, to the blocks on and below the diagonal."""
         size = samples * len(kernel) // len(self.x)
         parts = self.x.split(samples)
         room = (self.memory - self.needed(len(directions), folded, samples, len(directions))) // self.dtype.itemsize
@@ -152,7 +151,7 @@ class KernelWork:
                     add_products(block, first, second, room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """For each layer, the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
+        """Return for each layer the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]
