@@ -1,6 +1,6 @@
 """Look into a network that somebody else wrote: find its parts, catch their outputs, lend it other tensors."""
 
-__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call"]
+__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,9 +170,32 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
     >>> check_settled(nn.Dropout().eval(), "network", "output")
     """
     for module in network.modules():
-        own = not module.training and getattr(module, "running_mean", ()) is not None
-        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
+        if isinstance(module, _DropoutNd):
+            settled = not (module.training and module.p)
+        else:
+            settled = not isinstance(module, _BatchNorm) or not (module.training or module.running_mean is None)
+        if not settled:
             raise ValueError(
                 f"Expected `{argument}` in eval mode and with running statistics, so that a sample's {result} depends "
                 f"neither on chance nor on other samples, but got {module} without."
             )
+
+
+def vectors(z: object, x: Tensor, argument: str) -> Tensor:
+    """Return what a network made of the samples x (N, ...), if it is a vector for each: (N, D).
+
+    Args:
+        z: The network's result.
+        x: The samples.
+        argument: Name of the argument that the network was given as, for the error.
+
+    Raises:
+        ValueError: If the result is no floating-point tensor of shape (N, D).
+
+    >>> vectors(Tensor([[1.0]]), Tensor([2.0]), "encoder")
+    tensor([[1.]])
+    """
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
+        got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"Expected `{argument}` to return (N, D) for N = {len(x)} samples, but got {got}.")
+    return z

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from lightning_ssl_geometry.checks import at_least, inside, shaped
+
 _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
@@ -106,9 +108,8 @@ def uniform_sphere(key: Tensor, dim: int) -> Tensor:
     >>> f"{x.square().sum(1).mean():.4f}"
     '1.0000'
     """
-    if dim < 1:
-        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
-    _check_keys(key, 1)
+    at_least(1, dim=dim)
+    shaped("N,", key=key)
     return normalize(_normal(dim, key, _POINT), dim=1).float()
 
 
@@ -149,9 +150,9 @@ def generalized_normal(
     >>> x.abs().max().item() <= 1
     True
     """
-    if not p >= 1 or p == math.inf:
-        raise ValueError(f"Expected `p` >= 1 and finite, but got {p}.")
-    _check_keys(key, mean.ndim, tuple(mean.shape))
+    inside("[1, inf)", p=p)
+    if key.shape != mean.shape:
+        raise ValueError(f"Expected `key` of the shape of `mean`, {tuple(mean.shape)}, but got {tuple(key.shape)}.")
     s = _column(scale, "scale", mean).flatten()
     m = mean.double().flatten()
     if not ((m >= low) & (m <= high) & m.isfinite()).all():
@@ -192,9 +193,9 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
     >>> f"{x[:, 0].mean():.2f}"  # coth(50) - 1 / 50
     '0.98'
     """
-    if mean.ndim != 2 or mean.shape[1] < 2:
-        raise ValueError(f"Expected `mean` of shape (N, d) with d >= 2, but got {tuple(mean.shape)}.")
-    _check_keys(key, 1, (len(mean),))
+    shaped("N, d", mean=mean)
+    at_least(2, d=mean.shape[1])
+    shaped("N,", {"N": len(mean)}, key=key)
     m = mean.double()
     if not ((length := torch.linalg.vector_norm(m, dim=1)) - 1).abs().lt(1e-3).all():
         raise ValueError(f"Expected `mean` of length 1, but got lengths in [{length.min():g}, {length.max():g}].")
@@ -274,9 +275,3 @@ def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
     if not ((column >= 0) & column.isfinite()).all():
         raise ValueError(f"Expected `{name}` >= 0 and finite, but got {value}.")
     return column.expand(like.shape)
-
-
-def _check_keys(key: Tensor, ndim: int, shape: tuple[int, ...] | None = None) -> None:
-    if key.ndim != ndim or (shape is not None and key.shape != shape):
-        expected = shape or "(N,)"
-        raise ValueError(f"Expected `key` of shape {expected}, but got {tuple(key.shape)}.")

@@ -12,12 +12,11 @@ a uniform P(T | X) SimCLR's.
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
 
-import math
-
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lightning_ssl_geometry.checks import at_least, inside, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
@@ -71,7 +70,12 @@ def augmentation_channel_loss(
     >>> f"{augmentation_channel_loss(z).abs():.3f}"
     '0.000'
     """
-    _check(z, log_weight, beta, block_size)
+    shaped("N, m, P", z=z)
+    at_least(2, N=z.shape[0], m=z.shape[1])
+    if log_weight is not None:
+        shaped("N, m", dict(zip("Nm", z.shape, strict=False)), log_weight=log_weight)
+    inside("(0, inf)", beta=beta)
+    at_least(1, block_size=block_size)
     n, m, _ = z.shape
     with torch.autocast(z.device.type, enabled=False):
         x, _ = in_full_precision(z, z)
@@ -103,8 +107,7 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])
     """
-    if log_policy.ndim != 2:
-        raise ValueError(f"Expected `log_policy` of shape (N, K), but got {tuple(log_policy.shape)}.")
+    shaped("N, K", log_policy=log_policy)
     log_probability = log_policy.to(torch.promote_types(log_policy.dtype, torch.float32)).log_softmax(dim=1)
     finite = log_probability.clamp(min=torch.finfo(log_probability.dtype).min)  # 0 log 0 = 0
     return -(log_probability.exp() * finite).sum(1)
@@ -126,11 +129,8 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
     >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
     tensor([[0, 2]])
     """
-    if probability.ndim != 2 or uniform.ndim != 2 or len(probability) != len(uniform):
-        raise ValueError(
-            f"Expected `probability` (N, K) and `uniform` (N, m), but got {tuple(probability.shape)} and "
-            f"{tuple(uniform.shape)}."
-        )
+    shaped("N, K", probability=probability)
+    shaped("N, m", {"N": len(probability)}, uniform=uniform)
     cumulative = probability.double().cumsum(1)
     place = uniform.double() * cumulative[:, -1:]  # < the total, so never beyond the last member
     member = torch.searchsorted(cumulative, place, right=True)
@@ -159,16 +159,3 @@ def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: 
         recomputed: Tensor = checkpoint(negative, rows, log_weight, use_reentrant=False)
         return recomputed
     return negative(rows, log_weight)
-
-
-def _check(z: Tensor, log_weight: Tensor | None, beta: float, block_size: int) -> None:
-    if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
-        raise ValueError(f"Expected `z` of shape (N, m, P) with N >= 2 and m >= 2, but got {tuple(z.shape)}.")
-    if log_weight is not None and log_weight.shape != z.shape[:2]:
-        raise ValueError(
-            f"Expected `log_weight` of shape (N, m) = {tuple(z.shape[:2])}, but got {tuple(log_weight.shape)}."
-        )
-    if not 0 < beta < math.inf:
-        raise ValueError(f"Expected `beta` > 0 and finite, but got {beta}.")
-    if block_size < 1:
-        raise ValueError(f"Expected `block_size` >= 1, but got {block_size}.")

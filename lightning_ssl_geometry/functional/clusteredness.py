@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.checks import at_least, finite, floating, inside, shaped
+
 _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
 
@@ -64,7 +66,7 @@ def clusteredness(
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    clusters = _check_clusters(z, label)
+    clusters = _clusters(z, label)
     found = kmeans(z, clusters, normalize=normalize, n_init=n_init, seed=seed)
     nmi = normalized_mutual_info_score(label.cpu().numpy(), found.cpu().numpy(), average_method="arithmetic")
     given = silhouette(z, label, normalize=normalize)
@@ -101,8 +103,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
     """
     from sklearn.metrics import silhouette_score
 
-    _check_clusters(z, label)
-    score = silhouette_score(_rows(z, normalize).numpy(), label.cpu().numpy())
+    rows = _rows(z, normalize)
+    _clusters(z, label)
+    score = silhouette_score(rows.numpy(), label.cpu().numpy())
     return torch.tensor(float(score), dtype=torch.float64, device=z.device)
 
 
@@ -129,15 +132,13 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    _check_cloud(z)
-    if not 2 <= clusters < len(z):
-        raise ValueError(f"Expected `clusters` from 2 to {len(z) - 1}, fewer than points, but got {clusters}.")
-    if not n_init >= 1:
-        raise ValueError(f"Expected `n_init` >= 1, but got {n_init}.")
+    rows = _rows(z, normalize)
+    inside(f"[2, {len(z) - 1}]", clusters=clusters)
+    at_least(1, n_init=n_init)
     model = KMeans(clusters, n_init=n_init, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)  # of rows that coincide
-        found = model.fit_predict(_rows(z, normalize).numpy())
+        found = model.fit_predict(rows.numpy())
     return torch.as_tensor(found, dtype=torch.int64, device=z.device)
 
 
@@ -164,10 +165,8 @@ def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
     >>> f"{uniform_uniformity(2):.4f}, {uniform_uniformity(50).exp():.4f}"
     '-1.5750, 0.0215'
     """
-    if not dim >= 1:
-        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
-    if not 0 < t <= _LONGEST:
-        raise ValueError(f"Expected `t` > 0 and <= {_LONGEST:g}, but got {t}.")
+    at_least(1, dim=dim)
+    inside(f"(0, {_LONGEST:g}]", t=t)
     k = torch.arange(1, int(2 * t) + 64, dtype=torch.float64)  # from 2t on, a term is below 1/4 of the one before
     ratio = t**2 / ((dim / 2 + k - 1) * k)
     terms = torch.cat([ratio.new_zeros(1), ratio.log().cumsum(0)])
@@ -175,13 +174,15 @@ def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
 
 
 def _rows(z: Tensor, normalize: bool) -> Tensor:
+    shaped("N, P", z=z)
+    floating(z=z)
+    finite(z=z)
     z = z.detach().double().cpu()
     return unit(z, dim=1) if normalize else z
 
 
-def _check_clusters(z: Tensor, label: Tensor) -> int:
-    """Check both, and count the clusters."""
-    _check_cloud(z)
+def _clusters(z: Tensor, label: Tensor) -> int:
+    """Count the clusters."""
     integer = not (label.is_floating_point() or label.is_complex())
     if label.shape != z.shape[:1] or not integer:
         raise ValueError(f"Expected `label` of {len(z)} integers, but got {label.dtype} {tuple(label.shape)}.")
@@ -189,10 +190,3 @@ def _check_clusters(z: Tensor, label: Tensor) -> int:
     if not 2 <= clusters < len(z):
         raise ValueError(f"Expected `label` of 2 to {len(z) - 1} clusters, fewer than points, but got {clusters}.")
     return clusters
-
-
-def _check_cloud(z: Tensor) -> None:
-    if z.ndim != 2 or not z.is_floating_point():
-        raise ValueError(f"Expected `z` of shape (N, P) and a float dtype, but got {tuple(z.shape)} of {z.dtype}.")
-    if bad := int((~z.isfinite()).sum()):
-        raise ValueError(f"Expected finite `z`, but got {bad} of {z.numel()} values that are not.")

@@ -22,6 +22,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, inside, one_of, shaped
+
 Average = Literal["inverses", "estimates"]
 Estimator = Literal["fit", "mle"]
 
@@ -109,10 +111,9 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     >>> neighbor_distances(torch.tensor([[0.0], [1.0], [3.0]]), 2)[1].tolist()
     [1.0, 2.0]
     """
-    if h.ndim != 2 or len(h) < 3:
-        raise ValueError(f"Expected `h` of shape (N, D) with N >= 3, but got {tuple(h.shape)}.")
-    if not 2 <= neighbors < len(h):
-        raise ValueError(f"Expected `neighbors` from 2 to {len(h) - 1}, one less than rows, but got {neighbors}.")
+    shaped("N, D", h=h)
+    at_least(3, N=len(h))
+    inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
     h = h.double()
     h = h - h.mean(0)  # less is lost to rounding
     square = h.square().sum(1)
@@ -142,12 +143,9 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
     >>> f"{distances_two_nn_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]]), estimator='mle'):.4f}"  # 1 / log 8
     '0.4809'
     """
-    if estimator not in get_args(Estimator):
-        raise ValueError(f"Expected `estimator` to be one of {get_args(Estimator)}, but got {estimator!r}.")
-    if not 0 < discard < 1:
-        raise ValueError(f"Expected `discard` in (0, 1), but got {discard}.")
-    _check_apart(distance)
-    ratio = (distance[:, 1] / distance[:, 0]).double().log().sort().values
+    one_of(get_args(Estimator), estimator=estimator)
+    inside("(0, 1)", discard=discard)
+    ratio = _log_ratios(distance[:, 1], distance[:, 0]).sort().values
     if estimator == "mle":
         return (len(ratio) - 1) / ratio.sum()
     kept = len(ratio) - math.ceil(discard * len(ratio))
@@ -173,13 +171,12 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'
     """
-    if average not in get_args(Average):
-        raise ValueError(f"Expected `average` to be one of {get_args(Average)}, but got {average!r}.")
-    _check_apart(distance)
-    inverse = (distance[:, -1:] / distance[:, :-1]).double().log().mean(1)
+    one_of(get_args(Average), average=average)
+    inverse = _log_ratios(distance[:, -1:], distance[:, :-1]).mean(1)
     return 1 / inverse.mean() if average == "inverses" else (1 / inverse).mean()
 
 
-def _check_apart(distance: Tensor) -> None:
-    if same := int((distance[:, 0] == 0).sum()):
-        raise ValueError(f"Expected rows that differ, but {same} of {len(distance)} coincide with another.")
+def _log_ratios(far: Tensor, near: Tensor) -> Tensor:
+    if same := int((near.reshape(len(near), -1)[:, 0] == 0).sum()):
+        raise ValueError(f"Expected rows that differ, but {same} of {len(near)} coincide with another.")
+    return (far / near).double().log()

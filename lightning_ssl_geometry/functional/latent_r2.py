@@ -7,10 +7,12 @@ sample in a thousand spans a direction of its own, of which the fit may see next
 its coefficient is then a guess that is multiplied by thousands. Those are dropped, too, by the features alone.
 """
 
-__all__ = ["latent_r2", "moments_r2", "row_moments"]
+__all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
 
 import torch
 from torch import Tensor
+
+from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 
 
 def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
@@ -42,8 +44,11 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]
     ['1.000', '1.000']
     """
-    _check_cuts(rcond, seen)
-    fit = _checked_fit(h, z, fit)
+    inside("(0, 1)", rcond=rcond, seen=seen)
+    shaped("N, D", h=h)
+    shaped("N, d", {"N": len(h)}, z=z)
+    finite(h=h, z=z)
+    fit = _mask(fit, h)
     h, z = h.double(), z.double()
     directions = _directions(h, fit, rcond, seen)  # (N, p)
     centered = directions - directions[fit].mean(0)
@@ -96,8 +101,8 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
     >>> torch.allclose(r2, latent_r2(h, z))
     True
     """
-    _check_cuts(rcond, seen)
-    _check_moments(fit, score, dim)
+    inside("(0, 1)", rcond=rcond, seen=seen)
+    check_moments(dim, fit=fit, score=score)
     whole, rows = fit + score, (fit + score)[0, 0]
     size = _sizes(whole.diagonal()[1 : dim + 1] / rows)
     whiten = _whitener(_second_moment(whole, dim) / size / size[:, None], _covariance(whole, dim, size), rcond)
@@ -156,18 +161,8 @@ def _adjusted(error: Tensor, variance: Tensor, square: Tensor, n: int, p: int, r
     return torch.where(variance > rcond**2 * square, 1 - share, torch.nan)
 
 
-def _check_cuts(rcond: float, seen: float) -> None:
-    for name, value in {"rcond": rcond, "seen": seen}.items():
-        if not 0 < value < 1:
-            raise ValueError(f"Expected 0 < `{name}` < 1, but got {value}.")
-
-
-def _checked_fit(h: Tensor, z: Tensor, fit: Tensor | None) -> Tensor:
-    if h.ndim != 2 or z.ndim != 2 or len(h) != len(z):
-        raise ValueError(f"Expected `h` (N, D) and `z` (N, d), but got {tuple(h.shape)} and {tuple(z.shape)}.")
-    for name, value in {"h": h, "z": z}.items():
-        if not value.isfinite().all():
-            raise ValueError(f"Expected finite `{name}`, but got {int((~value.isfinite()).sum())} values that are not.")
+def _mask(fit: Tensor | None, h: Tensor) -> Tensor:
+    """The fitted samples: by default the first half."""
     if fit is None:
         fit = torch.arange(len(h), device=h.device) < (len(h) + 1) // 2
     if fit.dtype != torch.bool or fit.shape != h.shape[:1]:
@@ -177,10 +172,11 @@ def _checked_fit(h: Tensor, z: Tensor, fit: Tensor | None) -> Tensor:
     return fit
 
 
-def _check_moments(fit: Tensor, score: Tensor, dim: int) -> None:
-    if fit.ndim != 2 or fit.shape != score.shape or fit.shape[0] != fit.shape[1] or not 1 <= dim <= len(fit) - 2:
-        shapes = f"{tuple(fit.shape)}, {tuple(score.shape)} and {dim}"
-        raise ValueError(f"Expected `fit` and `score` (1 + D + d, 1 + D + d) and `dim` = D, but got {shapes}.")
-    for name, value in {"fit": fit, "score": score}.items():
-        if not value.isfinite().all() or not value[0, 0] > 0:
-            raise ValueError(f"Expected finite moments of at least one sample in `{name}`, but got others.")
+def check_moments(dim: int, **moments: Tensor) -> None:
+    """Raise a ValueError unless these are finite :func:`row_moments` of rows (1, h, z), with h of `dim` numbers."""
+    for name, value in moments.items():
+        shaped("1 + D + d, 1 + D + d", {"1 + D + d": max(len(value), dim + 2)}, **{name: value})
+        finite(**{name: value})
+        if not value[0, 0] > 0:
+            raise ValueError(f"Expected `{name}` of at least one sample, but got {value[0, 0]:g}.")
+    at_least(1, dim=dim)

@@ -10,7 +10,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.latent_r2 import row_moments
+from lightning_ssl_geometry.checks import finite, shaped
+from lightning_ssl_geometry.functional.latent_r2 import check_moments, row_moments
 
 
 def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
@@ -34,9 +35,8 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
     >>> f"{mean_correlation(s[:, [2, 0, 1]] * torch.tensor([2.0, -1.0, 5.0]), s).item():.3f}"
     '1.000'
     """
-    if z.ndim != 2 or latent.ndim != 2 or len(z) != len(latent):
-        shapes = f"{tuple(z.shape)} and {tuple(latent.shape)}"
-        raise ValueError(f"Expected `z` (N, P) and `latent` (N, d), but got {shapes}.")
+    shaped("N, P", z=z)
+    shaped("N, d", {"N": len(z)}, latent=latent)
     correlation = moments_correlation(row_moments(z, latent), z.shape[1])
     outputs, latents = best_match(correlation)
     return correlation[outputs, latents].mean()
@@ -60,11 +60,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
     tensor([[1., 1.],
             [1., 1.]], dtype=torch.float64)
     """
-    if moments.ndim != 2 or moments.shape[0] != moments.shape[1] or not 1 <= dim <= len(moments) - 2:
-        shapes = f"{tuple(moments.shape)} and {dim}"
-        raise ValueError(f"Expected `moments` (1 + P + d, 1 + P + d) and `dim` = P, but got {shapes}.")
-    if not moments.isfinite().all() or not moments[0, 0] > 0:
-        raise ValueError("Expected finite moments of at least one row, but got others.")
+    check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]
     second = moments[1:, 1:] / moments[0, 0]
     covariance = second - torch.outer(mean, mean)
@@ -88,7 +84,7 @@ def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))
     """
-    if correlation.ndim != 2 or not correlation.isfinite().all():
-        raise ValueError(f"Expected a finite `correlation` (P, d), but got shape {tuple(correlation.shape)}.")
+    shaped("P, d", correlation=correlation)
+    finite(correlation=correlation)
     outputs, latents = linear_sum_assignment(correlation.numpy(force=True), maximize=True)
     return torch.from_numpy(outputs).to(correlation.device), torch.from_numpy(latents).to(correlation.device)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, floating, shaped
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
 
 
@@ -64,7 +65,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     True
     """
     _, count, total, _ = class_moments(h, label)
-    _check_classes(len(count))
+    at_least(2, classes=len(count))
     mean = total / count[:, None]  # (C, D)
     rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
@@ -88,10 +89,9 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
     ([4, 7], [1.0, 2.0], [[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [3.0, 3.0]])
     """
-    if h.ndim != 2 or not h.is_floating_point():
-        raise ValueError(f"Expected `h` of shape (N, D) and a float dtype, but got {tuple(h.shape)} of {h.dtype}.")
-    if label.shape != h.shape[:1]:
-        raise ValueError(f"Expected `label` of shape (N,) = ({len(h)},), but got {tuple(label.shape)}.")
+    shaped("N, D", h=h)
+    floating(h=h)
+    shaped("N,", {"N": len(h)}, label=label)
     if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
         raise ValueError(f"Expected `label` of an integer dtype, but got {label.dtype}.")
     h = h.double()
@@ -124,13 +124,13 @@ def moments_neural_collapse(
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2
     0.0833
     """
-    classes, dim = count.numel(), outer.shape[-1]
-    if count.ndim != 1 or total.shape != (classes, dim) or outer.shape != (dim, dim):
-        shapes = ", ".join(str(tuple(each.shape)) for each in (count, total, outer))
-        raise ValueError(f"Expected `count` (C,), `total` (C, D) and `outer` (D, D), but got {shapes}.")
+    classes = count.numel()
+    shaped("C,", count=count)
+    shaped("C, D", {"C": classes}, total=total)
+    shaped("D, D", {"D": total.shape[1]}, outer=outer)
     if not (count > 0).all():
         raise ValueError(f"Expected `count` > 0 in every class, but got {count.min().item():g}.")
-    _check_classes(classes)
+    at_least(2, classes=classes)
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
@@ -168,8 +168,3 @@ def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tenso
         return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
     spread = ((directions @ within) * directions).sum(dim=1)
     return (spread.clamp(min=0)[seen] / sigma[seen].square()).sum()  # rounding may give -1e-17
-
-
-def _check_classes(classes: int) -> None:
-    if classes < 2:
-        raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")

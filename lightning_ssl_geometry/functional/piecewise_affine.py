@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lightning_ssl_geometry.checks import one_of, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
-from lightning_ssl_geometry.introspection import check_settled
+from lightning_ssl_geometry.introspection import check_settled, vectors
 
 _AFFINE = {  # name -> which arguments may depend on h together
     **dict.fromkeys(("mm", "linear", "neg", "rsub", "div", "cat", "slice", "split", "split_with_sizes"), ("0",)),
@@ -156,12 +157,9 @@ def unexplained_squares(
     >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
     (tensor([[16.]], dtype=torch.float64), tensor([[1]]))
     """
-    if delta.ndim != 2 or weight.ndim != 3 or weight.shape[:2] != delta.shape:
-        raise ValueError(
-            f"Expected `delta` (N, D) and `weight` (N, D, P), but got {[*delta.shape]} and {[*weight.shape]}."
-        )
-    if weight.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"Expected `weight` in float32 or float64, but got {weight.dtype}.")
+    shaped("N, D", delta=delta)
+    shaped("N, D, P", dict(zip("ND", delta.shape, strict=True)), weight=weight)
+    one_of((torch.float32, torch.float64), **{"weight.dtype": weight.dtype})
     delta = delta.double()
     u, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)  # (N, D, d), (N, d)
     exact = singular_values_rank(sigma, torch.finfo(weight.dtype).eps * max(weight.shape[1:]), mode="relative")
@@ -185,11 +183,7 @@ def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
 
 
 def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
-    z = projector(h.clone())  # layers may work in place
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(h):
-        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"Expected a `projector` from (N, D) to (N, P), but got {got} from {tuple(h.shape)}.")
-    return z
+    return vectors(projector(h.clone()), h, "projector")  # layers may work in place
 
 
 class _Trace(TorchDispatchMode):

@@ -10,6 +10,7 @@ __all__ = ["column_space", "null_space_fraction", "share_outside", "unexplained_
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import finite, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 
 
@@ -44,9 +45,8 @@ def unexplained_variance(
     >>> unexplained_variance(torch.eye(4), torch.eye(4)[:, :1]).item()
     0.75
     """
-    if delta.ndim != 2 or weight.ndim != 2 or delta.shape[1] != weight.shape[0]:
-        shapes = f"{tuple(delta.shape)} and {tuple(weight.shape)}"
-        raise ValueError(f"Expected `delta` of shape (N, D) and `weight` of shape (D, P), but got {shapes}.")
+    shaped("N, D", delta=delta)
+    shaped("D, P", {"D": delta.shape[1]}, weight=weight)
     delta = delta.double()
     return share_outside(delta.T @ delta, column_space(weight, tau, mode=mode))
 
@@ -98,10 +98,8 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
     tensor([[1.],
             [0.]], dtype=torch.float64)
     """
-    if weight.ndim != 2:
-        raise ValueError(f"Expected `weight` of shape (D, P), but got {tuple(weight.shape)}.")
-    if not torch.isfinite(weight).all():
-        raise ValueError("Expected `weight` with finite values, but got some that are not.")
+    shaped("D, P", weight=weight)
+    finite(weight=weight)
     left, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)
     if tau is None:
         return left[:, : singular_values_rank(sigma, max(weight.shape) * torch.finfo(sigma.dtype).eps, mode="relative")]

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_ssl_geometry.introspection import check_settled, substituted_call
+from lightning_ssl_geometry.checks import at_least, shaped
+from lightning_ssl_geometry.introspection import check_settled, substituted_call, vectors
 
 Inputs = Tensor | tuple[Tensor, ...]
 Weights = dict[str, Tensor]
@@ -59,7 +60,14 @@ def velocity(
     tensor([-0.3333, -0.3333, -0.3333])
     """
     samples = _rows(x)
-    _check(network, samples, cotangent, chunk_size)
+    shaped("n, d", cotangent=cotangent)
+    if not len(cotangent) or not samples or any(len(rows) != len(cotangent) for rows in samples):
+        shapes = f"{[tuple(rows.shape) for rows in samples]} and {tuple(cotangent.shape)}"
+        raise ValueError(f"Expected `x` (n, ...) and `cotangent` (n, d) with n >= 1, but got {shapes}.")
+    at_least(1, chunk_size=chunk_size)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise ValueError("Expected `network` with a parameter that requires a gradient, but got none.")
+    check_settled(network, "network", "output")
     points = samples if at is None else _rows(at)
     with _plain(cotangent):
         weights = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
@@ -99,9 +107,9 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     >>> f"{step_invariance_error(at, torch.tensor([[[3.0, 3.0]], [[3.0, 5.0]]])).item():.2f}"
     '0.20'
     """
-    if at.ndim != 2 or moved.ndim != 3 or moved.shape[1:] != at.shape or not len(moved):
-        shapes = f"{tuple(at.shape)} and {tuple(moved.shape)}"
-        raise ValueError(f"Expected `at` (N, d) and `moved` (V, N, d), but got {shapes}.")
+    shaped("N, d", at=at)
+    shaped("V, N, d", {"N": len(at), "d": at.shape[1]}, moved=moved)
+    at_least(1, V=len(moved))
     at, moved = at.double(), moved.double()
     difference = (moved - at).square().sum(2).mean()
     return (difference / at.square().sum(1).mean()).sqrt()
@@ -110,10 +118,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
 def _run(network: nn.Module, weights: Weights, rows: tuple[Tensor, ...]) -> Tensor:
     copies = tuple(tensor.clone() for tensor in rows)  # the first layer may work in place
     z = substituted_call(network, weights, *copies)
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(rows[0]):
-        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"Expected a `network` from (N, ...) to (N, d), but got {got} from {tuple(rows[0].shape)}.")
-    return z
+    return vectors(z, rows[0], "network")
 
 
 def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Tensor) -> Weights:
@@ -154,15 +159,3 @@ def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, .
     """Copy, out of inference mode, in the weights' dtype but for integers, which stand for themselves; and cut."""
     copy = tensor.detach().clone()
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)
-
-
-def _check(network: nn.Module, samples: tuple[Tensor, ...], cotangent: Tensor, chunk_size: int) -> None:
-    n = len(cotangent)
-    if cotangent.ndim != 2 or not n or not samples or any(len(rows) != n for rows in samples):
-        shapes = f"{[tuple(rows.shape) for rows in samples]} and {tuple(cotangent.shape)}"
-        raise ValueError(f"Expected `x` (n, ...) and `cotangent` (n, d) with n >= 1, but got {shapes}.")
-    if not chunk_size >= 1:
-        raise ValueError(f"Expected `chunk_size` >= 1, but got {chunk_size}.")
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise ValueError("Expected `network` with a parameter that requires a gradient, but got none.")
-    check_settled(network, "network", "output")

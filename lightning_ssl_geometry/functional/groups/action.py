@@ -37,14 +37,15 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
     """
     _check_images(x, "(N, ..., H, W)", 3)
     height, width = x.shape[-2:]
-    number = isinstance(turns, int)
-    if not number and (not isinstance(turns, Tensor) or turns.shape != x.shape[:1] or turns.dtype != torch.int64):
+    if not isinstance(turns, int | Tensor) or (
+        isinstance(turns, Tensor) and (turns.shape != x.shape[:1] or turns.dtype != torch.int64)
+    ):
         expected = f"Expected `turns` to be an integer or torch.int64 of shape ({len(x)},)"
         raise ValueError(f"{expected}, but got {_described(turns)}.")
-    if height != width and (turns % 2 == 1 if number else bool((turns % 2 == 1).any())):
+    if height != width and bool(torch.as_tensor(turns % 2 == 1).any()):
         size = f"{height} x {width} pixels"
         raise ValueError(f"Expected `turns` to be even where H != W, but got odd ones on {size}.")
-    if number:
+    if isinstance(turns, int):
         return torch.rot90(x, turns, (-2, -1))
     pixel = torch.arange(height * width, device=x.device).view(height, width)
     source = torch.stack([torch.rot90(pixel, r).flatten() for r in range(4)])  # (4, H W)

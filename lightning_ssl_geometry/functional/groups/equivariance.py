@@ -119,10 +119,10 @@ class EquivarianceSettings:
                 f"Expected `layers` to be different names of submodules, at least one, but got {layers!r}."
             )
         names = len(layers or [OUTPUT])
-        one = isinstance(stride, int | None)
-        strides = [1 if stride is None else stride] * names if one else list(stride)
-        at_least(1, stride=min(strides, default=1))
-        if len(strides) != names:
+        if isinstance(stride, int | None):
+            stride = [1 if stride is None else stride] * names
+        at_least(1, stride=min(stride, default=1))
+        if len(stride) != names:
             raise ValueError(f"Expected `stride` with one value for each of {names}, but got {stride}.")
         at_least(0, margin=self.margin)
 

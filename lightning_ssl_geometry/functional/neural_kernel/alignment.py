@@ -5,6 +5,7 @@ __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normaliz
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_eps
 
 
@@ -37,7 +38,8 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     >>> f"{kernel_target_alignment((label[:, None] == label).float(), label):.3f}"
     '1.000'
     """
-    _check(kernel, label)
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    shaped("n,", {"n": len(kernel)}, label=label)
     classes = len(label.unique())
     if classes < 2:
         raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")
@@ -67,9 +69,9 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
     tensor([[1., 3.],
             [3., nan]], dtype=torch.float64)
     """
-    _check(kernel, label)
-    if label.min() < 0:
-        raise ValueError(f"Expected `label` >= 0, but got {label.min()}.")
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    shaped("n,", {"n": len(kernel)}, label=label)
+    at_least(0, label=min(label.tolist(), default=0))
     one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
     rest = kernel.double() - kernel.double().diag().diag()
     count = one_hot.sum(0)
@@ -92,7 +94,7 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
     """
-    _check(kernel)
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
     length = kernel.double().diag().sqrt()
     return kernel.double() / torch.outer(length, length)
 
@@ -115,21 +117,10 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'
     """
-    _check(kernel)
-    if kernel.shape != other.shape:
-        shapes = f"{tuple(kernel.shape)} and {tuple(other.shape)}"
-        raise ValueError(f"Expected `kernel` and `other` of one shape, but got {shapes}.")
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel, other=other)
     kernel, other = kernel.double(), other.double()
     return (kernel * other).sum() / (kernel.norm() * other.norm())
 
 
 def _centred(kernel: Tensor) -> Tensor:
     return kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
-
-
-def _check(kernel: Tensor, label: Tensor | None = None) -> None:
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not len(kernel):
-        raise ValueError(f"Expected `kernel` of shape (n, n) with n >= 1, but got {tuple(kernel.shape)}.")
-    if label is not None and label.shape != kernel.shape[:1]:
-        shapes = f"{tuple(label.shape)} for a kernel of {tuple(kernel.shape)}"
-        raise ValueError(f"Expected `label` of shape (n,), but got {shapes}.")

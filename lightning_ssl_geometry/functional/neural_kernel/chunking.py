@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
 from lightning_ssl_geometry.functional.neural_kernel.jacobian import add_jacobian_products
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, Pass, Place, forward_pass
+from lightning_ssl_geometry.introspection import vectors
 
 _COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
 
@@ -55,8 +57,7 @@ class KernelWork:
         by_layer: bool,
         vectorize: bool,
     ) -> None:
-        if not memory > 0:
-            raise ValueError(f"Expected `memory` > 0 bytes, but got {memory}.")
+        positive(memory=memory)
         self.network, self.x, self.parameters = network, x, parameters
         self.memory, self.by_layer, self.vectorize = memory, by_layer, vectorize
         saved: dict[int, int] = {}
@@ -69,7 +70,13 @@ class KernelWork:
 
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             probe = self._pass(x[:2])
-        _check_outputs(network, probe.z, x[:2], self._pass(x[:1]).z)
+        vectors(probe.z, x[:2], "network")
+        error, scale = (probe.z[:1] - self._pass(x[:1]).z).detach().abs().max(), probe.z.detach().abs().max()
+        if error > scale * torch.finfo(probe.z.dtype).eps ** 0.5:
+            raise ValueError(
+                "Expected `network` to map each sample by itself and without chance, but the output of the first "
+                f"differs by {error.item():.3g} when it comes alone, for outputs of up to {scale.item():.3g}."
+            )
         self.outputs = probe.z.shape[1]
         self.unit = torch.eye(self.outputs, dtype=probe.z.dtype, device=probe.z.device)
         self.dtype = torch.promote_types(probe.z.dtype, torch.float32)
@@ -191,15 +198,3 @@ def _sizes(places: Sequence[Place], saved: int) -> _Sizes:
         max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
         max((t + inner for _, t, inner, _ in shapes), default=0),
     )
-
-
-def _check_outputs(network: nn.Module, z: object, x: Tensor, alone: Tensor) -> None:
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
-        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"Expected `network` to return (n, d) for n = {len(x)} samples, but got {shape}.")
-    error, scale = (z[:1] - alone).detach().abs().max(), z.detach().abs().max()
-    if error > scale * torch.finfo(z.dtype).eps ** 0.5:
-        raise ValueError(
-            "Expected `network` to map each sample by itself and without chance, but the output of the first differs "
-            f"by {error.item():.3g} when it comes alone, for outputs of up to {scale.item():.3g}."
-        )

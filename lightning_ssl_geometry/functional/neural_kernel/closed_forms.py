@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl_geometry.checks import shaped
+
 Activation = Callable[[Tensor], Tensor]
 
 
@@ -68,8 +70,7 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
     """
-    if x.ndim != 2:
-        raise ValueError(f"Expected `x` of shape (n, D), but got {tuple(x.shape)}.")
+    shaped("n, D", x=x)
     unit = F.normalize(x, dim=1)
     apart, together = (torch.cdist(unit, v, compute_mode="donot_use_mm_for_euclid_dist") for v in (unit, -unit))
     return (x @ x.T) * (0.5 - torch.atan2(apart, together) / math.pi)
@@ -121,7 +122,18 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
     >>> clustered_flow(gradient, label, torch.tensor([[1.0, 0.0], [0.0, 3.0]])).tolist()  # 2/3 2 / 2, 1/3 9 5 / 2
     [[-0.6666666865348816], [-0.6666666865348816], [-7.5]]
     """
-    _check_clusters(gradient, label, center, rate)
+    shaped("n, d", gradient=gradient)
+    shaped("n,", {"n": len(gradient)}, label=label)
+    shaped("N, D", center=center)
+    if rate is not None:
+        shaped("N, d", {"N": len(center), "d": gradient.shape[1]}, rate=rate)
+    if len(label) and not 0 <= label.min() <= label.max() < len(center):
+        raise ValueError(f"Expected `label` from 0 to {len(center) - 1}, but got {label.min()} to {label.max()}.")
+    cosine = F.normalize(center, dim=1) @ F.normalize(center, dim=1).T
+    largest = (cosine - cosine.diag().diag()).abs().max()
+    if not largest < torch.finfo(center.dtype).eps ** 0.5:
+        got = f"{len(center)} in D = {center.shape[1]} dimensions with cosines of up to {largest:.3g}"
+        raise ValueError(f"Expected `center` with orthogonal rows, at most D of them, but got {got}.")
     ones = torch.zeros(len(label), len(center), dtype=gradient.dtype, device=gradient.device)
     ones[torch.arange(len(label), device=label.device), label] = 1  # (n, N)
     share = center.square().sum(1, keepdim=True) * (ones.T @ gradient) / len(label)  # n_q / n times the mean
@@ -130,29 +142,10 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
 
 def _slopes(name: str, x: Tensor, weight: Tensor, out_dim: int, activation: Activation) -> Tensor:
     """Return sigma'(b_p x_i), (n, d, M)."""
-    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
-        shapes = f"{tuple(x.shape)} and {tuple(weight.shape)}"
-        raise ValueError(f"Expected `{name}` of shape (n, D) and `weight` of shape (M d, D), but got {shapes}.")
+    shaped("n, D", None, **{name: x})
+    shaped("M d, D", {"D": x.shape[1]}, weight=weight)
     if out_dim < 1 or not len(weight) or len(weight) % out_dim:
         raise ValueError(f"Expected `weight` with a multiple of `out_dim` = {out_dim} rows, but got {len(weight)}.")
     s = x @ weight.T
     slope = torch.func.vjp(activation, s)[1](torch.ones_like(s))[0]
     return slope.unflatten(1, (out_dim, -1))
-
-
-def _check_clusters(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None) -> None:
-    if gradient.ndim != 2 or label.shape != gradient.shape[:1] or center.ndim != 2:
-        shapes = f"{tuple(gradient.shape)}, {tuple(label.shape)} and {tuple(center.shape)}"
-        raise ValueError(f"Expected `gradient` (n, d), `label` (n,) and `center` (N, D), but got {shapes}.")
-    if rate is not None and rate.shape != (len(center), gradient.shape[1]):
-        wanted = (len(center), gradient.shape[1])
-        raise ValueError(f"Expected `rate` of shape (N, d) = {wanted}, but got {tuple(rate.shape)}.")
-    if len(label) and not 0 <= label.min() <= label.max() < len(center):
-        raise ValueError(f"Expected `label` from 0 to {len(center) - 1}, but got {label.min()} to {label.max()}.")
-    cosine = F.normalize(center, dim=1) @ F.normalize(center, dim=1).T
-    largest = (cosine - cosine.diag().diag()).abs().max()
-    if not largest < torch.finfo(center.dtype).eps ** 0.5:
-        raise ValueError(
-            f"Expected orthogonal `center`, of which there are up to D = {center.shape[1]}, but got {len(center)} "
-            f"with cosines of up to {largest:.3g}."
-        )

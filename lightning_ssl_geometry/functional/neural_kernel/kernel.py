@@ -16,10 +16,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
+from lightning_ssl_geometry.checks import at_least, finite, shaped
 from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
+from lightning_ssl_geometry.introspection import check_settled
 
 _MEMORY = 2**30
 
@@ -106,11 +106,9 @@ def neural_kernel_trace(
     """
     with _untouched(network, x) as (model, points, parameters):
         work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
-        if directions is not None and (
-            directions.ndim != 2 or not len(directions) or directions.shape[1] != work.outputs
-        ):
-            shape = tuple(directions.shape)
-            raise ValueError(f"Expected `directions` of shape (Q, d) with d = {work.outputs}, but got {shape}.")
+        if directions is not None:
+            shaped("Q, d", {"d": work.outputs}, directions=directions)
+            at_least(1, Q=len(directions))
         return work.kernel(directions, folded=True) / (work.outputs if directions is None else len(directions))
 
 
@@ -143,32 +141,15 @@ def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tenso
     """Lend the network, samples and training parameters, with autograd on; restore the random state afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
-    if x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError("Expected `x` with finite values, but got some that are not.")
+    if x.is_floating_point():
+        finite(x=x)
     network = getattr(network, "_orig_mod", network)  # a compiled one calls no hooks
-    _check_mode(network)
+    check_settled(network, "network", "kernel")
     parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
     if not parameters:
-        raise ValueError(f"Expected `network` with parameters that require a gradient, but {_name(network)} has none.")
+        name = type(network).__name__
+        raise ValueError(f"Expected `network` with parameters that require a gradient, but {name} has none.")
     plain = torch.autocast(x.device.type, enabled=False)
     chance = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.enable_grad(), chance, plain:
         yield network, x.detach().clone(), parameters
-
-
-def _check_mode(network: nn.Module) -> None:
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            raise ValueError(
-                "Expected `network` without batch statistics, in eval mode, since with them the kernel of a sample "
-                f"depends on the others, but got {module} in {'training' if module.training else 'eval'} mode."
-            )
-        if isinstance(module, _DropoutNd) and module.training and module.p:
-            raise ValueError(
-                "Expected `network` in eval mode, since the kernel of a network that drops units is one of chance, "
-                f"but got {module} in training mode."
-            )
-
-
-def _name(network: nn.Module) -> str:
-    return type(network).__name__
