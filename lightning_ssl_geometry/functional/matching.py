@@ -1,7 +1,7 @@
-"""Which output is which latent: the mean correlation coefficient (MCC) under the best assignment.
+"""Match outputs with latents: the mean correlation coefficient (MCC) under the best assignment.
 
-Hyvarinen & Morioka, Unsupervised Feature Extraction by Time-Contrastive Learning and Nonlinear ICA (2016), as
-Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021) use it.
+Hyvarinen & Morioka, Unsupervised Feature Extraction by Time-Contrastive Learning and Nonlinear ICA (2016), in the form
+of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021).
 """
 
 __all__ = ["best_match", "mean_correlation", "moments_correlation"]
@@ -15,11 +15,11 @@ from lightning_ssl_geometry.functional.latent_r2 import check_moments, row_momen
 
 
 def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
-    r"""Mean absolute correlation of latents with outputs, each matched with one of the other.
+    r"""Compute the mean absolute correlation of latents with outputs, after the best one-to-one assignment.
 
     .. math:: \max_\pi \frac{1}{\min(P, d)} \sum_k |\operatorname{corr}(z_{\pi(k)}, s_k)|
 
-    The maximum is over one-to-one assignments. Where P < d, d - P latents have no output, and do not count.
+    If P < d, d - P latents have no output, and do not count.
 
     Args:
         z: (N, P) embeddings.
@@ -43,15 +43,15 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 
 
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
-    """Absolute Pearson correlations of outputs with latents, from second moments.
+    """Compute absolute Pearson correlations of outputs with latents from second moments.
 
     Args:
         moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.
         dim: P.
-        eps: What varies by less than this fraction of its size (root mean square) is constant up to rounding.
+        eps: A column that varies by less than this fraction of its size (root mean square) is constant up to rounding.
 
     Returns:
-        (P, d), float64, from 0 to 1; 0 with what is constant.
+        (P, d), float64, from 0 to 1; 0 for constant columns.
 
     Raises:
         ValueError: If shapes do not fit, there are no rows, or a value is not finite.
@@ -70,7 +70,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents, one to one, so that the sum of the correlations is as large as can be.
+    """Assign outputs to latents, one to one, with the largest sum of correlations.
 
     Args:
         correlation: (P, d), finite.
@@ -79,7 +79,7 @@ def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
         Outputs and latents of the min(P, d) pairs, int64 each, sorted by output.
 
     Raises:
-        ValueError: If it is no finite matrix.
+        ValueError: If `correlation` is no finite matrix.
 
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))

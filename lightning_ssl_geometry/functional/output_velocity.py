@@ -5,9 +5,9 @@ Perspectives (2025), Sec. 4.1. Descending a loss of the outputs z_i = f(w, x_i) 
 
 .. math:: \dot z_i = -\frac1n \sum_{j=1}^n K_{ij}\, g_j, \quad K_{ij}^{kl} = \nabla_w f^k(x_i) \cdot \nabla_w f^l(x_j)
 
-(Eq. 11 and 12), where the loss alone, without a network, would move it by -g_i (Eq. 13). The paper writes the gradient
-of a loss that is a mean over samples, which no contrastive loss is: here g_j is n times the gradient of the batch's
-loss by z_j, which holds for any.
+(Eq. 11 and 12), while the loss alone, without a network, would move it by -g_i (Eq. 13). In the paper g_j is the
+gradient of a loss that is a mean over samples. No contrastive loss is: here g_j is n times the gradient of the batch's
+loss with respect to z_j, which holds for any loss.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -36,20 +36,20 @@ def output_velocity(
 
     .. math:: \dot f(a) = -\frac1n \sum_{j=1}^n K(a, x_j)\, g_j
 
-    Eq. 11 of Calder & Lee, at any point a. The kernel is never built: one pass backward takes the cotangents to a
-    direction of the weights, :math:`-\frac1n \sum_j J(x_j)^T g_j`, and one forward takes that to the outputs. At x it
-    is :func:`kernel_flow` of :func:`neural_kernel`.
+    Eq. 11 of Calder & Lee, at any point a. The kernel is never built: a backward pass maps the cotangents to a
+    direction of the weights, :math:`-\frac1n \sum_j J(x_j)^T g_j`, and a forward pass maps this direction to the
+    outputs. At x it is :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
         network: f, maps (N, ...) to (N, d), each sample by itself; in eval mode. Its parameters that require a gradient
             are the weights w.
-        x: (n, ...), the samples of the step; a tuple of tensors with n rows where the network takes several.
-        cotangent: g (n, d), n times the gradient of the batch's loss by each output.
-        at: (m, ...), the points a, likewise; None: x.
+        x: (n, ...), the samples of the step; a tuple of tensors with n rows if the network takes several.
+        cotangent: g (n, d), n times the gradient of the batch's loss with respect to each output.
+        at: (m, ...), the points a, a tensor or a tuple like x; None: x.
         chunk_size: Samples at once, >= 1; memory is that of a backward pass over as many, and twice the weights.
 
     Returns:
-        (m, d), detached: the derivative of f(a) in time, so that a step of size s changes f(a) by s times it.
+        (m, d), detached: the time derivative of f(a), so that a step of size s changes f(a) by s times it.
 
     Raises:
         ValueError: If a shape is wrong, `chunk_size` < 1, no parameter requires a gradient, or batch norm or dropout is
@@ -83,22 +83,22 @@ def output_velocity(
 
 
 def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
-    r"""Compare how a sample and its transformed versions move in a step: whether invariance outlives it.
+    r"""Compare how a sample and its transformed versions move in a step: whether the step preserves invariance.
 
     .. math:: \sqrt{\frac{\frac1{VN} \sum_{v,i} \|\dot f(T_v x_i) - \dot f(x_i)\|^2}
         {\frac1N \sum_i \|\dot f(x_i)\|^2}}
 
-    Theorem 4.2 of Calder & Lee: without a network, points that coincide get the same gradient and move together. With
-    one, an invariant map stays so only if :math:`\nabla_w f(T(x)) = \nabla_w f(x)`, too; the theorem says no more than
-    whether, this says by how much it is not.
+    Theorem 4.2 of Calder & Lee: without a network, points that coincide get the same gradient and move together. With a
+    network, an invariant map stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)`. The theorem says
+    whether invariance is preserved; this number says how much of it is lost.
 
     Args:
-        at: (N, d), the velocities of f(x_i), as :func:`output_velocity` gives them.
-        moved: (V, N, d), those of f(T_v x_i).
+        at: (N, d), the velocities of f(x_i), from :func:`output_velocity`.
+        moved: (V, N, d), the velocities of f(T_v x_i).
 
     Returns:
-        A float64 scalar >= 0: 0 where the step moves a sample and its versions alike, about 2^0.5 where they move
-        unrelatedly; NaN where nothing moves.
+        A float64 scalar >= 0: 0 if the step moves a sample and its versions alike, about 2^0.5 if it moves them
+        independently; NaN if nothing moves.
 
     Raises:
         ValueError: If the shapes do not fit each other.
@@ -109,7 +109,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     """
     shaped("N, d", at=at)
     shaped("V, N, d", {"N": len(at), "d": at.shape[1]}, moved=moved)
-    at_least(1, V=len(moved))
+    at_least(1, **{"len(moved)": len(moved)})
     at, moved = at.double(), moved.double()
     difference = (moved - at).square().sum(2).mean()
     return (difference / at.square().sum(1).mean()).sqrt()
@@ -122,7 +122,7 @@ def _run(network: nn.Module, weights: Weights, rows: tuple[Tensor, ...]) -> Tens
 
 
 def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Tensor) -> Weights:
-    """Take cotangents to the weights, sum_j J(x_j)^T g_j."""
+    """Map cotangents to the weights, sum_j J(x_j)^T g_j."""
     z, pull = vjp(run, weights)[:2]
     if z.shape != cotangent.shape:
         raise ValueError(
@@ -133,7 +133,7 @@ def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Ten
 
 @contextmanager
 def _plain(near: Tensor) -> Iterator[None]:
-    """Leave inference mode and autocast, and take attention's plain form, the one that has a forward derivative."""
+    """Leave inference mode and autocast, and use attention's plain form, which alone has a forward derivative."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -156,6 +156,6 @@ def _rows(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, ...]:
-    """Copy, out of inference mode, in the weights' dtype but for integers, which stand for themselves; and cut."""
+    """Clone outside inference mode, cast floats to the weights' dtype (integers keep theirs), and split into chunks."""
     copy = tensor.detach().clone()
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)

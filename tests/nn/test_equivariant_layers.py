@@ -324,10 +324,10 @@ def test_repr_names_the_settings():
         ({"padding": -1}, "`padding` >= 0, but got -1"),
         ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
         ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
-        ({"effective_size": 6}, "`effective_size` from 1 to `kernel_size` = 5, but got 6"),
+        ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),
         ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
         ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
-        ({"rotations": 3}, "`rotations` to be 1 or 4"),
+        ({"rotations": 3}, r"`rotations` to be one of \(1, 4\)"),
         ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),
     ],
 )

@@ -108,7 +108,7 @@ def neural_kernel_trace(
         work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
         if directions is not None:
             shaped("Q, d", {"d": work.outputs}, directions=directions)
-            at_least(1, Q=len(directions))
+            at_least(1, **{"len(directions)": len(directions)})
         return work.kernel(directions, folded=True) / (work.outputs if directions is None else len(directions))
 
 
