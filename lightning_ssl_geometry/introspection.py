@@ -1,6 +1,6 @@
 """Look into a network that somebody else wrote: find its parts, catch their outputs, lend it other tensors."""
 
-__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call"]
+__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ _COMPILED = "_orig_mod."
 
 
 def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
-    """Find a submodule by its dotted name; the names of a network that torch.compile wrapped are those without it.
+    """Find a submodule by its dotted name; for a network in torch.compile, the name is that without the wrapper.
 
     Args:
-        network: Has it.
-        path: Its name, such as "backbone.layer4".
-        argument: What the name was given as, for the error.
-        given: How it was given, likewise; the name itself by default.
+        network: The network.
+        path: The submodule's name, such as "backbone.layer4".
+        argument: Name of the argument that holds the path, for the error.
+        given: The argument's value, for the error; the path by default.
 
     Raises:
-        ValueError: If there is none of that name; the nearest names are offered.
+        ValueError: If there is no submodule of that name; the nearest names are offered.
 
     >>> submodule(nn.Sequential(nn.Linear(3, 2)), "0", "layers")
     Linear(in_features=3, out_features=2, bias=True)
@@ -48,7 +48,7 @@ OUTPUT = "output"
 def layer_outputs(
     network: nn.Module, layers: Sequence[str] | None = None
 ) -> Iterator[Callable[[Tensor], dict[str, Tensor]]]:
-    """Lend a pass through the network that returns the outputs of layers by name; the hooks go with the context.
+    """Lend a pass through the network that returns the outputs of layers by name; the hooks are removed at the end.
 
     Args:
         network: Maps a tensor to a tensor.
@@ -56,7 +56,7 @@ def layer_outputs(
             output, as "output".
 
     Raises:
-        ValueError: If a name is of no submodule; in a pass, if one is not called once or does not return a tensor.
+        ValueError: If a name is of no submodule; in a pass, if a layer is not called once or does not return a tensor.
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
@@ -90,14 +90,14 @@ def layer_outputs(
 
 
 def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """What each linear layer of a network sees, in the order of the pass: the places where a projector can be cut.
+    """Return the input of each linear layer in the order of the pass: the places where a projector can be cut.
 
     Args:
         network: Maps x to a tensor, such as a projector.
         x: (N, D).
 
     Returns:
-        The input of the first linear layer that does not see x itself, (N, D'), as "hidden_1", the next one's as
+        The input of the first linear layer that does not see x itself, (N, D'), as "hidden_1", that of the next one as
         "hidden_2", and so on, and the network's "output".
 
     >>> import torch
@@ -130,16 +130,17 @@ def _tensor(name: str, z: object) -> Tensor:
 def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tensor) -> Tensor:
     """Call a network with other parameters and buffers.
 
-    By default `torch.func.functional_call` finds tied tensors by itself, but leaves a module that has two names with
-    the tensors that it was lent. Here every module goes by one name, and each place of a tensor is named.
+    `torch.func.functional_call` alone finds tied tensors by default, but leaves the lent tensors in a module that has
+    two names. Here every module goes by one name, and each place of a tensor is named.
 
     Args:
         network: Maps (N, ...) to (N, d).
-        tensors: By name, as `named_parameters` and `named_buffers` have them; the rest stays its own.
-        x: (N, ...), one or several, as the network takes them.
+        tensors: Name -> tensor, with the names of `named_parameters` and `named_buffers`; others stay the network's
+            own.
+        x: (N, ...), one or several, as many as the network takes.
 
     Returns:
-        What the network returns.
+        The network's result.
 
     >>> layer = nn.Linear(1, 1, bias=False)
     >>> substituted_call(layer, {"weight": Tensor([[2.0]])}, Tensor([[3.0]]))
@@ -157,22 +158,45 @@ def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tens
 
 
 def check_settled(network: nn.Module, argument: str, result: str) -> None:
-    """Refuse a network with batch statistics or dropout at work.
+    """Raise a ValueError if a network has batch statistics or dropout at work.
 
     Args:
-        network: Any.
-        argument: What it was given as, for the error.
-        result: What of a sample would depend on chance or on others, likewise.
+        network: The network.
+        argument: Name of the argument that holds it, for the error.
+        result: Which result for a sample would depend on chance or on others, for the error.
 
     Raises:
-        ValueError: If batch norm or dropout is in training mode, or batch norm has no running statistics.
+        ValueError: If batch norm or dropout (p > 0) is in training mode, or batch norm has no running statistics.
 
     >>> check_settled(nn.Dropout().eval(), "network", "output")
     """
     for module in network.modules():
-        own = not module.training and getattr(module, "running_mean", ()) is not None
-        if isinstance(module, _BatchNorm | _DropoutNd) and not own:
+        if isinstance(module, _DropoutNd):
+            settled = not (module.training and module.p)
+        else:
+            settled = not isinstance(module, _BatchNorm) or not (module.training or module.running_mean is None)
+        if not settled:
             raise ValueError(
                 f"Expected `{argument}` in eval mode and with running statistics, so that a sample's {result} depends "
                 f"neither on chance nor on other samples, but got {module} without."
             )
+
+
+def vectors(z: object, x: Tensor, argument: str) -> Tensor:
+    """Return what a network made of the samples x (N, ...), if it is a vector for each: (N, D).
+
+    Args:
+        z: The network's result.
+        x: The samples.
+        argument: Name of the argument that the network was given as, for the error.
+
+    Raises:
+        ValueError: If the result is no floating-point tensor of shape (N, D).
+
+    >>> vectors(Tensor([[1.0]]), Tensor([2.0]), "encoder")
+    tensor([[1.]])
+    """
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
+        got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"Expected `{argument}` to return (N, D) for N = {len(x)} samples, but got {got}.")
+    return z

@@ -1,9 +1,9 @@
-"""Random numbers that are functions of counters: no state, so no order of calls, batches, ranks or resumes.
+"""Random numbers as functions of counters: they depend on no state, and so on no order of calls, batches or ranks.
 
-A draw is a hash of the integers that name it, say (seed, epoch, sample index, view), with the finaliser of
-SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. That hash is a
-key for the draws from distributions. Where a draw is by rejection, every attempt is a function of (key, attempt), and
-only elements that are still pending are drawn again: a row alone gives what it gives in a batch.
+A draw is a hash of the integers that name it, say (seed, epoch, sample index, view), with the finaliser of SplitMix64
+(Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. That hash is a key for
+draws from distributions. In a draw by rejection, every attempt is a function of (key, attempt), and only pending
+elements are drawn again: a row alone gives the same as in a batch.
 """
 
 __all__ = ["counter_hash", "counter_uniform", "generalized_normal", "uniform_sphere", "von_mises_fisher"]
@@ -14,6 +14,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.checks import at_least, inside, shaped
 
 _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -54,7 +56,7 @@ def counter_uniform(*counters: Tensor | int, size: int) -> Tensor:
     """Draw `size` numbers, uniform on [0, 1), for every element of the broadcast counters.
 
     Args:
-        counters: As in :func:`counter_hash`.
+        counters: One or more int64 tensors or integers; their order matters.
         size: How many numbers per element.
 
     Returns:
@@ -94,7 +96,7 @@ def uniform_sphere(key: Tensor, dim: int) -> Tensor:
 
     Args:
         key: (N,) int64, one per point.
-        dim: d of the surrounding space, >= 1.
+        dim: d >= 1, the dimension of the surrounding space.
 
     Returns:
         float32 (N, d), rows of length 1.
@@ -106,9 +108,8 @@ def uniform_sphere(key: Tensor, dim: int) -> Tensor:
     >>> f"{x.square().sum(1).mean():.4f}"
     '1.0000'
     """
-    if dim < 1:
-        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
-    _check_keys(key, 1)
+    at_least(1, dim=dim)
+    shaped("N,", key=key)
     return normalize(_normal(dim, key, _POINT), dim=1).float()
 
 
@@ -120,15 +121,15 @@ def generalized_normal(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Tensor:
-    r"""Draw from the generalised normal distribution, truncated to an interval, for every element on its own.
+    r"""Draw from the generalised normal distribution, truncated to an interval, independently for every element.
 
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
     p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s.
 
-    With :math:`y = |x - m| / s`, draws from the envelope 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond, by the
-    tangent of :math:`-y^p` at 1, restricted to the interval, are accepted with the ratio of both: with a probability of
-    more than 0.59 for every p, scale and interval.
+    With :math:`y = |x - m| / s`, the envelope is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the tangent of
+    :math:`-y^p` at 1), restricted to the interval. A draw from it is accepted with the ratio of density to envelope:
+    with a probability of more than 0.59 for every p, scale and interval.
 
     Args:
         mean: m (N, d), in [low, high].
@@ -149,9 +150,9 @@ def generalized_normal(
     >>> x.abs().max().item() <= 1
     True
     """
-    if not p >= 1 or p == math.inf:
-        raise ValueError(f"Expected `p` >= 1 and finite, but got {p}.")
-    _check_keys(key, mean.ndim, tuple(mean.shape))
+    inside("[1, inf)", p=p)
+    if key.shape != mean.shape:
+        raise ValueError(f"Expected `key` of the shape of `mean`, {tuple(mean.shape)}, but got {tuple(key.shape)}.")
     s = _column(scale, "scale", mean).flatten()
     m = mean.double().flatten()
     if not ((m >= low) & (m <= high) & m.isfinite()).all():
@@ -172,9 +173,9 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
     .. math:: p(x) \propto \exp(\kappa \langle m, x \rangle)
 
-    The cosine w = <m, x> by the rejection of Wood, Simulation of the von Mises Fisher distribution (1994), the beta
-    variable of which is (1 + t) / 2 for a coordinate t of a uniform point of the sphere; and a uniform direction
-    orthogonal to m. Computed with 1 - w in place of w, which keeps its digits where kappa is large.
+    The cosine w = <m, x> is drawn by the rejection of Wood, Simulation of the von Mises Fisher distribution (1994),
+    with the beta variable (1 + t) / 2 for a coordinate t of a uniform point of the sphere; the direction orthogonal to
+    m is uniform. Computed with 1 - w in place of w, which keeps its digits for large kappa.
 
     Args:
         mean: m (N, d), rows of length 1, d >= 2.
@@ -192,9 +193,9 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
     >>> f"{x[:, 0].mean():.2f}"  # coth(50) - 1 / 50
     '0.98'
     """
-    if mean.ndim != 2 or mean.shape[1] < 2:
-        raise ValueError(f"Expected `mean` of shape (N, d) with d >= 2, but got {tuple(mean.shape)}.")
-    _check_keys(key, 1, (len(mean),))
+    shaped("N, d", mean=mean)
+    at_least(2, **{"mean.shape[1]": mean.shape[1]})
+    shaped("N,", {"N": len(mean)}, key=key)
     m = mean.double()
     if not ((length := torch.linalg.vector_norm(m, dim=1)) - 1).abs().lt(1e-3).all():
         raise ValueError(f"Expected `mean` of length 1, but got lengths in [{length.min():g}, {length.max():g}].")
@@ -221,7 +222,7 @@ def _envelope_mass(y: Tensor, p: float) -> Tensor:
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,): with b as Wood has it, and q = 1 - x_0 = 2 b / (1 + b)."""
+    """Draw 1 - w (N,), with b defined by Wood and q = 1 - x_0 = 2 b / (1 + b)."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)
 
@@ -240,10 +241,10 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
 
 
 def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Write the first draw that is accepted into each pending element of `kept`.
+    """Write the first accepted draw into each pending element of `kept`.
 
-    `attempt(rows, numbers)` gives draws and whether they are accepted. Every pass makes twice as many attempts for each
-    element that is left: few passes, as a GPU waits after each.
+    `attempt(rows, numbers)` gives draws and whether they are accepted. Every pass doubles the attempts per pending
+    element, so that there are few passes: a GPU waits after each.
     """
     start, width = 0, 1
     while len(pending):
@@ -260,12 +261,12 @@ def _normal(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _uniform(size: int, *counters: Tensor | int) -> Tensor:
-    """Float64 in (0, 1): the centres of the cells that `counter_uniform` names by their left ends."""
+    """Draw float64 in (0, 1): the centres of the cells whose left ends `counter_uniform` gives."""
     return counter_uniform(*counters, size=size).double() + 2.0**-25
 
 
 def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
-    """A number, or a tensor of the shape of `like` or of its last axes, in float64 as large as `like`."""
+    """Expand a number, or a tensor of the shape of `like` or of its last axes, to the shape of `like`, in float64."""
     column = torch.as_tensor(value, dtype=torch.float64, device=like.device)
     if column.shape not in {like.shape[axis:] for axis in range(like.ndim + 1)}:
         raise ValueError(
@@ -274,9 +275,3 @@ def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
     if not ((column >= 0) & column.isfinite()).all():
         raise ValueError(f"Expected `{name}` >= 0 and finite, but got {value}.")
     return column.expand(like.shape)
-
-
-def _check_keys(key: Tensor, ndim: int, shape: tuple[int, ...] | None = None) -> None:
-    if key.ndim != ndim or (shape is not None and key.shape != shape):
-        expected = shape or "(N,)"
-        raise ValueError(f"Expected `key` of shape {expected}, but got {tuple(key.shape)}.")

@@ -14,8 +14,9 @@ import lightning_ssl_geometry as sslg
 from lightning_ssl_geometry.callbacks.evaluation import clean_batches
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.deprecation import old_names
-from lightning_ssl_geometry.diagnostics import LossTerms, Stationarity, StepInvariance
+from lightning_ssl_geometry.diagnostics import EquivarianceError, LossTerms, Stationarity, StepInvariance
 from lightning_ssl_geometry.functional import LpDistance, info_nce
+from lightning_ssl_geometry.functional.groups import equivariance
 from lightning_ssl_geometry.losses import (
     AdaptiveTemperatureLoss,
     InfoNCELoss,
@@ -23,6 +24,7 @@ from lightning_ssl_geometry.losses import (
     VariationalLoss,
 )
 from lightning_ssl_geometry.methods import AdaptiveTemperatureModule, SimCLRModule
+from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
 
 SQUARED = {"form": "RUSAK", "normalize": False, "similarity": "distance"}
 
@@ -132,6 +134,34 @@ def test_the_settings_of_the_loss_of_a_method():
     assert torch.equal(old.observe(batch)["loss"], new.observe(batch)["loss"])
     with pytest.raises(ValueError, match="Expected `loss` alone, but got `temperature` beside it"):
         AdaptiveTemperatureModule(*network(), loss=InfoNCELoss(), temperature=0.7)
+
+
+def test_the_settings_of_an_equivariance_error_by_position():
+    with pytest.warns(FutureWarning, match="use `group_shape=...`, `scales=...`, `stride=...`, `circular=...`"):
+        old = EquivarianceError("translation", None, None, 2, True, None, 1, 0.5)
+    new = EquivarianceError("translation", stride=2, circular=True, margin=1, fill=0.5)
+    assert old.sums.__self__ == new.sums.__self__
+    with pytest.warns(FutureWarning, match="use `.*EquivarianceSettings`"):
+        check = equivariance.check_equivariance
+    check("rotation", (1, 4), None, 2, None, 0)
+    with pytest.raises(ValueError, match="`margin` >= 0, but got -1"):
+        check("rotation", (1, 4), None, 2, None, -1)
+
+
+FILTERS = {"scales": (1.0, 1.5), "rotations": 4, "stride": 2, "padding": 1, "padding_mode": "circular", "bias": True}
+REACH = {"scale_size": 2, "rotation_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [(LiftingConv2d, FILTERS), (GroupConv2d, {"scales": (1.0, 1.5), "rotations": 4, **REACH, **FILTERS})],
+)
+def test_the_settings_of_an_equivariant_convolution_by_position(layer, settings):
+    with pytest.warns(FutureWarning, match="use `scales=...`, `rotations=...`.*, `padding_mode=...`, `bias=...`"):
+        old = layer(2, 3, 5, 3, *settings.values())
+    new = layer(2, 3, 5, 3, **settings)
+    assert repr(old) == repr(new)
+    assert old.weight.shape == new.weight.shape
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ def test_an_infinite_mean():
 
 
 def test_keys_of_a_wrong_shape():
-    with pytest.raises(ValueError, match=r"`key` of shape \(3, 2\), but got \(3,\)"):
+    with pytest.raises(ValueError, match=r"`key` of the shape of `mean`, \(3, 2\), but got \(3,\)"):
         generalized_normal(torch.zeros(3, 2), 1.0, 2.0, keys(3))
-    with pytest.raises(ValueError, match=r"`key` of shape \(1,\), but got \(2,\)"):
+    with pytest.raises(ValueError, match=r"`key` of shape \(N,\), N = 1, but got \(2,\)"):
         von_mises_fisher(torch.eye(2)[:1], 1.0, keys(2))
     with pytest.raises(ValueError, match=r"`key` of shape \(N,\), but got \(2, 3\)"):
         uniform_sphere(keys(2, 3), 3)
@@ -200,9 +200,12 @@ def test_no_dimension():
         uniform_sphere(keys(3), 0)
 
 
-@pytest.mark.parametrize("mean", [torch.ones(3, 1), torch.ones(3)])
-def test_means_of_a_wrong_shape(mean):
-    with pytest.raises(ValueError, match=r"`mean` of shape \(N, d\) with d >= 2, but got"):
+@pytest.mark.parametrize(
+    ("mean", "message"),
+    [(torch.ones(3, 1), r"`mean.shape\[1\]` >= 2, but got 1"), (torch.ones(3), r"`mean` of shape \(N, d\), but got")],
+)
+def test_means_of_a_wrong_shape(mean, message):
+    with pytest.raises(ValueError, match=message):
         von_mises_fisher(mean, 1.0, keys(3))
 
 

@@ -4,20 +4,20 @@ __all__ = ["EquivarianceError", "InvarianceError"]
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import ClassVar, get_args
+from typing import ClassVar, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, floating, one_of, shaped
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.equivariance import (
+    EquivarianceOptions,
+    EquivarianceSettings,
     Transformation,
-    check_equivariance,
-    equivariance_sums,
     group_elements,
     transformed,
 )
@@ -45,15 +45,10 @@ class EquivarianceError(Diagnostic):
 
     Args:
         group: "rotation", "translation" or "scale".
-        group_shape: (S, R) of the group axis; None: the network's `group_shape`, or the whole axis where it has none.
-        scales: Scales of the group, ascending, at least 2; None: the network's `scales`.
-        stride: Pixels per step of the feature map, one number or one per layer; None: the network's `stride` for its
-            output, else the image's height divided by the map's, rounded.
-        circular: Whether a translation brings back at the opposite border what leaves.
-        layers: Dotted names of submodules whose outputs are compared; None: the network's output.
-        margin: Pixels left out beside each border.
-        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
-            normalisation.
+        fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
+            black, or the border, has after normalisation.
+        **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
+            :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Raises:
         ValueError: If an argument is out of range, names of layers differ only in "." and "_", or shapes do not fit.
@@ -96,34 +91,22 @@ class EquivarianceError(Diagnostic):
     difference: Tensor
     reference: Tensor
 
+    @by_position("group_shape", "scales", "stride", "circular", "layers", "margin", "fill")
     def __init__(
         self,
         group: Transformation = "rotation",
-        group_shape: tuple[int, int] | None = None,
-        scales: Sequence[float] | None = None,
-        stride: int | Sequence[int] | None = None,
-        circular: bool = False,
-        layers: Sequence[str] | None = None,
-        margin: int = 0,
+        *,
         fill: float | Sequence[float] = 0.0,
+        **options: Unpack[EquivarianceOptions],
     ) -> None:
         super().__init__()
-        check_equivariance(group, group_shape, scales, stride, layers, margin)
+        settings = EquivarianceSettings(group, fill=_fill(fill), **options)
+        layers = settings.layers
         self.keys = [""] if layers is None else [f"_{name.replace('.', '_')}" for name in layers]
         if len(set(self.keys)) < len(self.keys):
             raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
-        self.fill = fill
-        self.sums = partial(
-            equivariance_sums,
-            group=group,
-            group_shape=group_shape,
-            scales=scales,
-            stride=stride,
-            circular=circular,
-            layers=layers,
-            margin=margin,
-        )
-        elements = {"rotation": 3, "translation": 4, "scale": math.comb(len(scales or ()), 2)}[group]
+        self.sums = settings.sums
+        elements = len(settings.elements())  # 0 where the network has to say how many scales there are
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         for state in ("difference", "reference"):
             zeros = torch.zeros(len(self.keys), elements, dtype=torch.float64)
@@ -134,7 +117,7 @@ class EquivarianceError(Diagnostic):
         if not len(image):  # of a rank whose samples are all repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
-            sums = self.sums(feature_extractor, image, fill=_fill(self.fill))
+            sums = self.sums(feature_extractor, image)
         self.rows = self.rows + len(image)
         first = not self.difference.numel()  # how many scales the network has was not known
         self.difference = sums.difference if first else self.difference + sums.difference
@@ -172,8 +155,8 @@ class InvarianceError(Diagnostic):
         shift: Pixels, >= 1.
         factors: Each > 0; the defaults are the factors between the scales of Keller et al.
         circular: Whether a translation brings back at the opposite border what leaves.
-        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
-            normalisation.
+        fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
+            black, or the border, has after normalisation.
 
     Raises:
         ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
@@ -239,9 +222,8 @@ class InvarianceError(Diagnostic):
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
         """Add images (N, C, H, W), with the present weights of the encoder."""
-        if image.ndim != 4 or not image.is_floating_point():
-            shape = f"{tuple(image.shape)}, {image.dtype}"
-            raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")
+        shaped("N, C, H, W", image=image)
+        floating(image=image)
         if not len(image):  # of a rank whose samples are all repeats
             return
         fill = _fill(self.fill)

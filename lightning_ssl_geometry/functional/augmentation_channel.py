@@ -6,18 +6,17 @@ augmented by T ~ P(T | X), and Z is drawn around h(T(X)) with density proportion
 .. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
-With Z at its mean h(T(X)) and Jensen's inequality in the numerator this is a contrastive loss (Eq. 17 to 20), and for
-a uniform P(T | X) SimCLR's.
+With Z at its mean h(T(X)) and Jensen's inequality in the numerator this is a contrastive loss (Eq. 17 to 20); for a
+uniform P(T | X) it is SimCLR's.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
-
-import math
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lightning_ssl_geometry.checks import at_least, inside, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
@@ -37,27 +36,28 @@ def augmentation_channel_loss(
         \sum_j v_{ij} \log \sum_{j' \ne j} \frac{w_{ij'}}{1 - w_{ij}} e^{s_{ij, ij'}}\Bigr],
         \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
 
-    The weights w are those of P(T | X) where T was drawn uniformly, and equal where it was drawn from P(T | X). T and
-    T' are two different draws, so v is the distribution of the first of two draws from w that differ, proportional to w
-    (1 - w): each of Eq. 2's two expectations is estimated by itself. With Jensen's inequality the last logarithm of a
-    mean is a mean of logarithms, which makes the loss greater, and its term the weighted mean of s over all pairs of
-    different draws. A pair is left out for being one and the same draw, never for having the same T. m = 2 with equal
-    weights is SimCLR's NT-Xent at temperature 1 / beta, but for log(2N - 1): its sum over negatives is a mean here.
-    Zero similarity gives 0.
+    The weights w are those of P(T | X) if T was drawn uniformly, and equal if T was drawn from P(T | X). T and T' are
+    two different draws, so v is the distribution of the first of two different draws from w, proportional to w (1 - w):
+    each of Eq. 2's two expectations is estimated by itself. Jensen's inequality makes the last logarithm of a mean a
+    mean of logarithms: the loss increases, and its last term becomes the weighted mean of s over all pairs of different
+    draws. A draw is never paired with itself, but with other draws of the same T. m = 2 with equal weights is SimCLR's
+    NT-Xent at temperature 1 / beta, but for log(2N - 1): its sum over negatives is a mean here. Zero similarity gives
+    0.
 
-    Where the draws are few or P(T | X) is concentrated, the weighted estimate is biased: a draw that has all the weight
-    is still paired with others, not with itself as two independent draws would be, which favours a broad P(T | X). With
-    v = w the bias is worse: in a trial, the policy for one in nine positions of a digit came to prefer empty crops.
+    If the draws are few or P(T | X) is concentrated, the weighted estimate is biased: a draw that has all the weight is
+    paired with other draws only, while two independent draws would both be this one. This favours a broad P(T | X).
+    With v = w the bias is worse: in a trial, the policy for one in nine positions of a digit came to prefer empty
+    crops.
 
-    The N m x N m logits are computed in blocks of rows, again in the backward pass where there are several.
+    The N m x N m logits are computed in blocks of rows; several blocks are computed again in the backward pass.
 
     Args:
         z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; normalised here.
-        log_weight: (N, m), finite, logarithms of weights that may have any common factor per sample: they are
-            normalised over m. None: equal weights.
+        log_weight: (N, m), finite, logarithms of weights up to a factor per sample: they are normalised over m. None:
+            equal weights.
         beta: Inverse temperature, > 0: it multiplies the cosine.
-        jensen: Apply Jensen's inequality to the numerator, as the paper does for its experiments (Eq. 17).
-        eps: A row no longer than this has no direction: it counts as 0.
+        jensen: Apply Jensen's inequality to the numerator, like the paper in its experiments (Eq. 17).
+        eps: A row of this length or shorter has no direction: it counts as 0.
         block_size: Rows of logits at once.
 
     Returns:
@@ -71,7 +71,12 @@ def augmentation_channel_loss(
     >>> f"{augmentation_channel_loss(z).abs():.3f}"
     '0.000'
     """
-    _check(z, log_weight, beta, block_size)
+    shaped("N, m, P", z=z)
+    at_least(2, **{"len(z)": len(z), "z.shape[1]": z.shape[1]})
+    if log_weight is not None:
+        shaped("N, m", dict(zip("Nm", z.shape, strict=False)), log_weight=log_weight)
+    inside("(0, inf)", beta=beta)
+    at_least(1, block_size=block_size)
     n, m, _ = z.shape
     with torch.autocast(z.device.type, enabled=False):
         x, _ = in_full_precision(z, z)
@@ -87,12 +92,12 @@ def augmentation_channel_loss(
 
 
 def policy_entropy(log_policy: Tensor) -> Tensor:
-    r"""Entropy of each sample's distribution over a family's members.
+    r"""Compute the entropy of each sample's distribution over a family's members.
 
     .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
 
     Args:
-        log_policy: (N, K), logarithms of probabilities, or logits: they are normalised over K.
+        log_policy: (N, K), logits or logarithms of probabilities: they are normalised over K.
 
     Returns:
         (N,), in nats, from 0 (one member only) to log K (uniform).
@@ -103,8 +108,7 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])
     """
-    if log_policy.ndim != 2:
-        raise ValueError(f"Expected `log_policy` of shape (N, K), but got {tuple(log_policy.shape)}.")
+    shaped("N, K", log_policy=log_policy)
     log_probability = log_policy.to(torch.promote_types(log_policy.dtype, torch.float32)).log_softmax(dim=1)
     finite = log_probability.clamp(min=torch.finfo(log_probability.dtype).min)  # 0 log 0 = 0
     return -(log_probability.exp() * finite).sum(1)
@@ -118,7 +122,7 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
         uniform: (N, m), uniform on [0, 1).
 
     Returns:
-        (N, m) int64, members from 0 to K - 1; none of probability 0. Anything where a row is not finite.
+        (N, m) int64, members from 0 to K - 1, never one of probability 0; arbitrary if a row is not finite.
 
     Raises:
         ValueError: If the shapes do not fit.
@@ -126,11 +130,8 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
     >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
     tensor([[0, 2]])
     """
-    if probability.ndim != 2 or uniform.ndim != 2 or len(probability) != len(uniform):
-        raise ValueError(
-            f"Expected `probability` (N, K) and `uniform` (N, m), but got {tuple(probability.shape)} and "
-            f"{tuple(uniform.shape)}."
-        )
+    shaped("N, K", probability=probability)
+    shaped("N, m", {"N": len(probability)}, uniform=uniform)
     cumulative = probability.double().cumsum(1)
     place = uniform.double() * cumulative[:, -1:]  # < the total, so never beyond the last member
     member = torch.searchsorted(cumulative, place, right=True)
@@ -138,7 +139,7 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
-    """The numerator's expected logarithm: similarities (N, m, m) and weights (N, m) to (N,)."""
+    """Compute the numerator's expected logarithm: similarities (N, m, m) and weights (N, m) to (N,)."""
     same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
     first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)  # log v
@@ -148,7 +149,7 @@ def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
 
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
-    """The denominators' logarithms, before they are divided by the weights' total: (block,)."""
+    """Compute the denominators' logarithms, (block,), before the division by the weights' total."""
 
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)
@@ -159,16 +160,3 @@ def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: 
         recomputed: Tensor = checkpoint(negative, rows, log_weight, use_reentrant=False)
         return recomputed
     return negative(rows, log_weight)
-
-
-def _check(z: Tensor, log_weight: Tensor | None, beta: float, block_size: int) -> None:
-    if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
-        raise ValueError(f"Expected `z` of shape (N, m, P) with N >= 2 and m >= 2, but got {tuple(z.shape)}.")
-    if log_weight is not None and log_weight.shape != z.shape[:2]:
-        raise ValueError(
-            f"Expected `log_weight` of shape (N, m) = {tuple(z.shape[:2])}, but got {tuple(log_weight.shape)}."
-        )
-    if not 0 < beta < math.inf:
-        raise ValueError(f"Expected `beta` > 0 and finite, but got {beta}.")
-    if block_size < 1:
-        raise ValueError(f"Expected `block_size` >= 1, but got {block_size}.")

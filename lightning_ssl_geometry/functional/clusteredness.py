@@ -1,9 +1,9 @@
-r"""How clustered a cloud of embeddings is, and how uniform one without any structure would be.
+"""How clustered a cloud of embeddings is, and how uniform a cloud without any structure would be.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
 Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input where the loss alone spreads
-the points uniformly. They look at it; these are numbers for both ends: agreement of k-means with the given clusters,
-their silhouette, and the uniformity of points that are drawn uniformly on the sphere.
+the points uniformly. The paper has no numbers for this; here are some for both ends: agreement of k-means with the
+given clusters, their silhouette, and the uniformity of points that are drawn uniformly on the sphere.
 """
 
 __all__ = ["ClusterScores", "clusteredness", "kmeans", "silhouette", "uniform_uniformity"]
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.checks import at_least, finite, floating, inside, shaped
+
 _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
 
@@ -22,9 +24,9 @@ class ClusterScores(NamedTuple):
     """How clustered a cloud is; float64 scalars.
 
     Attributes:
-        nmi: Agreement of the given clusters with those that k-means finds, in [0, 1].
-        silhouette: Of the given clusters, in [-1, 1].
-        kmeans_silhouette: Of those found, in [-1, 1]; NaN where k-means finds a single one.
+        nmi: Agreement of the given clusters with those of k-means, in [0, 1].
+        silhouette: Silhouette of the given clusters, in [-1, 1].
+        kmeans_silhouette: Silhouette of the clusters of k-means, in [-1, 1]; NaN if k-means finds a single one.
     """
 
     nmi: Tensor
@@ -35,24 +37,24 @@ class ClusterScores(NamedTuple):
 def clusteredness(
     z: Tensor, label: Tensor, *, normalize: bool = True, n_init: int = 10, seed: int = 0
 ) -> ClusterScores:
-    r"""Compare given clusters with those that k-means finds, with k the number of given ones, and score both.
+    r"""Compare k given clusters with those that k-means finds, and score both.
 
     .. math:: \mathrm{NMI} = \frac{2\, I(y; \hat y)}{H(y) + H(\hat y)}
 
-    scikit-learn's `KMeans`, `normalized_mutual_info_score` (arithmetic mean) and `silhouette_score`, in float64 on the
-    CPU.
+    Computed by scikit-learn's `KMeans`, `normalized_mutual_info_score` (arithmetic mean) and `silhouette_score`, in
+    float64 on the CPU.
 
     Args:
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
         normalize: Put the rows on the unit sphere first.
         n_init: Starts of k-means, >= 1; the best is taken.
-        seed: Of the starts.
+        seed: Seed of the starts.
 
     Returns:
-        Three scores. `nmi` is 1 where k-means finds the given clusters, and near 0 where what it finds has nothing to
-        do with them: slightly above by chance, about (k - 1)^2 / (2 N log k) for k clusters of one size. `silhouette`
-        is as in :func:`silhouette`.
+        Three scores. `nmi` is 1 if k-means finds the given clusters, and near 0 if its clusters are unrelated to them:
+        slightly above by chance, about (k - 1)^2 / (2 N log k) for k clusters of one size. :func:`silhouette` says what
+        its two values mean.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, there is one cluster or as many as
@@ -64,7 +66,7 @@ def clusteredness(
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    clusters = _check_clusters(z, label)
+    clusters = _clusters(z, label)
     found = kmeans(z, clusters, normalize=normalize, n_init=n_init, seed=seed)
     nmi = normalized_mutual_info_score(label.cpu().numpy(), found.cpu().numpy(), average_method="arithmetic")
     given = silhouette(z, label, normalize=normalize)
@@ -74,12 +76,12 @@ def clusteredness(
 
 
 def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
-    r"""Mean silhouette of the points in given clusters.
+    r"""Compute the mean silhouette of the points in given clusters.
 
     .. math:: \frac1N \sum_i \frac{b_i - a_i}{\max(a_i, b_i)}
 
     a_i is the mean distance of point i to the others of its cluster, b_i that to the points of the nearest other
-    cluster; 0 for a point that is its cluster's only one. scikit-learn's `silhouette_score`, in float64 on the CPU.
+    cluster; a point alone in its cluster counts 0. scikit-learn's `silhouette_score`, in float64 on the CPU.
 
     Args:
         z: (N, P).
@@ -88,8 +90,8 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
-        where points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points are
-        not at 0: they have 0.5 on the circle, less in more dimensions.
+        0 if points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points are
+        above 0: 0.5 on the circle, less in more dimensions.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or there is one cluster or as many as
@@ -101,8 +103,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
     """
     from sklearn.metrics import silhouette_score
 
-    _check_clusters(z, label)
-    score = silhouette_score(_rows(z, normalize).numpy(), label.cpu().numpy())
+    rows = _rows(z, normalize)
+    _clusters(z, label)
+    score = silhouette_score(rows.numpy(), label.cpu().numpy())
     return torch.tensor(float(score), dtype=torch.float64, device=z.device)
 
 
@@ -114,10 +117,10 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
         clusters: k, from 2 to N - 1.
         normalize: Put the rows on the unit sphere first.
         n_init: Starts, >= 1; the best is taken.
-        seed: Of the starts.
+        seed: Seed of the starts.
 
     Returns:
-        int64 (N,), the cluster of each row, in [0, k). Fewer than k occur where fewer different rows do.
+        int64 (N,), the cluster of each row, in [0, k). Fewer than k clusters occur if fewer than k rows differ.
 
     Raises:
         ValueError: If `z` has another shape or dtype, a value that is not finite, or an argument is out of range.
@@ -129,30 +132,28 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    _check_cloud(z)
-    if not 2 <= clusters < len(z):
-        raise ValueError(f"Expected `clusters` from 2 to {len(z) - 1}, fewer than points, but got {clusters}.")
-    if not n_init >= 1:
-        raise ValueError(f"Expected `n_init` >= 1, but got {n_init}.")
+    rows = _rows(z, normalize)
+    inside(f"[2, {len(z) - 1}]", clusters=clusters)
+    at_least(1, n_init=n_init)
     model = KMeans(clusters, n_init=n_init, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)  # of rows that coincide
-        found = model.fit_predict(_rows(z, normalize).numpy())
+        found = model.fit_predict(rows.numpy())
     return torch.as_tensor(found, dtype=torch.int64, device=z.device)
 
 
 def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
-    r"""Compute what :func:`uniformity` expects of independent points, uniform on the sphere.
+    r"""Compute the :func:`uniformity` to expect of independent points, uniform on the sphere.
 
     .. math:: \log \mathbb E\, e^{-t \|u - v\|^2} = -2t + \log {}_0F_1\bigl(\tfrac d2; t^2\bigr)
         = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
 
-    which is log(e^{-2t} I_0(2t)) on the circle, and -2t + log(sinh(2t) / 2t) for d = 3. It is the logarithm of the
-    expected potential, which a sample of any size has in the mean; points that keep more distance than independent ones
-    do, as evenly spaced ones, are slightly below.
+    On the circle this is log(e^{-2t} I_0(2t)), and for d = 3 it is -2t + log(sinh(2t) / 2t). It is the logarithm of the
+    expected potential, the mean over samples of any size. Points that keep more distance than independent ones, such as
+    evenly spaced points, are slightly below.
 
     Args:
-        dim: d, of the space that the sphere S^{d-1} lies in, >= 1.
+        dim: d >= 1, the dimension of the space around the sphere S^{d-1}.
         t: Inverse squared width of the kernel, > 0 and at most 1e6.
 
     Returns:
@@ -164,10 +165,8 @@ def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
     >>> f"{uniform_uniformity(2):.4f}, {uniform_uniformity(50).exp():.4f}"
     '-1.5750, 0.0215'
     """
-    if not dim >= 1:
-        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
-    if not 0 < t <= _LONGEST:
-        raise ValueError(f"Expected `t` > 0 and <= {_LONGEST:g}, but got {t}.")
+    at_least(1, dim=dim)
+    inside(f"(0, {_LONGEST:g}]", t=t)
     k = torch.arange(1, int(2 * t) + 64, dtype=torch.float64)  # from 2t on, a term is below 1/4 of the one before
     ratio = t**2 / ((dim / 2 + k - 1) * k)
     terms = torch.cat([ratio.new_zeros(1), ratio.log().cumsum(0)])
@@ -175,13 +174,14 @@ def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
 
 
 def _rows(z: Tensor, normalize: bool) -> Tensor:
+    shaped("N, P", z=z)
+    floating(z=z)
+    finite(z=z)
     z = z.detach().double().cpu()
     return unit(z, dim=1) if normalize else z
 
 
-def _check_clusters(z: Tensor, label: Tensor) -> int:
-    """Check both, and count the clusters."""
-    _check_cloud(z)
+def _clusters(z: Tensor, label: Tensor) -> int:
     integer = not (label.is_floating_point() or label.is_complex())
     if label.shape != z.shape[:1] or not integer:
         raise ValueError(f"Expected `label` of {len(z)} integers, but got {label.dtype} {tuple(label.shape)}.")
@@ -189,10 +189,3 @@ def _check_clusters(z: Tensor, label: Tensor) -> int:
     if not 2 <= clusters < len(z):
         raise ValueError(f"Expected `label` of 2 to {len(z) - 1} clusters, fewer than points, but got {clusters}.")
     return clusters
-
-
-def _check_cloud(z: Tensor) -> None:
-    if z.ndim != 2 or not z.is_floating_point():
-        raise ValueError(f"Expected `z` of shape (N, P) and a float dtype, but got {tuple(z.shape)} of {z.dtype}.")
-    if bad := int((~z.isfinite()).sum()):
-        raise ValueError(f"Expected finite `z`, but got {bad} of {z.numel()} values that are not.")

@@ -1,9 +1,9 @@
-r"""Intrinsic dimension of a cloud of points, from the distances to their nearest neighbours.
+"""Intrinsic dimension of a cloud of points, from the distances to their nearest neighbours.
 
-TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017).
-MLE: Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), with the average of MacKay &
-Ghahramani, Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). With :math:`T_j(x)` the distance
-of x to its j-th neighbour.
+TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017). MLE:
+Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), with the average of MacKay & Ghahramani,
+Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). With :math:`T_j(x)` the distance of x to its
+j-th neighbour.
 """
 
 __all__ = [
@@ -22,33 +22,35 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, inside, one_of, shaped
+
 Average = Literal["inverses", "estimates"]
 Estimator = Literal["fit", "mle"]
 
 
 def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = "fit", chunk_size: int = 256) -> Tensor:
-    r"""Intrinsic dimension from the ratio of the distances to the second and to the first neighbour.
+    r"""Estimate the intrinsic dimension from the ratio of the distances to the second and to the first neighbour.
 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
-    The algorithm of Facco et al.: d is the slope of the least-squares line through the origin, without the
-    largest ratios. With `estimator="mle"` it is :math:`(N - 1) / \sum_i \log \mu_i`, of all ratios, which is unbiased
-    for independent ones but has no defence against outliers.
+    The algorithm of Facco et al.: d is the slope of the least-squares line through the origin, without the largest
+    ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`, of all ratios, which is unbiased for
+    independent ones but not robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
-        discard: Part of the largest ratios that the fit leaves out, in (0, 1), at least one of them, as F = 1 has no
-            logarithm. The paper's 0.1.
+        discard: Share of the largest ratios that the fit leaves out, in (0, 1); at least one ratio, since F = 1 has no
+            logarithm. 0.1 in the paper.
         estimator: "fit" or "mle".
         chunk_size: Rows handled at once; memory is O(chunk_size (N + D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D; infinite or NaN where the neighbours of a point are all equally far, as
-        the corners of a simplex. O(N^2 D).
+        A float64 scalar >= 0, not bounded by D; infinite or NaN if the neighbours of a point are all equally far, such
+        as the corners of a simplex. O(N^2 D).
 
     Raises:
-        ValueError: If `h` has another shape, an argument is out of range, or points coincide: a distance of 0 has no
-            logarithm, and a cloud of repeated points no dimension.
+        ValueError: If `h` has another shape, an argument is out of range, or points coincide, since a distance of 0 has
+            no logarithm.
 
     >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
     >>> 1.7 < two_nn_dimension(plane).item() < 2.3
@@ -58,26 +60,26 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
 
 def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverses", chunk_size: int = 256) -> Tensor:
-    r"""Intrinsic dimension from how the number of neighbours grows with the distance.
+    r"""Estimate the intrinsic dimension from the growth of the number of neighbours with the distance.
 
     .. math:: d_k(x) = \Bigl[\frac{1}{k - 1} \sum_{j=1}^{k-1} \log \frac{T_k(x)}{T_j(x)}\Bigr]^{-1}, \quad
         d = \Bigl[\frac1N \sum_x d_k(x)^{-1}\Bigr]^{-1}
         \quad\text{or}\quad \frac1N \sum_x d_k(x)
 
-    Eq. 8 of Levina & Bickel. The average of the inverses is MacKay & Ghahramani's, the maximum of the likelihood of all
-    points together, and the default here; Levina & Bickel's own, Eq. 9, is that of the estimates, which is too large by
-    a factor of about (k - 1) / (k - 2) even where the model holds. Both are for one k here; the paper averages several.
+    Eq. 8 of Levina & Bickel. The default is MacKay & Ghahramani's average of the inverses, the maximum of the
+    likelihood of all points together. Levina & Bickel (Eq. 9) average the estimates, which is too large by a factor of
+    about (k - 1) / (k - 2) even if the model holds. Here k is one number; the paper averages over several.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
-        neighbors: k, from 2 to N - 1. More are less noisy, but reach where the cloud is curved or ends, which makes the
-            number smaller.
-        average: Of "inverses" or of "estimates".
+        neighbors: k, from 2 to N - 1. A larger k is less noisy, but its neighbourhoods reach to where the cloud is
+            curved or ends, which lowers the estimate.
+        average: Average of "inverses" or of "estimates".
         chunk_size: Rows handled at once; memory is O(chunk_size (N + k D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D; infinite where the neighbours of every point (or with "estimates" of
-        one) are all equally far. O(N^2 D).
+        A float64 scalar >= 0, not bounded by D; infinite if the neighbours of every point (with "estimates", of one
+        point) are all equally far. O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
@@ -90,10 +92,10 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
 
 def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tensor:
-    """Euclidean distances of every row to its nearest other ones.
+    """Compute the Euclidean distances of every row to its nearest other rows.
 
-    The neighbours are found by a matrix product, in tiles, and their distances then computed from differences: so a
-    distance of 0 is exact, and means equal rows.
+    A matrix product finds the neighbours, in tiles; their distances are then computed from differences. So a distance
+    of 0 is exact, and means equal rows.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
@@ -109,10 +111,9 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     >>> neighbor_distances(torch.tensor([[0.0], [1.0], [3.0]]), 2)[1].tolist()
     [1.0, 2.0]
     """
-    if h.ndim != 2 or len(h) < 3:
-        raise ValueError(f"Expected `h` of shape (N, D) with N >= 3, but got {tuple(h.shape)}.")
-    if not 2 <= neighbors < len(h):
-        raise ValueError(f"Expected `neighbors` from 2 to {len(h) - 1}, one less than rows, but got {neighbors}.")
+    shaped("N, D", h=h)
+    at_least(3, **{"len(h)": len(h)})
+    inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
     h = h.double()
     h = h - h.mean(0)  # less is lost to rounding
     square = h.square().sum(1)
@@ -129,12 +130,12 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
     """Compute :func:`two_nn_dimension` from the distances to the neighbours.
 
     Args:
-        distance: (N, k), ascending, k >= 2, > 0, as :func:`neighbor_distances` gives them.
-        discard: As in :func:`two_nn_dimension`.
-        estimator: As in :func:`two_nn_dimension`.
+        distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
+        discard: Share of the largest ratios that the fit leaves out, in (0, 1).
+        estimator: "fit" or "mle".
 
     Returns:
-        As :func:`two_nn_dimension`.
+        A float64 scalar >= 0, the dimension.
 
     Raises:
         ValueError: If an argument is out of range or a distance is 0.
@@ -142,12 +143,9 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
     >>> f"{distances_two_nn_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]]), estimator='mle'):.4f}"  # 1 / log 8
     '0.4809'
     """
-    if estimator not in get_args(Estimator):
-        raise ValueError(f"Expected `estimator` to be one of {get_args(Estimator)}, but got {estimator!r}.")
-    if not 0 < discard < 1:
-        raise ValueError(f"Expected `discard` in (0, 1), but got {discard}.")
-    _check_apart(distance)
-    ratio = (distance[:, 1] / distance[:, 0]).double().log().sort().values
+    one_of(get_args(Estimator), estimator=estimator)
+    inside("(0, 1)", discard=discard)
+    ratio = _log_ratios(distance[:, 1], distance[:, 0]).sort().values
     if estimator == "mle":
         return (len(ratio) - 1) / ratio.sum()
     kept = len(ratio) - math.ceil(discard * len(ratio))
@@ -161,25 +159,24 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
     """Compute :func:`mle_dimension` from the distances to the k neighbours.
 
     Args:
-        distance: (N, k), ascending, k >= 2, > 0, as :func:`neighbor_distances` gives them.
-        average: As in :func:`mle_dimension`.
+        distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
+        average: Average of "inverses" or of "estimates".
 
     Returns:
-        As :func:`mle_dimension`.
+        A float64 scalar >= 0, the dimension.
 
     Raises:
-        ValueError: If `average` is none of the choices or a distance is 0.
+        ValueError: If `average` is unknown or a distance is 0.
 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'
     """
-    if average not in get_args(Average):
-        raise ValueError(f"Expected `average` to be one of {get_args(Average)}, but got {average!r}.")
-    _check_apart(distance)
-    inverse = (distance[:, -1:] / distance[:, :-1]).double().log().mean(1)
+    one_of(get_args(Average), average=average)
+    inverse = _log_ratios(distance[:, -1:], distance[:, :-1]).mean(1)
     return 1 / inverse.mean() if average == "inverses" else (1 / inverse).mean()
 
 
-def _check_apart(distance: Tensor) -> None:
-    if same := int((distance[:, 0] == 0).sum()):
-        raise ValueError(f"Expected rows that differ, but {same} of {len(distance)} coincide with another.")
+def _log_ratios(far: Tensor, near: Tensor) -> Tensor:
+    if same := int((near.reshape(len(near), -1)[:, 0] == 0).sum()):
+        raise ValueError(f"Expected rows that differ, but {same} of {len(near)} coincide with another.")
+    return (far / near).double().log()

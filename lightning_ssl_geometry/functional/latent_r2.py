@@ -1,20 +1,21 @@
-r"""How much of a process's true latents a linear map of the representations finds: adjusted R^2 on held-out samples.
+"""How well a linear map of the representations predicts a process's true latents: adjusted R^2 on held-out samples.
 
-Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two cuts keep
-a fit on many, nearly dependent features from meaning nothing. Layers are often wider than what they carry, so that
-directions hold rounding alone: those below `rcond` of the largest are dropped. And a unit whose kink is crossed by one
-sample in a thousand spans a direction of its own, of which the fit may see next to nothing and the score much more:
-its coefficient is then a guess that is multiplied by thousands. Those are dropped, too, by the features alone.
+Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two filters
+make the fit on many, nearly dependent features well posed. Directions of h below `rcond` of the largest are rounding,
+and dropped. Directions with little of their variance in the fitted samples are dropped too: their coefficients would be
+extrapolated, such as for a unit whose kink one sample in a thousand crosses. Both filters use the features alone.
 """
 
-__all__ = ["latent_r2", "moments_r2", "row_moments"]
+__all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
+
 
 def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
-    r"""Adjusted R^2 of each latent, from a linear map with intercept that is fitted on some samples, on the others.
+    r"""Fit a linear map with intercept to some samples and compute each latent's adjusted R^2 on the others.
 
     .. math:: 1 - (1 - R^2) \frac{n - 1}{n - p - 1}, \quad
         R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
@@ -25,14 +26,14 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     Args:
         h: (N, D) representations.
         z: (N, d) true latents.
-        fit: (N,) booleans, the samples to fit; the others are scored. None: the first half.
-        rcond: Directions of h with a standard deviation below this fraction of the largest size (root mean square) are
-            rounding, and dropped; features count in units of their sizes. float32 rounds to 6e-8.
-        seen: Directions whose variance over the fitted samples is below this fraction of that over all are dropped.
+        fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
+        rcond: Drop directions of h whose standard deviation is below this fraction of the largest size (root mean
+            square), as rounding; features count in units of their sizes. float32 rounds to 6e-8.
+        seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
 
     Returns:
-        float64 of shape (d,), <= 1; 1: a linear map finds the latent; 0: none, and slightly below by chance. NaN where
-        a latent does not vary over the scored samples.
+        float64 (d,), <= 1; 1: a linear map predicts the latent; 0: none does, and slightly below 0 by chance. NaN if a
+        latent does not vary over the scored samples.
 
     Raises:
         ValueError: If shapes do not fit, a value is not finite, `rcond` or `seen` is not in (0, 1), or fewer samples
@@ -42,8 +43,11 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]
     ['1.000', '1.000']
     """
-    _check_cuts(rcond, seen)
-    fit = _checked_fit(h, z, fit)
+    inside("(0, 1)", rcond=rcond, seen=seen)
+    shaped("N, D", h=h)
+    shaped("N, d", {"N": len(h)}, z=z)
+    finite(h=h, z=z)
+    fit = _mask(fit, h)
     h, z = h.double(), z.double()
     directions = _directions(h, fit, rcond, seen)  # (N, p)
     centered = directions - directions[fit].mean(0)
@@ -55,7 +59,7 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
 
 
 def row_moments(h: Tensor, z: Tensor) -> Tensor:
-    """Sum of the outer products of the rows (1, h, z), in float64, which adds over batches: for :func:`moments_r2`.
+    """Sum the outer products of the rows (1, h, z), in float64: moments for :func:`moments_r2`, which add over batches.
 
     Args:
         h: (N, D).
@@ -80,24 +84,25 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
 
     Args:
         fit: (1 + D + d, 1 + D + d), the :func:`row_moments` of the fitted samples.
-        score: The same of the scored samples.
+        score: (1 + D + d, 1 + D + d), those of the scored samples.
         dim: D.
-        rcond: As in :func:`latent_r2`.
-        seen: As in :func:`latent_r2`.
+        rcond: Drop directions of h whose standard deviation is below this fraction of the largest size, as rounding.
+        seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
 
     Returns:
-        As :func:`latent_r2`.
+        float64 (d,), <= 1.
 
     Raises:
-        ValueError: If shapes do not fit, a value is not finite, no sample is fitted, or as :func:`latent_r2`.
+        ValueError: If shapes do not fit, a value is not finite, no sample is fitted, `rcond` or `seen` is not in (0,
+            1), or fewer samples are scored than p + 2.
 
     >>> h, z = torch.randn(2, 64, 3, generator=torch.Generator().manual_seed(0))
     >>> r2 = moments_r2(row_moments(h[:32], z[:32]), row_moments(h[32:], z[32:]), 3)
     >>> torch.allclose(r2, latent_r2(h, z))
     True
     """
-    _check_cuts(rcond, seen)
-    _check_moments(fit, score, dim)
+    inside("(0, 1)", rcond=rcond, seen=seen)
+    check_moments(dim, fit=fit, score=score)
     whole, rows = fit + score, (fit + score)[0, 0]
     size = _sizes(whole.diagonal()[1 : dim + 1] / rows)
     whiten = _whitener(_second_moment(whole, dim) / size / size[:, None], _covariance(whole, dim, size), rcond)
@@ -117,7 +122,7 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
 
 
 def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
-    """Values of the directions that are used: uncorrelated with variance 1 over all rows, uncorrelated over `fit`."""
+    """Project h on the directions used: of variance 1 and uncorrelated over all rows, and uncorrelated over `fit`."""
     x = h / _sizes(h.square().mean(0))
     largest = torch.linalg.eigvalsh(x.T @ x)[-1].clamp(min=0).sqrt()
     left, sigma, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
@@ -128,7 +133,7 @@ def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
 
 
 def _whitener(second_moment: Tensor, covariance: Tensor, rcond: float) -> Tensor:
-    """(D, r): directions of variance 1, of those that are not rounding."""
+    """Return the directions (D, r) that are not rounding, scaled to variance 1."""
     largest = torch.linalg.eigvalsh(second_moment)[-1]
     variance, basis = torch.linalg.eigh(covariance)
     kept = variance > rcond**2 * largest
@@ -156,18 +161,8 @@ def _adjusted(error: Tensor, variance: Tensor, square: Tensor, n: int, p: int, r
     return torch.where(variance > rcond**2 * square, 1 - share, torch.nan)
 
 
-def _check_cuts(rcond: float, seen: float) -> None:
-    for name, value in {"rcond": rcond, "seen": seen}.items():
-        if not 0 < value < 1:
-            raise ValueError(f"Expected 0 < `{name}` < 1, but got {value}.")
-
-
-def _checked_fit(h: Tensor, z: Tensor, fit: Tensor | None) -> Tensor:
-    if h.ndim != 2 or z.ndim != 2 or len(h) != len(z):
-        raise ValueError(f"Expected `h` (N, D) and `z` (N, d), but got {tuple(h.shape)} and {tuple(z.shape)}.")
-    for name, value in {"h": h, "z": z}.items():
-        if not value.isfinite().all():
-            raise ValueError(f"Expected finite `{name}`, but got {int((~value.isfinite()).sum())} values that are not.")
+def _mask(fit: Tensor | None, h: Tensor) -> Tensor:
+    """Return the mask of the fitted samples: by default the first half."""
     if fit is None:
         fit = torch.arange(len(h), device=h.device) < (len(h) + 1) // 2
     if fit.dtype != torch.bool or fit.shape != h.shape[:1]:
@@ -177,10 +172,12 @@ def _checked_fit(h: Tensor, z: Tensor, fit: Tensor | None) -> Tensor:
     return fit
 
 
-def _check_moments(fit: Tensor, score: Tensor, dim: int) -> None:
-    if fit.ndim != 2 or fit.shape != score.shape or fit.shape[0] != fit.shape[1] or not 1 <= dim <= len(fit) - 2:
-        shapes = f"{tuple(fit.shape)}, {tuple(score.shape)} and {dim}"
-        raise ValueError(f"Expected `fit` and `score` (1 + D + d, 1 + D + d) and `dim` = D, but got {shapes}.")
-    for name, value in {"fit": fit, "score": score}.items():
-        if not value.isfinite().all() or not value[0, 0] > 0:
-            raise ValueError(f"Expected finite moments of at least one sample in `{name}`, but got others.")
+def check_moments(dim: int, **moments: Tensor) -> None:
+    """Raise a ValueError unless these are finite :func:`row_moments` of rows (1, h, z), with h of `dim` numbers."""
+    size = len(next(iter(moments.values())))
+    shaped("1 + D + d, 1 + D + d", {"1 + D + d": max(size, dim + 2)}, **moments)
+    finite(**moments)
+    for name, value in moments.items():
+        if not value[0, 0] > 0:
+            raise ValueError(f"Expected `{name}` of at least one sample, but got {value[0, 0]:g}.")
+    at_least(1, dim=dim)

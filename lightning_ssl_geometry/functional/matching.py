@@ -1,7 +1,7 @@
-"""Which output is which latent: the mean correlation coefficient (MCC) under the best assignment.
+"""Match outputs with latents: the mean correlation coefficient (MCC) under the best assignment.
 
-Hyvarinen & Morioka, Unsupervised Feature Extraction by Time-Contrastive Learning and Nonlinear ICA (2016), as
-Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021) use it.
+Hyvarinen & Morioka, Unsupervised Feature Extraction by Time-Contrastive Learning and Nonlinear ICA (2016), in the form
+of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021).
 """
 
 __all__ = ["best_match", "mean_correlation", "moments_correlation"]
@@ -10,15 +10,16 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.latent_r2 import row_moments
+from lightning_ssl_geometry.checks import finite, shaped
+from lightning_ssl_geometry.functional.latent_r2 import check_moments, row_moments
 
 
 def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
-    r"""Mean absolute correlation of latents with outputs, each matched with one of the other.
+    r"""Compute the mean absolute correlation of latents with outputs, after the best one-to-one assignment.
 
     .. math:: \max_\pi \frac{1}{\min(P, d)} \sum_k |\operatorname{corr}(z_{\pi(k)}, s_k)|
 
-    The maximum is over one-to-one assignments. Where P < d, d - P latents have no output, and do not count.
+    If P < d, d - P latents have no output, and do not count.
 
     Args:
         z: (N, P) embeddings.
@@ -34,24 +35,23 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
     >>> f"{mean_correlation(s[:, [2, 0, 1]] * torch.tensor([2.0, -1.0, 5.0]), s).item():.3f}"
     '1.000'
     """
-    if z.ndim != 2 or latent.ndim != 2 or len(z) != len(latent):
-        shapes = f"{tuple(z.shape)} and {tuple(latent.shape)}"
-        raise ValueError(f"Expected `z` (N, P) and `latent` (N, d), but got {shapes}.")
+    shaped("N, P", z=z)
+    shaped("N, d", {"N": len(z)}, latent=latent)
     correlation = moments_correlation(row_moments(z, latent), z.shape[1])
     outputs, latents = best_match(correlation)
     return correlation[outputs, latents].mean()
 
 
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
-    """Absolute Pearson correlations of outputs with latents, from second moments.
+    """Compute absolute Pearson correlations of outputs with latents from second moments.
 
     Args:
         moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.
         dim: P.
-        eps: What varies by less than this fraction of its size (root mean square) is constant up to rounding.
+        eps: A column that varies by less than this fraction of its size (root mean square) is constant up to rounding.
 
     Returns:
-        (P, d), float64, from 0 to 1; 0 with what is constant.
+        (P, d), float64, from 0 to 1; 0 for constant columns.
 
     Raises:
         ValueError: If shapes do not fit, there are no rows, or a value is not finite.
@@ -60,11 +60,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
     tensor([[1., 1.],
             [1., 1.]], dtype=torch.float64)
     """
-    if moments.ndim != 2 or moments.shape[0] != moments.shape[1] or not 1 <= dim <= len(moments) - 2:
-        shapes = f"{tuple(moments.shape)} and {dim}"
-        raise ValueError(f"Expected `moments` (1 + P + d, 1 + P + d) and `dim` = P, but got {shapes}.")
-    if not moments.isfinite().all() or not moments[0, 0] > 0:
-        raise ValueError("Expected finite moments of at least one row, but got others.")
+    check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]
     second = moments[1:, 1:] / moments[0, 0]
     covariance = second - torch.outer(mean, mean)
@@ -74,7 +70,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents, one to one, so that the sum of the correlations is as large as can be.
+    """Assign outputs to latents, one to one, with the largest sum of correlations.
 
     Args:
         correlation: (P, d), finite.
@@ -83,12 +79,12 @@ def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
         Outputs and latents of the min(P, d) pairs, int64 each, sorted by output.
 
     Raises:
-        ValueError: If it is no finite matrix.
+        ValueError: If `correlation` is no finite matrix.
 
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))
     """
-    if correlation.ndim != 2 or not correlation.isfinite().all():
-        raise ValueError(f"Expected a finite `correlation` (P, d), but got shape {tuple(correlation.shape)}.")
+    shaped("P, d", correlation=correlation)
+    finite(correlation=correlation)
     outputs, latents = linear_sum_assignment(correlation.numpy(force=True), maximize=True)
     return torch.from_numpy(outputs).to(correlation.device), torch.from_numpy(latents).to(correlation.device)

@@ -17,23 +17,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, floating, shaped
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
 
 
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
 
-    Class means that differ by rounding alone are a single point. A class mean that lies at the mean of all classes has
-    no angle: `equiangularity` and `simplex` are then NaN.
+    Class means that differ by rounding alone are a single point. A class mean at the mean of all classes has no angle:
+    `equiangularity` and `simplex` are then NaN.
 
     Attributes:
-        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C`, (NC1): the spread within classes, in units of that
-            between them. It is 0 where every class is a point.
-        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2): 0 where all are equally far out.
+        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1): the spread within classes, relative to that
+            between classes. 0 if every class is a point.
+        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2): 0 if all norms are equal.
         equiangularity: Standard deviation of the cosines between two of the :math:`\mu_c - \mu_G` (NC2), at most 1: 0
-            where all angles are equal.
-        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1): 0 where the angles are
-            the largest that C directions can have.
+            if all angles are equal.
+        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1): 0 if the angles are the
+            largest that C directions can have.
     """
 
     within_class: Tensor
@@ -45,15 +46,15 @@ class NeuralCollapse(NamedTuple):
 def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     """Measure the collapse of labelled rows.
 
-    The paper has classes of one size. Here the mean of all is the mean of the class means, and so that of classes of
-    one size, while the spread within is that of a row, whatever its class.
+    The paper has classes of one size. Here a class counts equally in the mean of all classes, whatever its size, while
+    each row counts equally in the spread within classes.
 
     Args:
         h: (N, D), representations. Any float dtype; computed in float64.
         label: (N,), integers; the classes are those that occur, at least 2.
 
     Returns:
-        See :class:`NeuralCollapse`. O(N D^2 + C^2 D).
+        The four numbers of :class:`NeuralCollapse`. O(N D^2 + C^2 D).
 
     Raises:
         ValueError: If the shapes or dtypes are others, or there are fewer than 2 classes.
@@ -64,22 +65,22 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     True
     """
     _, count, total, _ = class_moments(h, label)
-    _check_classes(len(count))
+    at_least(2, classes=len(count))
     mean = total / count[:, None]  # (C, D)
     rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum what :func:`moments_neural_collapse` takes.
+    """Sum the moments that :func:`moments_neural_collapse` takes.
 
     Args:
         h: (N, D), representations. Any float dtype.
         label: (N,), integers.
 
     Returns:
-        The C classes that occur (C,), ascending, and in float64 their numbers of rows (C,), the sums of their rows
-        (C, D), and the sum of h h^T over all rows (D, D).
+        The C classes that occur (C,), ascending, and in float64 their numbers of rows (C,), the sums of their rows (C,
+        D), and the sum of h h^T over all rows (D, D).
 
     Raises:
         ValueError: If `h` is not (N, D) of a float dtype, or `label` not (N,) of an integer dtype.
@@ -88,10 +89,9 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
     ([4, 7], [1.0, 2.0], [[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [3.0, 3.0]])
     """
-    if h.ndim != 2 or not h.is_floating_point():
-        raise ValueError(f"Expected `h` of shape (N, D) and a float dtype, but got {tuple(h.shape)} of {h.dtype}.")
-    if label.shape != h.shape[:1]:
-        raise ValueError(f"Expected `label` of shape (N,) = ({len(h)},), but got {tuple(label.shape)}.")
+    shaped("N, D", h=h)
+    floating(h=h)
+    shaped("N,", {"N": len(h)}, label=label)
     if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
         raise ValueError(f"Expected `label` of an integer dtype, but got {label.dtype}.")
     h = h.double()
@@ -114,23 +114,23 @@ def moments_neural_collapse(
             coincide.
 
     Returns:
-        As :func:`neural_collapse`, up to rounding: a `within_class` below about 1e-13 times the squared ratio of the
-        mean to the distance between classes is lost, and is 0.
+        The same as for the rows, up to rounding: a `within_class` below about 1e-13 times the squared ratio of the mean
+        to the distance between classes is 0.
 
     Raises:
-        ValueError: If the shapes are others, a class is empty, or there are fewer than 2.
+        ValueError: If the shapes are others, a class is empty, or there are fewer than 2 classes.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2
     0.0833
     """
-    classes, dim = count.numel(), outer.shape[-1]
-    if count.ndim != 1 or total.shape != (classes, dim) or outer.shape != (dim, dim):
-        shapes = ", ".join(str(tuple(each.shape)) for each in (count, total, outer))
-        raise ValueError(f"Expected `count` (C,), `total` (C, D) and `outer` (D, D), but got {shapes}.")
+    classes = count.numel()
+    shaped("C,", count=count)
+    shaped("C, D", {"C": classes}, total=total)
+    shaped("D, D", {"D": total.shape[1]}, outer=outer)
     if not (count > 0).all():
         raise ValueError(f"Expected `count` > 0 in every class, but got {count.min().item():g}.")
-    _check_classes(classes)
+    at_least(2, classes=classes)
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
@@ -168,8 +168,3 @@ def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tenso
         return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
     spread = ((directions @ within) * directions).sum(dim=1)
     return (spread.clamp(min=0)[seen] / sigma[seen].square()).sum()  # rounding may give -1e-17
-
-
-def _check_classes(classes: int) -> None:
-    if classes < 2:
-        raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")

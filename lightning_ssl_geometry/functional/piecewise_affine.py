@@ -1,7 +1,7 @@
 r"""The affine pieces of a projector: local map, region, and the variance that each sample's own map explains.
 
-Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), Sec. 5. An MLP
-with (leaky) ReLU cuts the encoder's space into regions, and on each of them it is one affine map (Eq. 11):
+Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), Sec. 5. An MLP with
+(leaky) ReLU cuts the encoder's space into regions, and on each of them it is one affine map (Eq. 11):
 
 .. math:: g(h) = \sum_{\omega \in \Omega} 1_{h \in \omega} (W_\omega^T h + b_\omega)
 """
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lightning_ssl_geometry.checks import one_of, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
-from lightning_ssl_geometry.introspection import check_settled
+from lightning_ssl_geometry.introspection import check_settled, vectors
 
 _AFFINE = {  # name -> which arguments may depend on h together
     **dict.fromkeys(("mm", "linear", "neg", "rsub", "div", "cat", "slice", "split", "split_with_sizes"), ("0",)),
@@ -40,8 +41,8 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
 
     .. math:: g(h) = W_i^T h + b_i \text{ near } h_i, \quad W_i = \Bigl(\frac{\partial g}{\partial h}(h_i)\Bigr)^T
 
-    Exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i. W is as the
-    paper writes it, who have no bias. The projector must treat each sample by itself.
+    Exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i. W follows the
+    paper's convention; the paper has no bias. The projector must treat each sample by itself.
 
     Args:
         projector: g, (N, D) -> (N, P).
@@ -74,13 +75,18 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
     """Record on which side of the breakpoints of its activations each sample lies.
 
     One column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0), two per hardtanh or two-sided clamp (above the
-    lower end, above the upper end), in order of execution, be it `nn.ReLU` or `F.relu`; arguments of `affine_map`.
+    lower end, above the upper end), in order of execution; modules and functions such as `F.relu` both count.
+
+    Args:
+        projector: g, (N, D) -> (N, P), piecewise affine in h.
+        h: (N, D).
 
     Returns:
         bool (N, A); A = 0 for a linear projector.
 
     Raises:
-        ValueError: If an operation is not piecewise affine in h, or as :func:`affine_map`.
+        ValueError: If an operation is not piecewise affine in h, a shape is wrong, or batch norm or dropout is not in
+            eval mode.
 
     >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]]))
     tensor([[ True, False],
@@ -100,11 +106,11 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
 def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
     """Number the regions of the projector's partition Omega (Eq. 11) that the samples lie in.
 
-    They are told apart by their :func:`activation_pattern`, of which this takes the arguments and errors. Units that
-    do not reach the output split one affine piece into several.
+    Regions are told apart by :func:`activation_pattern`, which has the same arguments and errors. Units that do not
+    affect the output split one affine piece into several.
 
     Returns:
-        int64 (N,), from 0 to the number of regions visited - 1; equal where the patterns are.
+        int64 (N,), from 0 to the number of regions visited - 1; equal where the patterns are equal.
 
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
@@ -116,24 +122,24 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
 def local_unexplained_variance(
     delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
 ) -> Tensor:
-    r"""Fraction of the squared displacements outside the column space of each sample's own map.
+    r"""Compute the fraction of the squared displacements outside the column space of each sample's own map.
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 with W_i in place of the one W, as Sec. 5 has it for MLPs. Isotropic displacements give 1 - mean rank / D.
+    Eq. 10 with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - mean rank / D.
 
     Args:
         delta: (N, D).
-        weight: (N, D, P), in float32 or float64: the map of each sample, as :func:`affine_map` returns it.
-        tau: Only left singular vectors whose singular values reach it span the space, as in `singular_values_rank`.
-            None: all but zeros, those below max(D, P) times the eps of `weight`'s dtype times the largest.
-        mode: What `tau` is compared with.
+        weight: (N, D, P), in float32 or float64: the map of each sample, from :func:`affine_map`.
+        tau: Only left singular vectors whose singular values reach this threshold span the space. None: all whose
+            singular values are at least max(D, P) times the eps of `weight`'s dtype times the largest.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
 
     Returns:
         A float64 scalar from 0 (every displacement lies in its map's column space) to 1 (orthogonal to it).
 
     Raises:
-        ValueError: If a shape, the dtype, `tau` or `mode` is not one of these, or all displacements are zero.
+        ValueError: If a shape, the dtype, `tau` or `mode` is out of range, or all displacements are zero.
 
     >>> delta = torch.tensor([[3.0, 4.0]])
     >>> round(local_unexplained_variance(delta, torch.tensor([[[1.0], [0.0]]])).item(), 4)  # 16 / 25
@@ -148,20 +154,17 @@ def local_unexplained_variance(
 def unexplained_squares(
     delta: Tensor, weight: Tensor, taus: Sequence[float | None], *, mode: RankMode = "relative"
 ) -> tuple[Tensor, Tensor]:
-    """Compute the terms of :func:`local_unexplained_variance`, whose arguments it takes, for T thresholds.
+    """Compute the terms of :func:`local_unexplained_variance` for T thresholds; the other arguments are the same.
 
     Returns:
-        Squared distances from the spaces kept, float64 (T, N), and the dimensions of these, int64 (T, N).
+        Squared distances from the column spaces, float64 (T, N), and the dimensions of these spaces, int64 (T, N).
 
     >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
     (tensor([[16.]], dtype=torch.float64), tensor([[1]]))
     """
-    if delta.ndim != 2 or weight.ndim != 3 or weight.shape[:2] != delta.shape:
-        raise ValueError(
-            f"Expected `delta` (N, D) and `weight` (N, D, P), but got {[*delta.shape]} and {[*weight.shape]}."
-        )
-    if weight.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"Expected `weight` in float32 or float64, but got {weight.dtype}.")
+    shaped("N, D", delta=delta)
+    shaped("N, D, P", dict(zip("ND", delta.shape, strict=True)), weight=weight)
+    one_of((torch.float32, torch.float64), **{"weight.dtype": weight.dtype})
     delta = delta.double()
     u, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)  # (N, D, d), (N, d)
     exact = singular_values_rank(sigma, torch.finfo(weight.dtype).eps * max(weight.shape[1:]), mode="relative")
@@ -175,7 +178,7 @@ def unexplained_squares(
 
 @contextmanager
 def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
-    """Check, leave autograd, inference mode and autocast, and lend the samples in the parameters' dtype."""
+    """Lend the checked samples in the parameters' dtype, outside of autograd, inference mode and autocast."""
     if h.ndim != 2 or not len(h):
         raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
     check_settled(projector, "projector", "map")
@@ -185,15 +188,11 @@ def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
 
 
 def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
-    z = projector(h.clone())  # layers may work in place
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(h):
-        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"Expected a `projector` from (N, D) to (N, P), but got {got} from {tuple(h.shape)}.")
-    return z
+    return vectors(projector(h.clone()), h, "projector")  # layers may work in place
 
 
 class _Trace(TorchDispatchMode):
-    """Follows what depends on h, admits what is piecewise affine in it and keeps each sample's rows, notes sides."""
+    """Follow the tensors that depend on h, record sides, and refuse operations that are not piecewise affine."""
 
     def __init__(self, h: Tensor) -> None:
         super().__init__()

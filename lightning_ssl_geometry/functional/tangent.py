@@ -1,8 +1,8 @@
-r"""The projector's column space against directions in the encoder space: what it explains, and what it ignores.
+r"""The projector's column space compared with directions in the encoder space: which it explains, and which it ignores.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). The projector is
-:math:`z = W^\top h` with W (D, P), as the paper writes it: a `torch.nn.Linear`'s weight is its transpose. The map is
-:math:`W^\top`, so its kernel (where the paper has Ker(W)) is the orthogonal complement of W's column space.
+:math:`z = W^\top h` with W (D, P), the transpose of a `torch.nn.Linear`'s weight. The kernel of the map (Ker(W) in the
+paper) is the orthogonal complement of W's column space.
 """
 
 __all__ = ["column_space", "null_space_fraction", "share_outside", "unexplained_variance"]
@@ -10,32 +10,33 @@ __all__ = ["column_space", "null_space_fraction", "share_outside", "unexplained_
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import finite, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 
 
 def unexplained_variance(
     delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
 ) -> Tensor:
-    r"""Fraction of the variance of directions that no combination of the projector's columns explains.
+    r"""Compute the fraction of the variance of directions that no combination of the projector's columns explains.
 
     .. math:: \frac{\sum_i \min_{t_i} \|\delta_i - W t_i\|_2^2}{\sum_i \|\delta_i\|_2^2}
 
     Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements towards the
-    hardest negative. Least squares, since :math:`W W^\top` (Eq. 9) is a projector only for orthonormal columns.
-    Directions that are isotropic give 1 - r / D, with r the rank of W: say it beside the number. A trained W has full
-    rank in floating point, so that P directions count however small their singular values are; `tau` leaves out those
-    that W nearly ignores.
+    hardest negative. The solution is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
+    orthonormal columns. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in
+    floating point, so P directions count, however small their singular values; `tau` leaves out those that W nearly
+    ignores.
 
     Args:
         delta: (N, D), directions.
         weight: (D, P), the projector's W.
-        tau: Keep only the left singular vectors whose singular values reach this threshold; None: all that are not 0
-            but for rounding.
-        mode: What `tau` is compared with, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        tau: Keep only the left singular vectors whose singular values reach this threshold; None: all that are not 0 up
+            to rounding.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
 
     Returns:
-        A float64 scalar from 0 (all in the column space) to 1 (all orthogonal to it). Unchanged if `delta` and
-        `weight` are rotated together.
+        A float64 scalar from 0 (all in the column space) to 1 (all orthogonal to it). Unchanged if `delta` and `weight`
+        are rotated together.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, all of `delta` is 0, or `tau` or `mode` is out of
@@ -44,35 +45,36 @@ def unexplained_variance(
     >>> unexplained_variance(torch.eye(4), torch.eye(4)[:, :1]).item()
     0.75
     """
-    if delta.ndim != 2 or weight.ndim != 2 or delta.shape[1] != weight.shape[0]:
-        shapes = f"{tuple(delta.shape)} and {tuple(weight.shape)}"
-        raise ValueError(f"Expected `delta` of shape (N, D) and `weight` of shape (D, P), but got {shapes}.")
+    shaped("N, D", delta=delta)
+    shaped("D, P", {"D": delta.shape[1]}, weight=weight)
     delta = delta.double()
     return share_outside(delta.T @ delta, column_space(weight, tau, mode=mode))
 
 
 def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative") -> Tensor:
-    r"""Share of directions that the projector ignores: that lies in the null space of its map at a threshold.
+    r"""Compute the share of directions that the projector ignores, because they lie in the null space of its map.
 
     .. math:: \frac{\sum_i \|(I - U_\tau U_\tau^\top) v_i\|_2^2}{\sum_i \|v_i\|_2^2}
 
-    with :math:`U_\tau` the left singular vectors of W whose singular values reach tau. For Propositions 4.1 to 4.3 of
+    :math:`U_\tau` are the left singular vectors of W whose singular values reach tau. For Propositions 4.1 to 4.3 of
     Cosentino et al., where :math:`v_i = h^2_i - h^1_i` are augmentation directions (or the columns of a generator G):
     directions in the kernel of :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only
-    if") does not hold: for W of rank 1 all embeddings are collinear. It is :func:`unexplained_variance` of v with a
-    threshold; isotropic directions give 1 - r / D, with r the rank of W at tau.
+    if") does not hold: for W of rank 1 all embeddings are collinear. This is :func:`unexplained_variance` of v with a
+    threshold.
 
     Args:
-        direction: (N, D).
+        direction: v, (N, D).
         weight: (D, P), the projector's W.
-        tau: The threshold; see :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: What it is compared with.
+        tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
 
     Returns:
-        A float64 scalar from 0 (the projector sees all of it) to 1 (nothing).
+        A float64 scalar from 0 (the projector ignores nothing) to 1 (all). Isotropic directions give 1 - r / D, with r
+        the rank of W at tau.
 
     Raises:
-        ValueError: As :func:`unexplained_variance`.
+        ValueError: If the shapes do not fit, a value is not finite, all directions are 0, or `tau` or `mode` is out of
+            range.
 
     >>> null_space_fraction(torch.eye(4), torch.diag(torch.tensor([1.0, 1.0, 1.0, 1e-3]))).item()
     0.25
@@ -81,15 +83,15 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 
 
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
-    r"""Orthonormal basis :math:`U_\tau` of the column space of W, as far as singular values reach a threshold.
+    r"""Compute an orthonormal basis :math:`U_\tau` of W's column space, of singular values that reach a threshold.
 
     Args:
         weight: (D, P).
-        tau: The threshold; None: max(D, P) times float64's rounding, relative to the largest.
-        mode: What `tau` is compared with, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        tau: The threshold; None: max(D, P) times float64's rounding, relative to the largest singular value.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
 
     Returns:
-        float64 (D, r), r the rank at that threshold.
+        float64 (D, r), with r the rank at that threshold.
 
     Raises:
         ValueError: If `weight` is not (D, P) and finite, or `tau` or `mode` is out of range.
@@ -98,10 +100,8 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
     tensor([[1.],
             [0.]], dtype=torch.float64)
     """
-    if weight.ndim != 2:
-        raise ValueError(f"Expected `weight` of shape (D, P), but got {tuple(weight.shape)}.")
-    if not torch.isfinite(weight).all():
-        raise ValueError("Expected `weight` with finite values, but got some that are not.")
+    shaped("D, P", weight=weight)
+    finite(weight=weight)
     left, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)
     if tau is None:
         return left[:, : singular_values_rank(sigma, max(weight.shape) * torch.finfo(sigma.dtype).eps, mode="relative")]
@@ -109,7 +109,7 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
 
 
 def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
-    r"""Share of second moments outside a subspace: :math:`1 - \mathrm{tr}(U^\top S U) / \mathrm{tr}(S)`.
+    r"""Compute the share of second moments outside a subspace: :math:`1 - \mathrm{tr}(U^\top S U) / \mathrm{tr}(S)`.
 
     Args:
         moment: S (D, D), the sum (or mean) of v v^T over directions v.
@@ -119,7 +119,7 @@ def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
         A scalar in [0, 1].
 
     Raises:
-        ValueError: If the trace of S is not a number > 0: then there are no directions.
+        ValueError: If the trace of S is not finite and > 0: there are no directions then.
 
     >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()
     0.25

@@ -29,7 +29,7 @@ class SmallCNN(nn.Sequential):
         super().__init__()
         channels = [in_channels, width, 2 * width, 4 * width, 8 * width]
         for i, stride in enumerate((1, 2, 2, 1)):
-            self.append(nn.Conv2d(channels[i], channels[i + 1], 3, stride, padding=1, bias=False))
+            self.append(nn.Conv2d(channels[i], channels[i + 1], 3, stride=stride, padding=1, bias=False))
             self.append(norm_2d(norm, channels[i + 1]))
             self.append(nn.ReLU(inplace=True))
         self.append(nn.AdaptiveAvgPool2d(1))
@@ -79,7 +79,7 @@ class ShallowCNN(nn.Sequential):
             raise ValueError(f"Expected `strides` to leave at least 2 of {image_size} pixels, but got {strides}.")
         super().__init__()
         for channels, stride in zip((in_channels, width), strides, strict=True):
-            self.append(nn.Conv2d(channels, width, 3, stride, padding=1))
+            self.append(nn.Conv2d(channels, width, 3, stride=stride, padding=1))
             self.append(nn.ReLU(inplace=True))
         self.append(nn.AvgPool2d(2))
         self.append(nn.Flatten())

@@ -2,12 +2,11 @@
 
 __all__ = ["MLPBackbone"]
 
-import math
 from collections.abc import Sequence
 
 from torch import nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, inside
 
 
 class MLPBackbone(nn.Sequential):
@@ -45,8 +44,7 @@ class MLPBackbone(nn.Sequential):
     ) -> None:
         for name, widths in {"in_dim": [in_dim], "hidden_dims": hidden_dims, "out_dim": [out_dim]}.items():
             at_least(1, **{name: min(widths, default=1)})
-        if not 0 <= slope < math.inf:
-            raise ValueError(f"Expected `slope` >= 0 and finite, but got {slope}.")
+        inside("[0, inf)", slope=slope)
         super().__init__()
         dims = [in_dim, *hidden_dims, out_dim]
         for i in range(1, len(dims)):

@@ -2,7 +2,7 @@
 
 __all__ = ["Norm1d", "Norm2d", "norm_1d", "norm_2d"]
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -22,7 +22,7 @@ def norm_1d(name: Norm1d, features: int) -> nn.Module:
         return nn.LayerNorm(features)
     if name == "none":
         return nn.Identity()
-    raise ValueError(f"Expected `norm` to be one of 'batch', 'layer', 'none', but got {name!r}.")
+    raise ValueError(f"Expected `norm` to be one of {get_args(Norm1d)}, but got {name!r}.")
 
 
 def norm_2d(name: Norm2d, channels: int) -> nn.Module:
@@ -37,4 +37,4 @@ def norm_2d(name: Norm2d, channels: int) -> nn.Module:
         if channels % 8:
             raise ValueError(f"Expected a multiple of 8 channels for `norm='group'`, but got {channels}.")
         return nn.GroupNorm(8, channels)
-    raise ValueError(f"Expected `norm` to be one of 'batch', 'group', but got {name!r}.")
+    raise ValueError(f"Expected `norm` to be one of {get_args(Norm2d)}, but got {name!r}.")

@@ -41,11 +41,11 @@ class ConvPolicy(nn.Module):
         super().__init__()
         strides = {1: (1, 1), 2: (2, 1), 4: (2, 2)}[reduction]
         self.layers = nn.Sequential(
-            nn.Conv2d(in_channels, width, 3, strides[0], padding=1),
+            nn.Conv2d(in_channels, width, 3, stride=strides[0], padding=1),
             nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, strides[1], padding=1),
+            nn.Conv2d(width, width, 3, stride=strides[1], padding=1),
             nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, size // reduction, stride // reduction),
+            nn.Conv2d(width, width, size // reduction, stride=stride // reduction),
             nn.ReLU(inplace=True),
             nn.Conv2d(width, 1, 1),
         ).to(memory_format=torch.channels_last)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 _NormLayer = Callable[[int], nn.Module]
@@ -46,16 +46,14 @@ class ResNet(nn.Module):
         width: int = 64,
     ) -> None:
         super().__init__()
-        if depth not in _BLOCKS:
-            raise ValueError(f"Expected `depth` to be one of 18, 34, 50, but got {depth}.")
-        if stem not in ("cifar", "stride", "imagenet"):
-            raise ValueError(f"Expected `stem` to be one of 'cifar', 'stride', 'imagenet', but got {stem!r}.")
+        one_of(tuple(_BLOCKS), depth=depth)
+        one_of(("cifar", "stride", "imagenet"), stem=stem)
         at_least(1, width=width)
         network = _network(depth, width, partial(norm_2d, norm))
         self.out_dim: int = network.fc.in_features
         network.fc = nn.Identity()
         if stem != "imagenet":
-            network.conv1 = nn.Conv2d(in_channels, width, 3, 1 if stem == "cifar" else 2, padding=1, bias=False)
+            network.conv1 = nn.Conv2d(in_channels, width, 3, stride=1 if stem == "cifar" else 2, padding=1, bias=False)
             network.maxpool = nn.Identity()
         elif in_channels != 3:
             network.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)

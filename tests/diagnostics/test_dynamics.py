@@ -342,7 +342,7 @@ def test_functions_come_from_yaml(name):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="`t` > 0 and <= 1e"):
+    with pytest.raises(ValueError, match=r"`t` in \(0, 1e"):
         Clusteredness(t=0)
     with pytest.raises(ValueError, match="`n_init` >= 1, but got 0"):
         Clusteredness(n_init=0)

@@ -249,10 +249,10 @@ def test_draws_follow_the_probabilities():
 @pytest.mark.parametrize(
     ("z", "weight", "beta", "message"),
     [
-        (torch.ones(4, 3), None, 1.0, r"`z` of shape \(N, m, P\) with N >= 2 and m >= 2, but got \(4, 3\)"),
-        (torch.ones(4, 1, 3), None, 1.0, r"m >= 2, but got \(4, 1, 3\)"),
-        (torch.ones(1, 4, 3), None, 1.0, r"N >= 2 and m >= 2, but got \(1, 4, 3\)"),
-        (torch.ones(4, 2, 3), torch.ones(4, 3), 1.0, r"`log_weight` of shape \(N, m\) = \(4, 2\), but got \(4, 3\)"),
+        (torch.ones(4, 3), None, 1.0, r"`z` of shape \(N, m, P\), but got \(4, 3\)"),
+        (torch.ones(4, 1, 3), None, 1.0, r"`z.shape\[1\]` >= 2, but got 1"),
+        (torch.ones(1, 4, 3), None, 1.0, r"`len\(z\)` >= 2, but got 1"),
+        (torch.ones(4, 2, 3), torch.ones(4, 3), 1.0, r"`log_weight` of shape \(N, m\), N = 4, m = 2, but got \(4, 3\)"),
         (torch.ones(4, 2, 3), None, 0.0, "`beta` > 0 and finite, but got 0.0"),
     ],
 )
@@ -264,9 +264,7 @@ def test_what_does_not_fit_is_refused(z, weight, beta, message):
 def test_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, K\), but got \(3,\)"):
         policy_entropy(torch.zeros(3))
-    with pytest.raises(
-        ValueError, match=r"`probability` \(N, K\) and `uniform` \(N, m\), but got \(2, 3\) and \(4, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"`uniform` of shape \(N, m\), N = 2, but got \(4, 3\)"):
         draw_members(torch.ones(2, 3), torch.ones(4, 3))
 
 

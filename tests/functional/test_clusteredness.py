@@ -130,29 +130,25 @@ def test_evenly_spaced_points_are_more_uniform_than_uniform_ones():
     assert even < uniform_uniformity(2)
 
 
-def test_bad_input():
-    z, label = blobs()
-    for wrong in (torch.zeros(60, dtype=torch.int64), torch.arange(60)):
-        clusters = len(wrong.unique())
-        for score in (clusteredness, silhouette):
-            with pytest.raises(ValueError, match=f"`label` of 2 to 59 clusters, fewer than points, but got {clusters}"):
-                score(z, wrong)
-    for wrong in (label[:5], label.double(), label[:, None]):
-        with pytest.raises(ValueError, match=r"`label` of 60 integers, but got torch\.\w+ \("):
-            silhouette(z, wrong)
-    for clusters in (1, 60):
-        with pytest.raises(ValueError, match=f"`clusters` from 2 to 59, fewer than points, but got {clusters}"):
-            kmeans(z, clusters)
-    with pytest.raises(ValueError, match="`n_init` >= 1, but got 0"):
-        clusteredness(z, label, n_init=0)
-    with pytest.raises(ValueError, match=r"`z` of shape \(N, P\) and a float dtype, but got \(60,\) of torch.int64"):
-        kmeans(label, 2)
-    z[3, 1] = math.nan
-    with pytest.raises(ValueError, match="finite `z`, but got 1 of 240 values that are not"):
-        clusteredness(z, label)
-    for dim in (0, math.nan):
-        with pytest.raises(ValueError, match=f"`dim` >= 1, but got {dim}"):
-            uniform_uniformity(dim)
-    for t in (0, math.nan, math.inf, 2e6):
-        with pytest.raises(ValueError, match=r"`t` > 0 and <= 1e\+06, but got "):
-            uniform_uniformity(2, t)
+ONE, ALL = torch.zeros(60, dtype=torch.int64), torch.arange(60)
+ERRORS = [
+    *[(lambda z, y, f=f: f(z, ONE), "`label` of 2 to 59 clusters, .* but got 1") for f in (clusteredness, silhouette)],
+    *[(lambda z, y, f=f: f(z, ALL), "`label` of 2 to 59 clusters, .* but got 60") for f in (clusteredness, silhouette)],
+    (lambda z, y: silhouette(z, y[:5]), r"`label` of 60 integers, but got torch.int64 \(5,\)"),
+    (lambda z, y: silhouette(z, y.double()), r"`label` of 60 integers, but got torch\.float64"),
+    (lambda z, y: silhouette(z, y[:, None]), r"`label` of 60 integers, but got torch.int64 \(60, 1\)"),
+    (lambda z, y: kmeans(z, 1), r"`clusters` in \[2, 59\], but got 1"),
+    (lambda z, y: kmeans(z, 60), r"`clusters` in \[2, 59\], but got 60"),
+    (lambda z, y: clusteredness(z, y, n_init=0), "`n_init` >= 1, but got 0"),
+    (lambda z, y: kmeans(y, 2), r"`z` of shape \(N, P\), but got \(60,\)"),
+    (lambda z, y: kmeans(y[:, None], 2), "`z` of a float dtype, but got torch.int64"),
+    (lambda z, y: clusteredness(z.index_fill(1, y[:1], math.nan), y), "finite `z`, but got 60 of 240 values"),
+    *[(lambda z, y, d=d: uniform_uniformity(d), f"`dim` >= 1, but got {d}") for d in (0, math.nan)],
+    *[(lambda z, y, t=t: uniform_uniformity(2, t), r"`t` in \(0, 1e\+06\]") for t in (0, math.nan, math.inf, 2e6)],
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*blobs())

@@ -43,7 +43,9 @@ def translation_network(mode):
 
 def scale_network(rotations=1):
     return nn.Sequential(
-        LiftingConv2d(1, 3, 11, 3, SCALES, rotations), nn.ReLU(), GroupConv2d(3, 3, 11, 3, SCALES, rotations)
+        LiftingConv2d(1, 3, 11, 3, scales=SCALES, rotations=rotations),
+        nn.ReLU(),
+        GroupConv2d(3, 3, 11, 3, scales=SCALES, rotations=rotations),
     ).double()
 
 
@@ -323,7 +325,7 @@ ARGUMENTS = [
     ({"layers": ["0", "0"]}, "`layers` to be different names"),
     ({"layers": "layers"}, "`layers` to be different names"),
     ({"stride": 0}, "`stride` >= 1, but got 0"),
-    ({"stride": [2, 0], "layers": ["0", "1"]}, r"`stride` >= 1, but got \[2, 0\]"),
+    ({"stride": [2, 0], "layers": ["0", "1"]}, r"`stride` >= 1, but got 0"),
     ({"stride": [2], "layers": ["0", "1"]}, r"`stride` with one value for each of 2, but got \[2\]"),
     ({"stride": [2, 2]}, "`stride` with one value for each of 1"),
     ({"margin": -1}, "`margin` >= 0, but got -1"),
@@ -338,11 +340,11 @@ def test_bad_arguments(settings, message):
 
 def test_bad_input():
     network, x = plain(), images(8)
-    with pytest.raises(ValueError, match=r"`x` of shape \(N, C, H, W\), floating point, but got \(2, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"`x` of shape \(N, C, H, W\), but got \(2, 8, 8\)"):
         equivariance_error(network, x[0])
-    with pytest.raises(ValueError, match=r"floating point, but got .*uint8"):
+    with pytest.raises(ValueError, match="of a float dtype"):
         equivariance_error(network, x.to(torch.uint8))
-    with pytest.raises(ValueError, match=r"but got \(0, 2, 8, 8\)"):
+    with pytest.raises(ValueError, match="`x` with at least one image, but got none"):
         equivariance_error(network, x[:0])
     with pytest.raises(ValueError, match="square images for quarter turns, but got 8 x 7 pixels"):
         equivariance_error(network, x[..., 1:])

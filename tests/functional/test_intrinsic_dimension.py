@@ -112,23 +112,25 @@ def test_float32_is_computed_in_float64():
     assert two_nn_dimension(h).dtype == torch.float64
 
 
-def test_bad_input():
-    h = torch.randn(30, 3)
-    for dimension in (two_nn_dimension, mle_dimension):
-        with pytest.raises(ValueError, match="rows that differ, but 5 of 33 coincide with another"):
-            dimension(torch.cat([h, h[:1], h[7:8], h[7:8]]))
-        with pytest.raises(ValueError, match=r"`h` of shape \(N, D\) with N >= 3, but got \(2, 3\)"):
-            dimension(h[:2])
-    with pytest.raises(ValueError, match="`neighbors` from 2 to 29, one less than rows, but got 30"):
-        mle_dimension(h, 30)
-    with pytest.raises(ValueError, match=r"`neighbors` from 2 to 29, .* but got 1"):
-        mle_dimension(h, 1)
-    for discard in (0, 1, float("nan")):
-        with pytest.raises(ValueError, match=rf"`discard` in \(0, 1\), but got {discard}"):
-            two_nn_dimension(h, discard=discard)
-    with pytest.raises(ValueError, match=r"`discard` to leave some of 3 ratios, but got 0\.9"):
-        two_nn_dimension(h[:3], discard=0.9)
-    with pytest.raises(ValueError, match=r"`estimator` to be one of \('fit', 'mle'\), but got 'x'"):
-        two_nn_dimension(h, estimator="x")
-    with pytest.raises(ValueError, match=r"`average` to be one of \('inverses', 'estimates'\), but got 'x'"):
-        mle_dimension(h, average="x")
+CLOUD = torch.randn(30, 3)
+REPEATED = torch.cat([CLOUD, CLOUD[:1], CLOUD[7:8], CLOUD[7:8]])
+ERRORS = [
+    (two_nn_dimension, (REPEATED,), {}, "rows that differ, but 5 of 33 coincide with another"),
+    (mle_dimension, (REPEATED,), {}, "rows that differ, but 5 of 33 coincide with another"),
+    (two_nn_dimension, (CLOUD[:2],), {}, r"`len\(h\)` >= 3, but got 2"),
+    (mle_dimension, (CLOUD[:2],), {}, r"`len\(h\)` >= 3, but got 2"),
+    (mle_dimension, (CLOUD, 30), {}, r"`neighbors` in \[2, 29\], but got 30"),
+    (mle_dimension, (CLOUD, 1), {}, r"`neighbors` in \[2, 29\], but got 1"),
+    (two_nn_dimension, (CLOUD,), {"discard": 0}, r"`discard` in \(0, 1\), but got 0"),
+    (two_nn_dimension, (CLOUD,), {"discard": 1}, r"`discard` in \(0, 1\), but got 1"),
+    (two_nn_dimension, (CLOUD,), {"discard": float("nan")}, r"`discard` in \(0, 1\), but got nan"),
+    (two_nn_dimension, (CLOUD[:3],), {"discard": 0.9}, r"`discard` to leave some of 3 ratios, but got 0\.9"),
+    (two_nn_dimension, (CLOUD,), {"estimator": "x"}, r"`estimator` to be one of \('fit', 'mle'\), but got 'x'"),
+    (mle_dimension, (CLOUD,), {"average": "x"}, r"`average` to be one of \('inverses', 'estimates'\), but got 'x'"),
+]
+
+
+@pytest.mark.parametrize(("dimension", "arguments", "settings", "message"), ERRORS)
+def test_bad_input(dimension, arguments, settings, message):
+    with pytest.raises(ValueError, match=message):
+        dimension(*arguments, **settings)

@@ -193,28 +193,24 @@ def test_it_works_in_inference_mode():
         close(lie_generator(h1.clone(), h2.clone(), strength.clone(), order="exponential"), expected)
 
 
-def test_bad_input():
-    g, h1, h2, strength = planted()
-    with pytest.raises(ValueError, match=r"`h1` and `h2` of one shape \(N, D\), but got \(60, 8\) and \(59, 8\)"):
-        lie_generator(h1, h2[1:], strength)
-    with pytest.raises(ValueError, match=r"`strength` of shape \(60,\), but got \(59,\)"):
-        lie_generator(h1, h2, strength[1:])
-    with pytest.raises(ValueError, match="`strength` with a value other than 0"):
-        lie_generator(h1, h2, 0 * strength)
-    with pytest.raises(ValueError, match="`h2` with finite values"):
-        lie_generator(h1, h2 / 0, strength)
-    with pytest.raises(ValueError, match="`strength` with finite values"):
-        lie_action(g, h1, strength / 0)
-    with pytest.raises(ValueError, match=r"`order` to be one of \('first', 'exponential'\), but got 'second'"):
-        lie_generator(h1, h2, strength, order="second")
-    with pytest.raises(ValueError, match="`order` to be one of"):
-        lie_strength(g, h1, h2, order="second")
-    for ridge in (-1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="`ridge` >= 0 and finite, but got"):
-            lie_generator(h1, h2, strength, ridge=ridge)
-    with pytest.raises(ValueError, match=r"`generator` of shape \(D, D\) .* but got \(7, 8\) and \(60, 8\)"):
-        lie_action(g[1:], h1, strength)
-    with pytest.raises(ValueError, match="`generator` with finite values"):
-        lie_strength(g / 0, h1, h2)
-    with pytest.raises(ValueError, match=r"`h1` and `h2` of one shape"):
-        lie_strength(g, h1, h2[1:])
+ERRORS = [
+    (lambda g, h1, h2, s: lie_generator(h1, h2[1:], s), r"`h2` of shape \(N, D\), N = 60, D = 8, but got \(59, 8\)"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, s[1:]), r"`strength` of shape \(N,\), N = 60, but got \(59,\)"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, 0 * s), "`strength` with a value other than 0"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2 / 0, s), "finite `h2`"),
+    (lambda g, h1, h2, s: lie_action(g, h1, s / 0), "finite `strength`"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, s, order="second"), "`order` to be one of .*, but got 'second'"),
+    (lambda g, h1, h2, s: lie_strength(g, h1, h2, order="second"), "`order` to be one of"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, s, ridge=-1), "`ridge` >= 0 and finite, but got -1"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, s, ridge=float("inf")), "`ridge` >= 0 and finite, but got inf"),
+    (lambda g, h1, h2, s: lie_generator(h1, h2, s, ridge=float("nan")), "`ridge` >= 0 and finite, but got nan"),
+    (lambda g, h1, h2, s: lie_action(g[1:], h1, s), r"`generator` of shape \(D, D\), .*but got \(7, 8\)"),
+    (lambda g, h1, h2, s: lie_strength(g / 0, h1, h2), "finite `generator`"),
+    (lambda g, h1, h2, s: lie_strength(g, h1, h2[1:]), r"`h2` of shape \(N, D\), N = 60"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*planted())

@@ -64,16 +64,16 @@ def test_correlations_are_numpys():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: mean_correlation(torch.ones(3), torch.ones(3, 1)), r"Expected `z` .* but got \(3,\) and \(3, 1\)"),
+        (lambda: mean_correlation(torch.ones(3), torch.ones(3, 1)), r"Expected `z` .* but got \(3,\)"),
         (
             lambda: mean_correlation(torch.ones(3, 1), torch.ones(2, 1)),
-            r"Expected `z` .* but got \(3, 1\) and \(2, 1\)",
+            r"Expected `latent` .* N = 3, but got \(2, 1\)",
         ),
-        (lambda: mean_correlation(torch.ones(0, 1), torch.ones(0, 1)), "Expected finite moments of at least one row"),
-        (lambda: mean_correlation(torch.full((3, 1), torch.nan), torch.ones(3, 1)), "Expected finite moments of at"),
-        (lambda: moments_correlation(torch.eye(3), 2), r"Expected `moments` .* but got \(3, 3\) and 2"),
-        (lambda: best_match(torch.ones(2)), r"Expected a finite `correlation` \(P, d\), but got shape \(2,\)"),
-        (lambda: best_match(torch.full((2, 2), torch.nan)), r"Expected a finite `correlation` \(P, d\)"),
+        (lambda: mean_correlation(torch.ones(0, 1), torch.ones(0, 1)), "Expected `moments` of at least one sample"),
+        (lambda: mean_correlation(torch.full((3, 1), torch.nan), torch.ones(3, 1)), "Expected finite `moments`"),
+        (lambda: moments_correlation(torch.eye(3), 2), r"Expected `moments` .* = 4.* but got \(3, 3\)"),
+        (lambda: best_match(torch.ones(2)), r"Expected `correlation` of shape \(P, d\), but got \(2,\)"),
+        (lambda: best_match(torch.full((2, 2), torch.nan)), r"Expected finite `correlation`"),
     ],
 )
 def test_what_does_not_fit_is_an_error(call, message):

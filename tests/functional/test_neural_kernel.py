@@ -337,21 +337,21 @@ def batch_mean(f, x):
 BAD = {
     "Expected `x` of shape \\(n, ...\\) with n >= 1, but got \\(0, 5\\)": (lambda: nn.Linear(5, 2), torch.ones(0, 5)),
     "Expected `x` of shape \\(n, ...\\) with n >= 1, but got \\(\\)": (lambda: nn.Linear(5, 2), torch.tensor(1.0)),
-    "Expected `x` with finite values": (lambda: nn.Linear(5, 2), torch.full((2, 5), torch.nan)),
+    "Expected finite `x`": (lambda: nn.Linear(5, 2), torch.full((2, 5), torch.nan)),
     "parameters that require a gradient, but ReLU has none": (nn.ReLU, torch.ones(2, 5)),
-    "the kernel of a sample depends on the others, but got BatchNorm1d.* in training mode": (
+    "kernel depends neither on chance nor on other samples, but got BatchNorm1d": (
         lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), torch.ones(2, 5)),
-    "the kernel of a sample depends on the others, but got BatchNorm1d.* in eval mode": (
+    "with running statistics, .*, but got BatchNorm1d": (
         lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(), torch.ones(2, 5)),
-    "drops units is one of chance, but got Dropout\\(p=0.5.* in training mode": (
+    "depends neither on chance .* but got Dropout\\(p=0.5": (
         lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout()), torch.ones(2, 5)),
     "to map each sample by itself and without chance": (
         lambda: Function(batch_mean, a=nn.Linear(5, 2)), torch.arange(10.0).view(2, 5)),
     "without chance, but the output of the first differs": (
         lambda: Function(lambda f, x: f.a(x + torch.rand_like(x)), a=nn.Linear(5, 2)), torch.ones(1, 5)),
-    "Expected `network` to return \\(n, d\\) for n = 2 samples, but got \\(2, 2, 3\\)": (
+    "Expected `network` to return \\(N, D\\) for N = 2 samples, but got \\(2, 2, 3\\)": (
         lambda: nn.Sequential(nn.Linear(5, 6), nn.Unflatten(1, (2, 3))), torch.ones(2, 5)),
-    "Expected `network` to return \\(n, d\\) for n = 2 samples, but got tuple": (
+    "Expected `network` to return \\(N, D\\) for N = 2 samples, but got tuple": (
         lambda: Function(lambda f, x: (f.a(x), x), a=nn.Linear(5, 2)), torch.ones(2, 5)),
 }  # fmt: skip
 

@@ -223,11 +223,11 @@ def test_error_of_velocities():
 def test_bad_input():
     network, x = mlp()
     g = torch.randn(N, P, dtype=torch.float64)
-    for wrong in (g[:3], g[0], g[:, :, None]):
-        with pytest.raises(
-            ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(7, 6\)\] and"
-        ):
+    for wrong in (g[0], g[:, :, None]):
+        with pytest.raises(ValueError, match=r"`cotangent` of shape \(n, d\), but got"):
             output_velocity(network, x, wrong)
+    with pytest.raises(ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(7, 6\)\]"):
+        output_velocity(network, x, g[:3])
     with pytest.raises(
         ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(0, 6\)\] and"
     ):
@@ -238,7 +238,7 @@ def test_bad_input():
         output_velocity(network, x, g, chunk_size=0)
     with pytest.raises(ValueError, match="`network` with a parameter that requires a gradient, but got none"):
         output_velocity(nn.Flatten(), x, g)
-    with pytest.raises(ValueError, match=r"a `network` from \(N, ...\) to \(N, d\), but got \(7, 3, 1\) from \(7, 6\)"):
+    with pytest.raises(ValueError, match=r"`network` to return \(N, D\) for N = 7 samples, but got \(7, 3, 1\)"):
         output_velocity(nn.Sequential(network, nn.Unflatten(1, (3, 1))), x, g)
     network, x = convolutional()
     for wrong in (
@@ -250,6 +250,11 @@ def test_bad_input():
         ):
             output_velocity(wrong, x, g)
     at, moved = torch.ones(4, 2), torch.ones(3, 4, 2)
-    for one, two in ((at[0], moved), (at, moved[:, :3]), (at, moved[:0]), (at, at)):
-        with pytest.raises(ValueError, match=r"`at` \(N, d\) and `moved` \(V, N, d\), but got \("):
+    for one, two, message in (
+        (at[0], moved, r"`at` of shape \(N, d\), but got \(2,\)"),
+        (at, moved[:, :3], r"`moved` of shape \(V, N, d\), N = 4, d = 2, but got \(3, 3, 2\)"),
+        (at, moved[:0], r"`len\(moved\)` >= 1, but got 0"),
+        (at, at, r"`moved` of shape \(V, N, d\), .*but got \(4, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
             step_invariance_error(one, two)

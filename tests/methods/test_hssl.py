@@ -360,8 +360,8 @@ def test_a_wrong_argument_is_refused(arguments, message):
     ("model", "message"),
     [
         (lambda: module("scale", base_size=6), "Expected `base_size` to leave a shift .* at most 5, but got 6"),
-        (lambda: module("scale", base_size=7), r"Expected `base_size` from 1 to \|G\| = 6, but got 7"),
-        (lambda: module("rotation", base_size=5), r"Expected `base_size` from 1 to \|G\| = 4, but got 5"),
+        (lambda: module("scale", base_size=7), r"Expected `base_size` in \[1, 6\], but got 7"),
+        (lambda: module("rotation", base_size=5), r"Expected `base_size` in \[1, 4\], but got 5"),
         (lambda: module("rotation", "a-ssl"), "Expected 2 `views` in a batch for `mode` = 'a-ssl', but got 1"),
         (lambda: module(classifier=GroupClassifier(32, 3)), "Expected `label` in a batch for `classifier`"),
         (

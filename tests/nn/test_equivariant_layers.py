@@ -78,28 +78,26 @@ def relative_error(z, expected):
     return ((z - expected).square().sum() / expected.square().sum()).item()
 
 
-GEOMETRIES = [  # kernel, effective size, stride, padding, mode, bias
-    (5, 3, 1, None, "zeros", False),
-    (5, 2, 2, 0, "zeros", True),  # narrower supports are cropped
-    (5, 3, 2, 1, "circular", False),  # some cropped, some padded
-    (7, 2, 1, 2, "circular", True),
-    (5, 4, 2, 3, "zeros", False),  # padded by more than half
+GEOMETRIES = [
+    {"kernel_size": 5, "effective_size": 3},
+    {"kernel_size": 5, "effective_size": 2, "stride": 2, "padding": 0, "bias": True},  # narrower supports are cropped
+    {"kernel_size": 5, "effective_size": 3, "stride": 2, "padding": 1, "padding_mode": "circular"},  # cropped or padded
+    {"kernel_size": 7, "effective_size": 2, "padding": 2, "padding_mode": "circular", "bias": True},
+    {"kernel_size": 5, "effective_size": 4, "stride": 2, "padding": 3},  # padded by more than half
 ]
 
 
-@pytest.mark.parametrize(("kernel_size", "effective_size", "stride", "padding", "mode", "bias"), GEOMETRIES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(("scales", "rotations"), [((1.0,), 1), ((1.0, 1.8), 4), (PAPER[::2], 1)])
-def test_lifting_is_the_sum_over_the_group(
-    double, kernel_size, effective_size, scales, rotations, stride, padding, mode, bias
-):
-    layer = LiftingConv2d(2, 3, kernel_size, effective_size, scales, rotations, stride, padding, mode, bias)
-    if bias:
+def test_lifting_is_the_sum_over_the_group(double, geometry, scales, rotations):
+    layer = LiftingConv2d(2, 3, scales=scales, rotations=rotations, **geometry)
+    if layer.bias is not None:
         nn.init.normal_(layer.bias)
     x = torch.randn(2, 2, 9, 8)
     assert_close(layer(x), slow_convolution(layer, x), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("kernel_size", "effective_size", "stride", "padding", "mode", "bias"), GEOMETRIES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(
     ("scales", "rotations", "scale_size", "rotation_size"),
     [
@@ -116,22 +114,11 @@ def test_lifting_is_the_sum_over_the_group(
     ],
 )
 def test_group_convolution_is_the_sum_over_the_group(
-    double,
-    product,
-    kernel_size,
-    effective_size,
-    scales,
-    rotations,
-    scale_size,
-    rotation_size,
-    stride,
-    padding,
-    mode,
-    bias,
+    double, product, geometry, scales, rotations, scale_size, rotation_size
 ):
-    sizes = (scale_size, rotation_size, stride, padding, mode, bias)
-    layer = GroupConv2d(2, 3, kernel_size, effective_size, scales, rotations, *sizes)
-    if bias:
+    reach = {"scale_size": scale_size, "rotation_size": rotation_size}
+    layer = GroupConv2d(2, 3, scales=scales, rotations=rotations, **reach, **geometry)
+    if layer.bias is not None:
         nn.init.normal_(layer.bias)
     z = torch.randn(2, 2, len(scales) * rotations, 7, 8)
     assert_close(layer(z), slow_convolution(layer, z), rtol=1e-12, atol=1e-12)
@@ -199,7 +186,7 @@ def waves(x, n=100, waves=20, frequency=0.3):
 )
 def test_lifting_scales_the_image(double, kernel_size, effective_size, mean, gain):
     """The squared relative error of z(s_i) of the image at s_i / s_j of its size, from z(s_j) of the image."""
-    layer = LiftingConv2d(1, 8, kernel_size, effective_size, PAPER, padding=0)
+    layer = LiftingConv2d(1, 8, kernel_size, effective_size, scales=PAPER, padding=0)
     x = torch.arange(kernel_size) - kernel_size // 2.0
     z = layer(waves(x))[..., 0, 0]  # at the centre, (N, C, S)
     errors, plain = [], []
@@ -226,7 +213,10 @@ def blobs(ratio, size=61):
 @pytest.mark.parametrize(("scale_size", "bound"), [(1, 2e-4), (2, 5e-4)])
 def test_a_network_scales_the_image(double, product, scale_size, bound):
     scales = (1.0, 1.5, 2.25)  # geometric: with 2/3 of its size an image is at s - 1 what it was at s
-    lift, conv = LiftingConv2d(1, 4, 15, 3, scales), GroupConv2d(4, 4, 15, 3, scales, scale_size=scale_size)
+    lift, conv = (
+        LiftingConv2d(1, 4, 15, 3, scales=scales),
+        GroupConv2d(4, 4, 15, 3, scales=scales, scale_size=scale_size),
+    )
     net = nn.Sequential(lift, nn.ReLU(), conv)
     z, smaller = net(blobs(1)), net(blobs(2 / 3))
     at = [slice(30 - step * 8, 31 + step * 8, step) for step in (3, 2)]  # pixels 3 k of one are 2 k of the other
@@ -238,10 +228,10 @@ def test_a_network_scales_the_image(double, product, scale_size, bound):
 
 
 CASES = [
-    (LiftingConv2d, (2, 2, 3, 2, (1.2,), 4), {"stride": 2, "bias": True}, (1, 2, 5, 5)),
-    (LiftingConv2d, (1, 2, 5, 2, (1.0, 1.4)), {"padding": 1, "padding_mode": "circular"}, (2, 1, 5, 6)),
-    (GroupConv2d, (1, 2, 5, 2, (1.0, 1.4)), {"scale_size": 2, "bias": True}, (1, 1, 2, 4, 4)),
-    (GroupConv2d, (2, 1, 3, 2, (1.2,), 4), {"rotation_size": 4, "stride": 2}, (1, 2, 4, 3, 3)),
+    (LiftingConv2d, (2, 2, 3, 2), {"scales": (1.2,), "rotations": 4, "stride": 2, "bias": True}, (1, 2, 5, 5)),
+    (LiftingConv2d, (1, 2, 5, 2), {"scales": (1.0, 1.4), "padding": 1, "padding_mode": "circular"}, (2, 1, 5, 6)),
+    (GroupConv2d, (1, 2, 5, 2), {"scales": (1.0, 1.4), "scale_size": 2, "bias": True}, (1, 1, 2, 4, 4)),
+    (GroupConv2d, (2, 1, 3, 2), {"scales": (1.2,), "rotations": 4, "rotation_size": 4, "stride": 2}, (1, 2, 4, 3, 3)),
 ]
 
 
@@ -310,14 +300,17 @@ def test_the_basis_follows_the_module(case):
 
 
 def test_weights_are_drawn_as_torch_does():
-    for layer in (LiftingConv2d(3, 50, 5, 4), GroupConv2d(3, 50, 5, 4, PAPER, 4, scale_size=2, rotation_size=4)):
+    for layer in (
+        LiftingConv2d(3, 50, 5, 4),
+        GroupConv2d(3, 50, 5, 4, scales=PAPER, rotations=4, scale_size=2, rotation_size=4),
+    ):
         bound = layer.weight[0].numel() ** -0.5  # one over the root of the weights of an output
         assert 0.99 * bound < layer.weight.abs().max() <= bound
 
 
 def test_repr_names_the_settings():
     assert "3, 4, kernel_size=5, effective_size=2, scales=(1.0,), rotations=4" in repr(
-        LiftingConv2d(3, 4, 5, 2, (1.0,), 4)
+        LiftingConv2d(3, 4, 5, 2, scales=(1.0,), rotations=4)
     )
 
 
@@ -329,12 +322,12 @@ def test_repr_names_the_settings():
         ({"out_channels": 0}, "`out_channels` >= 1, but got 0"),
         ({"stride": 0}, "`stride` >= 1, but got 0"),
         ({"padding": -1}, "`padding` >= 0, but got -1"),
-        ({"padding_mode": "reflect"}, "`padding_mode` to be one of 'zeros', 'circular', but got 'reflect'"),
+        ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
         ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
-        ({"effective_size": 6}, "`effective_size` from 1 to `kernel_size` = 5, but got 6"),
+        ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),
         ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
         ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
-        ({"rotations": 3}, "`rotations` to be 1 or 4"),
+        ({"rotations": 3}, r"`rotations` to be one of \(1, 4\)"),
         ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),
     ],
 )
@@ -353,11 +346,11 @@ def test_bad_arguments(cls, arguments, message):
 )
 def test_bad_reach(arguments, message):
     with pytest.raises(ValueError, match=message):
-        GroupConv2d(1, 1, 5, 3, (1.0, 1.5), 4, **arguments)
+        GroupConv2d(1, 1, 5, 3, scales=(1.0, 1.5), rotations=4, **arguments)
 
 
 def test_bad_shapes():
-    lift, conv = LiftingConv2d(2, 3, 5, 3), GroupConv2d(2, 3, 5, 3, (1.0, 1.5), 4)
+    lift, conv = LiftingConv2d(2, 3, 5, 3), GroupConv2d(2, 3, 5, 3, scales=(1.0, 1.5), rotations=4)
     for shape in ((2, 1, 9, 9), (2, 9, 9), (1, 2, 8, 9, 9)):
         with pytest.raises(ValueError, match=r"`x` of shape \(N, 2, H, W\), but got \(" + str(shape[0])):
             lift(torch.zeros(shape))

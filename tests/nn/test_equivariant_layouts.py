@@ -35,8 +35,8 @@ def test_the_group_is_outermost_in_memory_and_the_channels_innermost(
     in_channels, scales, rotations, rotation_size, pays, monkeypatch
 ):
     monkeypatch.setattr(layers, "pays", lambda *_: pays)
-    lift = LiftingConv2d(in_channels, 3, 5, 3, scales, rotations)
-    conv = GroupConv2d(3, 5, 5, 3, scales, rotations, rotation_size=rotation_size)
+    lift = LiftingConv2d(in_channels, 3, 5, 3, scales=scales, rotations=rotations)
+    conv = GroupConv2d(3, 5, 5, 3, scales=scales, rotations=rotations, rotation_size=rotation_size)
     for x in layouts(torch.randn(2, in_channels, 9, 9)):
         assert shares_memory_with_its_slices(lift(x))
     for layer in (conv, PointwiseConv2d(3, 2, stride=2), GroupBatchNorm(3), nn.ReLU()):
@@ -49,11 +49,11 @@ def test_the_group_is_outermost_in_memory_and_the_channels_innermost(
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.1)])
 def test_one_convolution_leaves_the_group_next_to_the_channels(in_channels, scales, pays, monkeypatch):
     monkeypatch.setattr(layers, "pays", lambda *_: pays)
-    lift = LiftingConv2d(in_channels, 3, 5, 3, scales, 4)
+    lift = LiftingConv2d(in_channels, 3, 5, 3, scales=scales, rotations=4)
     for x in layouts(torch.randn(2, in_channels, 9, 9)):
         assert has_the_group_next_to_the_channels(lift(x))
     z = lift(x)
-    for layer in (GroupBatchNorm(3), nn.ReLU(), GroupConv2d(3, 5, 5, 3, (1.0,), 4, rotation_size=4, bias=True)):
+    for layer in (GroupBatchNorm(3), nn.ReLU(), GroupConv2d(3, 5, 5, 3, rotations=4, rotation_size=4, bias=True)):
         if z.shape[2] == 4 or not isinstance(layer, GroupConv2d):
             assert has_the_group_next_to_the_channels(layer(z))
 
@@ -90,7 +90,7 @@ def layouts(z):
 @pytest.mark.parametrize("pays", [True, False])
 def test_any_layout_gives_the_same_values(double, channels, rotation_size, pays, monkeypatch):
     monkeypatch.setattr(layers, "pays", lambda *_: pays)
-    conv = GroupConv2d(channels, 3, 5, 3, (1.0, 1.5), 4, scale_size=2, rotation_size=rotation_size)
+    conv = GroupConv2d(channels, 3, 5, 3, scales=(1.0, 1.5), rotations=4, scale_size=2, rotation_size=rotation_size)
     lift, pointwise, norm = LiftingConv2d(channels, 3, 5, 3), PointwiseConv2d(channels, 3), GroupBatchNorm(channels)
     z = torch.randn(2, channels, 8, 6, 7)
     for layer, values in ((lift, z[:, :, 0]), (conv, z), (pointwise, z), (norm, z)):
@@ -125,7 +125,7 @@ def test_pointwise_convolution_is_an_einsum(double):
 
 @pytest.mark.parametrize("cls", [LiftingConv2d, GroupConv2d])
 def test_modules_take_the_memory_format_of_channels_last(cls):
-    layer = cls(2, 3, 5, 3, (1.0, 1.8), 4)
+    layer = cls(2, 3, 5, 3, scales=(1.0, 1.8), rotations=4)
     x = torch.randn(2, 2, 9, 8) if cls is LiftingConv2d else torch.randn(2, 2, 8, 9, 8)
     expected = layer(x)
     assert_close(layer.to(memory_format=torch.channels_last)(x), expected)

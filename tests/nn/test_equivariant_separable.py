@@ -99,7 +99,7 @@ def test_layers_go_by_the_rule(monkeypatch):
     wide = []
     monkeypatch.setattr(GroupConv2d, "_separable", lambda self, s, images, *_: wide.append(s) or self._filters_at(s))
     monkeypatch.setattr(GroupConv2d, "_convolve", lambda self, x, filters: filters)
-    conv = GroupConv2d(32, 64, 7, 3, PAPER, stride=2)
+    conv = GroupConv2d(32, 64, 7, 3, scales=PAPER, stride=2)
     images = [torch.zeros(1, 32, 29, 29)]
     for s in range(6):
         conv._at_scale(s, images)
@@ -111,7 +111,17 @@ def test_layers_go_by_the_rule(monkeypatch):
 @pytest.mark.parametrize("padding_mode", ["zeros", "circular"])
 @pytest.mark.parametrize(("rotations", "rotation_size"), [(1, 1), (4, 4)])
 def test_single_precision_agrees_with_the_convolution(padding_mode, rotations, rotation_size, monkeypatch):
-    conv = GroupConv2d(8, 16, 7, 3, (1.0, 1.5), rotations, 1, rotation_size, stride=2, padding_mode=padding_mode)
+    conv = GroupConv2d(
+        8,
+        16,
+        7,
+        3,
+        scales=(1.0, 1.5),
+        rotations=rotations,
+        rotation_size=rotation_size,
+        stride=2,
+        padding_mode=padding_mode,
+    )
     z = torch.rand(4, 8, 2 * rotations, 15, 17)
     found = []
     for decision in (True, False):

@@ -80,13 +80,13 @@ def test_bad_input():
     for kwargs, message in [
         ({"width": 0}, "`width` >= 1, but got 0"),
         ({"width": 4, "norm": "group"}, "multiple of 8 channels for `norm='group'`, but got 4"),
-        ({"norm": "x"}, "`norm` to be one of 'batch', 'group', but got 'x'"),
+        ({"norm": "x"}, r"`norm` to be one of \('batch', 'group'\), but got 'x'"),
     ]:
         with pytest.raises(ValueError, match=message):
             SmallCNN(**kwargs)
-    with pytest.raises(ValueError, match="`depth` to be one of 18, 34, 50, but got 20"):
+    with pytest.raises(ValueError, match=r"`depth` to be one of \(18, 34, 50\), but got 20"):
         ResNet(20)
-    with pytest.raises(ValueError, match="`stem` to be one of 'cifar', 'stride', 'imagenet', but got 'x'"):
+    with pytest.raises(ValueError, match=r"`stem` to be one of \('cifar', 'stride', 'imagenet'\), but got 'x'"):
         ResNet(18, stem="x")
     with pytest.raises(ValueError, match="`depth` >= 1, but got 0"):
         MLPProjector(4, depth=0)
@@ -94,5 +94,5 @@ def test_bad_input():
         MLPProjector(4, depth=1001)
     with pytest.raises(ValueError, match="`in_channels` >= 1, but got 0"):
         SmallCNN(in_channels=0)
-    with pytest.raises(ValueError, match="`norm` to be one of 'batch', 'layer', 'none', but got 'x'"):
+    with pytest.raises(ValueError, match=r"`norm` to be one of \('batch', 'layer', 'none'\), but got 'x'"):
         MLPProjector(4, norm="x")

@@ -1,8 +1,8 @@
-r"""The group actions on images and feature maps of homomorphic self-supervised learning, batched.
+"""The group actions on images and feature maps of homomorphic self-supervised learning, batched.
 
-Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022): translations by whole pixels, rotations by
-quarter turns and changes of scale about the centre, each an operator :math:`T_g` on the last two axes. A turn and a
-circular translation permute the pixels, so they are exact and invertible; a change of scale is neither.
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022): translations by whole pixels, rotations by quarter
+turns and changes of scale about the centre, each an operator :math:`T_g` on the last two axes. A turn and a circular
+translation permute the pixels, so they are exact and invertible; a change of scale is neither.
 """
 
 __all__ = ["quarter_turn", "rescale", "translate"]
@@ -12,24 +12,24 @@ import math
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import inside
+
 
 def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
     r"""Turn every image by its own number of quarter turns, counter-clockwise as the image is seen (row 0 on top).
 
     .. math:: T_r x = \mathrm{rot90}^r x, \quad T_r T_s = T_{r + s}, \quad r \in \mathbb{Z} / 4
 
-    As `torch.rot90(x, r, (-2, -1))` does with one r for all images.
-
     Args:
         x: (N, ..., H, W), floating point.
         turns: r, any integer, or (N,) int64, one for each sample; counted modulo 4.
 
     Returns:
-        (N, ..., H, W), of x's dtype: the same pixels elsewhere.
+        (N, ..., H, W), of x's dtype: the same pixels at other places.
 
     Raises:
-        ValueError: If `x` has fewer axes or another dtype, `turns` is of another kind or shape, or one is odd where
-            H != W; this alone reads the values of `turns`, so it waits for an accelerator that holds them.
+        ValueError: If `x` has fewer axes or another dtype, `turns` is of another kind or shape, or a turn is odd where
+            H != W. The last check alone reads the values of `turns`, so it waits for the device that holds them.
 
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).expand(2, 2, 2)
     >>> quarter_turn(x, torch.tensor([1, 2])).tolist()
@@ -37,14 +37,16 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
     """
     _check_images(x, "(N, ..., H, W)", 3)
     height, width = x.shape[-2:]
-    if isinstance(turns, int):
-        _check_square(turns % 2 == 1, height, width)
-        return torch.rot90(x, turns, (-2, -1))
-    if not isinstance(turns, Tensor) or turns.shape != x.shape[:1] or turns.dtype != torch.int64:
+    if not isinstance(turns, int | Tensor) or (
+        isinstance(turns, Tensor) and (turns.shape != x.shape[:1] or turns.dtype != torch.int64)
+    ):
         expected = f"Expected `turns` to be an integer or torch.int64 of shape ({len(x)},)"
         raise ValueError(f"{expected}, but got {_described(turns)}.")
-    if height != width:
-        _check_square(bool((turns % 2 == 1).any()), height, width)
+    if height != width and bool(torch.as_tensor(turns % 2 == 1).any()):
+        size = f"{height} x {width} pixels"
+        raise ValueError(f"Expected `turns` to be even where H != W, but got odd ones on {size}.")
+    if isinstance(turns, int):
+        return torch.rot90(x, turns, (-2, -1))
     pixel = torch.arange(height * width, device=x.device).view(height, width)
     source = torch.stack([torch.rot90(pixel, r).flatten() for r in range(4)])  # (4, H W)
     return _read(x, source[turns.to(x.device, non_blocking=True) % 4])
@@ -55,23 +57,21 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
     .. math:: (T_s x)(p) = x(p - s), \quad s \in \mathbb{Z}^2
 
-    Where p - s is outside of the image there is `fill`, or, with `circular`, the coordinates count modulo (H, W).
+    A pixel whose source p - s is outside of the image gets `fill`; with `circular`, coordinates count modulo (H, W).
 
     Args:
         x: (N, C, ..., H, W), floating point.
         shift: s, (2,) for all samples or (N, 2) for each, int64: rows down, columns to the right.
-        fill: What emptied pixels get: a number, or (C,), one for each channel. Unused with `circular`.
-        circular: Whether what leaves at one border comes back at the opposite one.
+        fill: Value of emptied pixels: a number, or (C,), one for each channel. Unused with `circular`.
+        circular: Whether the content that leaves at one border comes back at the opposite one.
 
     Returns:
-        (N, C, ..., H, W), of x's dtype: the same pixels elsewhere, and fill.
+        (N, C, ..., H, W), of x's dtype.
 
     Raises:
         ValueError: If `x` has fewer axes or another dtype, `shift` another shape or dtype, or `fill` another shape.
 
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 2, 2)
-    >>> translate(x, torch.tensor([0, 1])).view(2, 2).tolist()
-    [[0.0, 1.0], [0.0, 3.0]]
     >>> translate(x, torch.tensor([[-1, 0]]), circular=True).view(2, 2).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
     """
@@ -92,42 +92,37 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
 
 def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Tensor:
-    r"""Resize every image about its centre by its own factor, bilinearly and antialiased, on a canvas as before.
+    r"""Resize every image about its centre by its own factor, bilinearly and antialiased; its shape (H, W) stays.
 
     .. math:: T_f x = A_f x B_f^\top, \quad
         (A_f)_{ij} \propto \max\bigl(0, 1 - |j - c_i| / \max(1, 1/f)\bigr), \quad
         c_i = \tfrac{H - 1}{2} + \tfrac{1}{f} \bigl(i - \tfrac{H - 1}{2}\bigr)
 
-    with rows that sum to 1, and likewise B along the columns: the weights of torchvision's
-    `resize(..., antialias=True)`. For f < 1 the resized image has f H rows and f W columns in the middle, and `fill`
-    around; a pixel that its border crosses is mixed with `fill` by the share of its area that is outside, and looks
-    at the nearest point of the image. So the result is continuous in f, also where f H is not a whole number. For
-    f > 1 the canvas cuts off the border. Differentiable in both arguments, but in f not at every f.
+    The rows of A sum to 1, and B does the same along the columns: the weights of torchvision's `resize(...,
+    antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill` the rest; a
+    pixel on the border between the two is mixed by the share of its area on either side. So the result is continuous in
+    f. For f > 1 the border of the image is cut off. Differentiable in both arguments, but not at every f.
 
     A factor of 1 is the identity, exactly in full precision: the matrix products follow
     `torch.set_float32_matmul_precision`.
 
     Args:
         x: (N, C, ..., H, W), floating point.
-        factor: f > 0, a number for all samples or (N,), one for each. Left on the CPU, nothing waits for an
-            accelerator.
-        fill: What is around the resized image: a number, or (C,), one for each channel.
+        factor: f > 0, a number for all samples or (N,), one for each. A tensor on the CPU avoids waiting for the GPU.
+        fill: Value around the resized image: a number, or (C,), one for each channel.
 
     Returns:
         (N, C, ..., H, W), of x's dtype; computed in float32 at least.
 
     Raises:
-        ValueError: If `x` has fewer axes or another dtype, `factor` is not positive and finite or of another shape,
-            or `fill` has another shape.
+        ValueError: If `x` has fewer axes or another dtype, `factor` is not positive and finite or of another shape, or
+            `fill` has another shape.
 
-    >>> rescale(torch.ones(1, 1, 4, 4), 0.5).view(4, 4)
-    tensor([[0., 0., 0., 0.],
-            [0., 1., 1., 0.],
-            [0., 1., 1., 0.],
-            [0., 0., 0., 0.]])
+    >>> rescale(torch.ones(1, 1, 4, 4), 0.5).view(4, 4)[1]
+    tensor([0., 1., 1., 0.])
     """
     _check_images(x, "(N, C, ..., H, W)", 4)
-    factor = _checked_factor(factor, x)
+    factor = _factors(factor, x)
     value = _fill(fill, x)
     with torch.autocast(x.device.type, enabled=False):
         dtype = torch.promote_types(x.dtype, torch.float32)
@@ -141,7 +136,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
 
 def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The map along one axis, (N, size, size), and its row sums: the share of a pixel in the resized image."""
+    """Return the map along one axis, (N, size, size), and its row sums: the share of a pixel in the resized image."""
     i = torch.arange(size, dtype=factor.dtype, device=factor.device) - (size - 1) / 2  # from the centre
     f = factor.unsqueeze(1)  # (N, 1)
     center = (i / f).clamp(-size / 2, size / 2)  # (N, size), of output pixel i in the image
@@ -153,19 +148,19 @@ def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _read(x: Tensor, source: Tensor) -> Tensor:
-    """Make images of the pixels of x (N, ..., H, W) at the places `source` (N or 1, H W)."""
+    """Make images from the pixels of x (N, ..., H, W) at the places `source` (N or 1, H W)."""
     flat = x.flatten(-2)
     index = source.view(len(source), *(1,) * (flat.ndim - 2), flat.shape[-1])
     return flat.gather(-1, index.expand(flat.shape)).view(x.shape)
 
 
 def _over_channels(plane: Tensor, x: Tensor) -> Tensor:
-    """(N or 1, H, W), broadcast against x (N, C, ..., H, W)."""
+    """Reshape (N or 1, H, W) so that it broadcasts against x (N, C, ..., H, W)."""
     return plane.view(len(plane), *(1,) * (x.ndim - 3), *plane.shape[1:])
 
 
 def _fill(fill: Tensor | float, x: Tensor) -> Tensor | float:
-    """A number, or (C, 1, ..., 1)."""
+    """Return a number, or (C, 1, ..., 1)."""
     if not isinstance(fill, Tensor):
         return fill
     if fill.shape != x.shape[1:2]:
@@ -173,29 +168,23 @@ def _fill(fill: Tensor | float, x: Tensor) -> Tensor | float:
     return fill.to(x.device, x.dtype, non_blocking=True).view(-1, *(1,) * (x.ndim - 2))
 
 
-def _checked_factor(factor: Tensor | float, x: Tensor) -> Tensor:
-    """(N,), or (1,) for all samples."""
-    if isinstance(factor, Tensor):
-        if factor.shape != x.shape[:1]:
-            expected = f"Expected `factor` to be a number or of shape ({len(x)},)"
-            raise ValueError(f"{expected}, but got {tuple(factor.shape)}.")
-        wrong = ~((factor > 0) & (factor < math.inf))
-        if bool(wrong.any()):
-            raise ValueError(f"Expected `factor` > 0 and finite, but got {factor[wrong][0].item()}.")
-        return factor
-    if not 0 < factor < math.inf:
-        raise ValueError(f"Expected `factor` > 0 and finite, but got {factor}.")
-    return torch.tensor([factor], dtype=torch.float64)
+def _factors(factor: Tensor | float, x: Tensor) -> Tensor:
+    """Return (N,), or (1,) for all samples."""
+    if not isinstance(factor, Tensor):
+        inside("(0, inf)", factor=factor)
+        return torch.tensor([factor], dtype=torch.float64)
+    if factor.shape != x.shape[:1]:
+        got = tuple(factor.shape)
+        raise ValueError(f"Expected `factor` to be a number or of shape ({len(x)},), but got {got}.")
+    wrong = ~((factor > 0) & (factor < math.inf))
+    if bool(wrong.any()):
+        raise ValueError(f"Expected `factor` > 0 and finite, but got {factor[wrong][0].item()}.")
+    return factor
 
 
 def _check_images(x: Tensor, axes: str, ndim: int) -> None:
     if x.ndim < ndim or not x.is_floating_point():
         raise ValueError(f"Expected `x` of shape {axes}, floating point, but got {tuple(x.shape)}, {x.dtype}.")
-
-
-def _check_square(odd: bool, height: int, width: int) -> None:
-    if odd and height != width:
-        raise ValueError(f"Expected `turns` to be even where H != W, but got odd ones on {height} x {width} pixels.")
 
 
 def _described(value: object) -> str:

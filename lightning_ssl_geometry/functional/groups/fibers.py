@@ -1,15 +1,15 @@
-r"""Fibers of a feature map: what Homomorphic Self-Supervised Learning contrasts in place of augmented images.
+r"""Fibers of a feature map, which Homomorphic Self-Supervised Learning contrasts in place of augmented images.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Sections 2 and 3. A feature map z has C channels
-at every element g of a group G: the vector z(g) in R^C is a *fiber*, and those of an ordered set of elements, one after
-the other, are a *fiber bundle*. The *base space* g_0 is such a set, and the operator of the group moves it:
+at every element g of a group G. The vector z(g) in R^C is a *fiber*; the fibers of an ordered set of elements, one
+after the other, are a *fiber bundle*. The *base space* g_0 is such a set, and the operator of the group moves it:
 
 .. math:: \Gamma_g [z(g_0)] = z(g^{-1} \cdot g_0)
 
-Two moved base spaces of one feature map are a positive pair (Eq. 3), as two transformed images are (Eq. 2).
+Two moved base spaces of one feature map are a positive pair (Eq. 3), like two transformed images (Eq. 2).
 
-A group here is a product of axes: rows and columns (translation), scales, orientations. Orientations are cyclic; from
-the others a base space cannot be moved out, for there is no padding (Appendix B).
+A group here is a product of axes: rows and columns (translation), scales, orientations. Orientations are cyclic. Along
+the other axes a base space cannot be moved beyond the border, since there is no padding (Appendix B).
 """
 
 __all__ = ["FiberGroup", "base_spaces", "feature_map", "fiber_bundle", "nearby_bases", "topographic_distance"]
@@ -21,6 +21,8 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+
+from lightning_ssl_geometry.checks import inside
 
 Axis = Literal["scale", "rotation", "translation"]
 
@@ -51,19 +53,18 @@ def feature_map(
     group_shape: tuple[int, int] | None = None,
     circular: bool = False,
 ) -> tuple[Tensor, FiberGroup]:
-    """Arrange a backbone's output over the elements of a group; what is not of the group is averaged.
+    """Arrange a backbone's output over the elements of a group, and average over all other axes.
 
-    Without translation the maps are averaged over space (Appendix B), and so are scales or orientations that are not
-    asked for.
+    Without "translation", the maps are averaged over space (Appendix B).
 
     Args:
-        z: (N, C, S R, H, W), element (s, r) at place s R + r; or (N, C, H, W), with space alone.
-        group: Of "scale", "rotation" and "translation", one or several; their order does not matter.
-        group_shape: (S, R). None: the whole group axis is that of the group asked for, of scales or orientations.
-        circular: Whether rows and columns close on themselves, as for a network with circular padding.
+        z: (N, C, S R, H, W), element (s, r) at place s R + r; or (N, C, H, W), without a group axis.
+        group: One or several of "scale", "rotation" and "translation", in any order.
+        group_shape: (S, R). None: the whole group axis is of the scales, or of the orientations, of `group`.
+        circular: Whether rows and columns are cyclic, as for a network with circular padding.
 
     Returns:
-        (N, C, |G|), and the group: its axes are scales, orientations, rows and columns, as far as they are of it.
+        (N, C, |G|), and the group, with its axes in the order: scales, orientations, rows, columns.
 
     Raises:
         ValueError: If `group` is unknown or z has no axis for it, or `group_shape` does not fit z.
@@ -91,10 +92,10 @@ def feature_map(
 
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
-    """The names of a group in the order of the axes.
+    """Return the names of a group in the order of the axes.
 
     Raises:
-        ValueError: If there is none, one is unknown or one comes twice.
+        ValueError: If there is no name, one is unknown or one comes twice.
     """
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
@@ -103,19 +104,19 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List where a base space g_0 can be moved to: g^-1 g_0 for every g that keeps it in the group.
+    """List the places that a base space g_0 can be moved to: g^-1 g_0 for every g that keeps it in the group.
 
-    A base space of b elements is a contiguous patch: the b first elements of the smallest box that holds as many and
-    can be moved, the most cubic one of several. Along a cyclic axis it moves around, elsewhere to the border.
+    A base space of b elements is a contiguous patch: the first b elements of the smallest box that holds b and can be
+    moved, the most cubic of several. It moves around along a cyclic axis, and up to the border along another.
 
     Args:
-        group: As :func:`feature_map` says.
+        group: The group, from :func:`feature_map`.
         size: |g_0| = b, from 1 to |G| - 1, as long as it can be moved; |G| if an axis is cyclic.
-        device: Of the result.
+        device: Device of the result.
 
     Returns:
-        int64 (B, b): a row for each of B base spaces, the places of its elements along z (N, C, |G|), in the order of
-        the base space: the same place in two rows is the same element moved.
+        int64 (B, b), a row for each of B base spaces: the places of its elements along z (N, C, |G|). A column holds
+        the same element of the base space, moved.
 
     Raises:
         ValueError: If `size` is out of range, or a base space of that size cannot be moved.
@@ -123,8 +124,7 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
     >>> base_spaces(FiberGroup((4,), (True,)), 2).tolist()
     [[0, 1], [1, 2], [2, 3], [3, 0]]
     """
-    if not 1 <= size <= group.order:
-        raise ValueError(f"Expected `base_size` from 1 to |G| = {group.order}, but got {size}.")
+    inside(f"[1, {group.order}]", base_size=size)
     box = _smallest_box(group, size)
     starts = [range(n if cyclic else n - b + 1) for n, b, cyclic in zip(group.shape, box, group.cyclic, strict=True)]
     offsets = torch.tensor(list(itertools.product(*map(range, box)))[:size], device=device)  # (b, axes)
@@ -136,14 +136,14 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
 
 
 def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
-    r"""How far elements are from each other: :math:`\|g_1 - g_2\|_2^2`, in steps along the axes.
+    r"""Squared distance between elements of a group in steps along its axes: :math:`\|g_1 - g_2\|_2^2`.
 
-    So Section 4 approximates it, "where a more correct measure would be computed using the topology of the group":
-    with `wrap`, cyclic axes are measured the shorter way round.
+    Section 4 of the paper uses it as an approximation, "where a more correct measure would be computed using the
+    topology of the group": `wrap` measures cyclic axes the shorter way round.
 
     Args:
         g1: int64, places of elements, of any shape.
-        g2: int64, of a shape that broadcasts against it.
+        g2: int64, of a shape that broadcasts against that of g1.
         group: The group.
         wrap: Whether cyclic axes wrap around.
 
@@ -166,16 +166,16 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 def nearby_bases(
     bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """List for each base space the ones that may be its positive: those within a distance, itself included.
+    """List for each base space the base spaces within a distance, which may be its positives; it is one of them.
 
     Args:
-        bases: (B, b), as :func:`base_spaces` gives them.
+        bases: (B, b), from :func:`base_spaces`.
         group: The group.
-        max_distance: The largest :func:`topographic_distance` of their first elements; None: no limit.
-        wrap: As there.
+        max_distance: The largest :func:`topographic_distance` between first elements; None: no limit.
+        wrap: Whether cyclic axes wrap around.
 
     Returns:
-        int64 (B, B), in row i first the base spaces within reach of base space i; and how many these are, (B,).
+        int64 (B, B), in row i first the base spaces within the distance of base space i; and their numbers, (B,).
 
     Raises:
         ValueError: If no two different base spaces are within the distance.
@@ -195,7 +195,7 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Take the fibers of a base space out of each feature map, one after the other.
+    """Concatenate the fibers of a base space of each feature map.
 
     Args:
         z: (N, C, |G|).
@@ -227,7 +227,7 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
 
 
 def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
-    """The box of least volume, then least extent, that holds `size` elements and can be moved."""
+    """Return the box of least volume, then least extent, that holds `size` elements and can be moved."""
     boxes = (
         box
         for box in itertools.product(*(range(1, n + 1) for n in group.shape))

@@ -8,10 +8,14 @@ is estimated from pairs of representations and the strengths between them.
 __all__ = ["LieOrder", "lie_action", "lie_generator", "lie_strength"]
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from lightning_ssl_geometry.checks import finite, inside, one_of, shaped
 
 LieOrder = Literal["first", "exponential"]
 
@@ -25,28 +29,28 @@ def lie_generator(
     ridge: float = 1e-3,
     max_iterations: int = 100,
 ) -> Tensor:
-    r"""Estimate the generator of the transformation that carries one set of representations into the other.
+    r"""Estimate the generator of the transformation that maps representations to those of the transformed inputs.
 
     .. math:: \hat G = \arg\min_G \sum_i \|h^2_i - \exp(\epsilon_i G) h^1_i\|_2^2 + \lambda \|G\|_F^2
 
-    Eq. 7 of Cosentino et al.; "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has the
+    Eq. 7 of Cosentino et al. "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has the
     closed form :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}` with
-    :math:`v_i = h^2_i - h^1_i`: exact for small strengths only. "exponential" goes on from there by L-BFGS, a local
-    search: use it where one strength turns the representation by less than about half a revolution.
+    :math:`v_i = h^2_i - h^1_i`: exact for small strengths only. "exponential" starts there and continues by L-BFGS, a
+    local search: use it where a strength of 1 turns the representation by less than about half a revolution.
 
-    G has D^2 unknowns and a pair gives D equations. With fewer pairs than D, or where some directions of h carry next
-    to no variance, many generators fit the pairs, exactly so for v that is pure noise; the ridge then picks the
-    smallest. Such a G says what it does to the representations seen; whether it says more, only held-out pairs tell.
+    G has D^2 unknowns, and a pair gives D equations. With fewer pairs than D, or with directions of h of hardly any
+    variance, many generators fit the pairs exactly, even where v is noise. The ridge then picks the smallest. Whether
+    such a G says more than these pairs do, only held-out pairs tell.
 
     Args:
         h1: (N, D), representations.
-        h2: (N, D), those of the transformed inputs.
-        strength: epsilon, (N,), in any unit; G is per unit. Units in which it is of order 1 condition "exponential".
+        h2: (N, D), representations of the transformed inputs.
+        strength: epsilon, (N,), in any unit; G is per unit. "exponential" converges best where epsilon is around 1.
         order: "first" or "exponential".
-        ridge: lambda as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`, >= 0: so
-            that it depends on no unit and on no number of samples. It keeps directions that h hardly uses, where v is
-            noise, from ruling G, most of all where N is close to D. 0 gives the least squares of smallest norm.
-        max_iterations: Of L-BFGS, where `order` is "exponential".
+        ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`, so
+            that it depends neither on units nor on N. It limits G along directions that h hardly uses, where v is
+            noise. 0 gives the least squares solution of smallest norm.
+        max_iterations: Iterations of L-BFGS, for `order="exponential"`.
 
     Returns:
         float64 (D, D). Rotating h1 and h2 by an orthogonal Q turns it into Q G Q^T. Not differentiable.
@@ -62,11 +66,11 @@ def lie_generator(
     >>> torch.allclose(found, torch.tensor([[0.0, -1.0], [1.0, 0.0]]).double(), atol=1e-4)
     True
     """
-    _check_order(order)
-    if not 0 <= ridge < math.inf:
-        raise ValueError(f"Expected `ridge` >= 0 and finite, but got {ridge}.")
-    _check_pairs(h1, h2)
-    _check_strength(strength, h1)
+    one_of(get_args(LieOrder), order=order)
+    inside("[0, inf)", ridge=ridge)
+    shaped("N, D", h1=h1, h2=h2)
+    shaped("N,", {"N": len(h1)}, strength=strength)
+    finite(h1=h1, h2=h2, strength=strength)
     if not strength.any():
         raise ValueError("Expected `strength` with a value other than 0, but all are: nothing was transformed.")
     with torch.inference_mode(False), torch.no_grad():
@@ -82,17 +86,16 @@ def lie_generator(
             return generator
         # in units of the square root of the first order's Hessian, which then is the identity
         unit = (damped + 1e-8 * damped.max()).rsqrt() * basis  # (D, D)
-        return _refined(generator, unit, h1, h2, strength, penalty, max_iterations)
+        error = partial(_lack_of_fit, h1=h1, h2=h2, strength=strength, penalty=penalty)
+        return _refined(generator, unit, error, max_iterations=max_iterations)
 
 
 def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
-    r"""Transform every representation by its own strength.
+    r"""Transform every representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
 
-    .. math:: \exp(\epsilon_i G) h_i
-
-    Of Eq. 7 and appendix B of Cosentino et al. The Taylor series acts on the vectors, in as many steps and terms as
-    the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term and no matrix exponential per sample.
-    Differentiable in all three.
+    Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, in as many steps and terms as
+    the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term, without a matrix exponential per sample.
+    Differentiable in all three arguments.
 
     Args:
         generator: G, (D, D).
@@ -100,7 +103,7 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
         strength: epsilon, (N,).
 
     Returns:
-        (N, D), of the dtype to which the three promote, to its rounding.
+        (N, D), exact up to the rounding of the dtype to which the three arguments promote.
 
     Raises:
         ValueError: If the shapes do not fit or a value is not finite.
@@ -109,8 +112,10 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
     >>> lie_action(turn, torch.tensor([[1.0, 0.0]]), torch.tensor([torch.pi / 2])).round(decimals=4).abs()
     tensor([[0., 1.]])
     """
-    _check_generator(generator, h)
-    _check_strength(strength, h)
+    shaped("N, D", h=h)
+    shaped("D, D", {"D": h.shape[1]}, generator=generator)
+    shaped("N,", {"N": len(h)}, strength=strength)
+    finite(generator=generator, h=h, strength=strength)
     dtype = torch.promote_types(torch.promote_types(generator.dtype, h.dtype), strength.dtype)
     y, g = h.to(dtype), generator.to(dtype)
     if not len(y):
@@ -130,26 +135,25 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
 def lie_strength(
     generator: Tensor, h1: Tensor, h2: Tensor, *, order: LieOrder = "first", iterations: int = 20
 ) -> Tensor:
-    r"""Recover the strength that best carries one representation into the other.
+    r"""Find the strength that best maps each representation to that of its transformed input.
 
     .. math:: \hat\epsilon_i = \arg\min_\epsilon \|h^2_i - \exp(\epsilon G) h^1_i\|_2^2
 
-    "first" takes :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.) for the exponential:
-    :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. "exponential" goes on by Gauss-Newton, each row
-    with its own damping: a step that does not lower the row's error is not taken and the next is half of it. No step
-    exceeds :math:`4 / \|G\|_2`, where the exponential is cheap, so that no strength exceeds `iterations` of those. It
-    finds the minimum that lies downhill from 0: strengths beyond half a revolution come back as a smaller one.
+    "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
+    :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. "exponential" uses Gauss-Newton steps from 0,
+    damped row by row: a step that does not lower the row's error is not taken, and the next one is half as long. A step
+    is at most :math:`4 / \|G\|_2`. The search ends in the minimum downhill from 0, so strengths beyond half a
+    revolution are found as smaller ones.
 
     Args:
         generator: G, (D, D).
         h1: (N, D), representations.
-        h2: (N, D), those of the transformed inputs.
+        h2: (N, D), representations of the transformed inputs.
         order: "first" or "exponential".
-        iterations: Of Gauss-Newton, where `order` is "exponential".
+        iterations: Gauss-Newton steps, for `order="exponential"`.
 
     Returns:
-        float64 (N,), in the unit of G. A row that G does not move (G h1 = 0) gets 0: every strength fits it alike, and
-        0 is the smallest.
+        float64 (N,), in the unit of G. 0, the smallest of all that fit, for a row that G does not move (G h1 = 0).
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, or `order` is unknown.
@@ -159,9 +163,10 @@ def lie_strength(
     >>> lie_strength(turn, h1, h2).tolist(), lie_strength(turn, h1, h2, order="exponential").tolist()
     ([1.0, 0.0], [1.5707963267948966, 0.0])
     """
-    _check_order(order)
-    _check_generator(generator, h1)
-    _check_pairs(h1, h2)
+    one_of(get_args(LieOrder), order=order)
+    shaped("N, D", h1=h1, h2=h2)
+    shaped("D, D", {"D": h1.shape[1]}, generator=generator)
+    finite(generator=generator, h1=h1, h2=h2)
     g, h1, h2 = generator.double(), h1.double(), h2.double()
     if order == "first":
         return _along(h2 - h1, h1 @ g.T)
@@ -177,12 +182,15 @@ def lie_strength(
     return strength
 
 
-def _refined(
-    generator: Tensor, unit: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: Tensor, max_iterations: int
-) -> Tensor:
-    """Search on for G = A unit^T from where the first order ended."""
-    a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
+def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: Tensor) -> Tensor:
+    error = h2 - lie_action(g, h1, strength)
     scale = (h2 - h1).square().sum().clamp(min=torch.finfo(h1.dtype).tiny)
+    return (error.square().sum() + penalty * g.square().sum()) / scale
+
+
+def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
+    """Continue the search for G = A unit^T from the first-order solution."""
+    a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"
     )
@@ -190,9 +198,7 @@ def _refined(
     def closure() -> Tensor:
         optimizer.zero_grad()
         with torch.enable_grad():
-            g = a @ unit.T
-            error = h2 - lie_action(g, h1, strength)
-            loss = (error.square().sum() + penalty * g.square().sum()) / scale
+            loss = loss_of(a @ unit.T)
             loss.backward()
         return loss
 
@@ -201,7 +207,7 @@ def _refined(
 
 
 def _along(v: Tensor, direction: Tensor) -> Tensor:
-    """Coefficient of `direction` in `v`, row by row; 0 where the direction is 0."""
+    """Return the coefficient of `direction` in `v`, row by row; 0 where the direction is 0."""
     square = direction.square().sum(1)
     return torch.where(square > 0, (v * direction).sum(1) / square.where(square > 0, 1.0), 0.0)
 
@@ -211,40 +217,9 @@ def _norm(generator: Tensor) -> float:
 
 
 def _terms(size: float, eps: float) -> int:
-    """Number of Taylor terms of exp(size) after which the next one is below rounding."""
+    """Return the number of Taylor terms of exp(size) after which the next term is below rounding."""
     terms, term = 1, size
     while term > eps:
         terms += 1
         term *= size / terms
     return terms
-
-
-def _check_order(order: str) -> None:
-    if order not in get_args(LieOrder):
-        raise ValueError(f"Expected `order` to be one of {get_args(LieOrder)}, but got {order!r}.")
-
-
-def _check_pairs(h1: Tensor, h2: Tensor) -> None:
-    if h1.ndim != 2 or h1.shape != h2.shape:
-        shapes = f"{tuple(h1.shape)} and {tuple(h2.shape)}"
-        raise ValueError(f"Expected `h1` and `h2` of one shape (N, D), but got {shapes}.")
-    _check_finite(h1=h1, h2=h2)
-
-
-def _check_strength(strength: Tensor, h: Tensor) -> None:
-    if strength.shape != h.shape[:1]:
-        raise ValueError(f"Expected `strength` of shape {tuple(h.shape[:1])}, but got {tuple(strength.shape)}.")
-    _check_finite(strength=strength)
-
-
-def _check_generator(generator: Tensor, h: Tensor) -> None:
-    if h.ndim != 2 or generator.shape != (h.shape[1], h.shape[1]):
-        shapes = f"{tuple(generator.shape)} and {tuple(h.shape)}"
-        raise ValueError(f"Expected `generator` of shape (D, D) and representations of shape (N, D), but got {shapes}.")
-    _check_finite(generator=generator, h=h)
-
-
-def _check_finite(**values: Tensor) -> None:
-    for name, value in values.items():
-        if not torch.isfinite(value).all():
-            raise ValueError(f"Expected `{name}` with finite values, but got some that are not.")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
+from lightning_ssl_geometry.checks import at_least, floating, inside, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 
 
@@ -17,8 +18,8 @@ def rotate(image: Tensor, angle: Tensor) -> Tensor:
 
     .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
 
-    Each pixel of the result reads the image at the point that the rotation carries onto it. As torchvision's
-    `rotate` does with `BILINEAR`, which takes one angle for the whole batch. Differentiable in both arguments.
+    Each pixel of the result reads the image at the point that the rotation moves onto it. This is torchvision's
+    `rotate` with `BILINEAR`, which has one angle for the whole batch. Differentiable in both arguments.
 
     Args:
         image: (N, C, H, W), floating point.
@@ -34,11 +35,9 @@ def rotate(image: Tensor, angle: Tensor) -> Tensor:
     >>> rotate(image, torch.tensor([90.0])).view(2, 2).round().tolist()
     [[2.0, 4.0], [1.0, 3.0]]
     """
-    if image.ndim != 4 or not image.is_floating_point():
-        shape = f"{tuple(image.shape)}, {image.dtype}"
-        raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")
-    if angle.shape != image.shape[:1]:
-        raise ValueError(f"Expected `angle` of shape {tuple(image.shape[:1])}, but got {tuple(angle.shape)}.")
+    shaped("N, C, H, W", image=image)
+    floating(image=image)
+    shaped("N,", {"N": len(image)}, angle=angle)
     with torch.autocast(image.device.type, enabled=False):
         x = image.to(torch.promote_types(image.dtype, torch.float32))
         a = torch.deg2rad(angle.to(x))
@@ -65,17 +64,16 @@ def rotation_rank(
         \quad a_k \sim U[0, a_{\max}]
 
     Fig. 10 of Cosentino et al. (appendix E): the rank of the covariance of 500 rotations of a one-hot image of 32x32,
-    with `max_angle` on the axis. Its singular values are the squares of the ones counted here, which are standard
-    deviations. The paper gives no tau; as for the projector, it is 1% of the largest here. The spectrum of a one-hot
-    image falls off over 3 decades, then to rounding: with tau = 1e-5 the rank is that of exact arithmetic, nearly the
-    number of pixels touched, and with 1e-2 some four fifths of it.
+    with `max_angle` on the axis. The singular values of that covariance are the squares of the standard deviations that
+    are counted here. The paper gives no tau; here it is 1% of the largest deviation, as for the projector. The spectrum
+    of a one-hot image falls off over 3 decades: tau = 1e-5 counts nearly all pixels touched, 1e-2 some four fifths.
 
     Args:
         image: x, (C, H, W), floating point.
         max_angle: The largest angle, in degrees, >= 0.
         count: n, the number of rotations, >= 2.
-        tau: Threshold; see :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: What it is compared with; see there.
+        tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
         generator: Draws the angles; None is torch's global one.
 
     Returns:
@@ -86,17 +84,13 @@ def rotation_rank(
 
     >>> dot = torch.zeros(1, 32, 32)
     >>> dot[0, 8, 8] = 1
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> ranks = [rotation_rank(dot, angle, generator=generator).item() for angle in (0, 10, 90)]
+    >>> ranks = [rotation_rank(dot, angle).item() for angle in (0, 10, 90)]
     >>> ranks == sorted(ranks)
     True
     """
-    if image.ndim != 3:
-        raise ValueError(f"Expected `image` of shape (C, H, W), but got {tuple(image.shape)}.")
-    if not 0 <= max_angle < float("inf"):
-        raise ValueError(f"Expected `max_angle` >= 0 and finite, but got {max_angle}.")
-    if count < 2:
-        raise ValueError(f"Expected `count` >= 2, but got {count}.")
+    shaped("C, H, W", image=image)
+    inside("[0, inf)", max_angle=max_angle)
+    at_least(2, count=count)
     device = image.device if generator is None else generator.device
     angle = max_angle * torch.rand(count, generator=generator, device=device).to(image.device)
     return covariance_rank(rotate(image.expand(count, -1, -1, -1), angle).flatten(1), tau, mode=mode)
@@ -107,16 +101,15 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
 
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n} (X - \bar X)\Bigr)
 
-    Their squares are the singular values of the covariance. Rows that differ by rounding alone, such as the outputs
-    of an invariant encoder, would have some arbitrary rank in the modes that do not depend on scale: what is below
-    the rounding of the rows themselves counts as 0 in all of them.
+    Rows that differ by rounding alone, such as the outputs of an invariant encoder, would have an arbitrary rank in the
+    modes that do not depend on scale. So deviations below the rounding of the rows count as 0 in all modes.
 
     Args:
         rows: X, (n, D), n >= 1.
-        tau: Threshold; see :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: What it is compared with; see there.
-        rounding: A deviation up to this many roundings (of the rows' dtype) of the root mean square norm is 0. It
-            covers the few that a deep network adds up.
+        tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
+        rounding: A deviation up to this many roundings (of the rows' dtype) of the root mean square norm is 0. The
+            default covers the few roundings that a deep network adds up.
 
     Returns:
         An int64 scalar from 0 (the rows are all alike) to min(n - 1, D).

@@ -1,34 +1,35 @@
-"""A kernel between samples against their classes, and against another kernel."""
+"""Compare a kernel between samples with their classes and with another kernel."""
 
 __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_eps
 
 
 def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
-    r"""How far a kernel tells the classes apart: its cosine with the kernel of the labels.
+    r"""Measure how far a kernel tells the classes apart: its cosine with the kernel of the labels.
 
     .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
         Y_{ij} = 1 \text{ for one class}, \quad -\frac{1}{C - 1} \text{ for two}
 
-    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001), whose :math:`y y^T` of labels
-    1 and -1 this Y is for two classes; for more, it is the Gram matrix of the corners of a simplex. By default K and Y
-    are centred first, as Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment
-    (2012), Eq. 3 and Definition 4, have it: the value then depends neither on a constant added to K nor on what Y is
-    between classes, and little on how many samples a class has.
+    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001); for two classes Y is their
+    :math:`y y^T` of labels 1 and -1, for more it is the Gram matrix of the corners of a simplex. By default K and Y are
+    centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012, Eq.
+    3 and Definition 4): then the value depends neither on a constant added to K nor on the value of Y between classes,
+    and little on how many samples a class has.
 
     Args:
         kernel: K (n, n), symmetric.
         label: (n,), of at least 2 classes.
-        center: Centre K and Y.
+        center: Whether to centre K and Y.
 
     Returns:
-        A float64 scalar; centred and for a K without negative eigenvalues from 0 (nothing to do with the classes) to 1
-        (a multiple of Y), else from -1. NaN if K is all 0 but for the rounding of its dtype, or not finite, after
-        centring where it is asked for.
+        A float64 scalar in [-1, 1]: 1 for a multiple of Y; 0 for a kernel without relation to the classes, and at least
+        0 if K is centred and has no negative eigenvalues. NaN if K (after centring, with `center`) is not finite or is
+        0 up to the rounding of its dtype.
 
     Raises:
         ValueError: If the shapes do not fit, or all labels are alike.
@@ -37,7 +38,8 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     >>> f"{kernel_target_alignment((label[:, None] == label).float(), label):.3f}"
     '1.000'
     """
-    _check(kernel, label)
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    shaped("n,", {"n": len(kernel)}, label=label)
     classes = len(label.unique())
     if classes < 2:
         raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")
@@ -51,14 +53,14 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
 
 def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
-    r"""Means of a kernel over the pairs of samples of every two classes; a sample is no pair with itself.
+    """Average a kernel over the pairs of different samples of every two classes.
 
     Args:
         kernel: (n, n).
         label: (n,), integers from 0 to C - 1.
 
     Returns:
-        (C, C) float64; NaN for a class without samples, and on the diagonal for one of a single sample.
+        (C, C) float64; NaN for a class without samples, and on the diagonal for a class of a single sample.
 
     Raises:
         ValueError: If the shapes do not fit, or a label is negative.
@@ -67,9 +69,9 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
     tensor([[1., 3.],
             [3., nan]], dtype=torch.float64)
     """
-    _check(kernel, label)
-    if label.min() < 0:
-        raise ValueError(f"Expected `label` >= 0, but got {label.min()}.")
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    shaped("n,", {"n": len(kernel)}, label=label)
+    at_least(0, label=min(label.tolist(), default=0))
     one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
     rest = kernel.double() - kernel.double().diag().diag()
     count = one_hot.sum(0)
@@ -78,7 +80,7 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
 
 def normalized_kernel(kernel: Tensor) -> Tensor:
-    r"""The kernel between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+    r"""Normalise a kernel to that between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
     Args:
         kernel: (n, n), without negative eigenvalues.
@@ -92,44 +94,33 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
     """
-    _check(kernel)
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
     length = kernel.double().diag().sqrt()
     return kernel.double() / torch.outer(length, length)
 
 
 def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
-    r"""Cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
+    r"""Compute the cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
 
-    Fort et al., Deep learning versus kernel learning (2020), call 1 minus it the kernel distance.
+    Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance.
 
     Args:
         kernel: (n, n).
         other: (n, n).
 
     Returns:
-        A float64 scalar in [-1, 1], and from 0 for kernels without negative eigenvalues; NaN if one is all 0.
+        A float64 scalar in [-1, 1], at least 0 for kernels without negative eigenvalues; NaN if a kernel is all 0.
 
     Raises:
-        ValueError: If a shape is not (n, n), or they differ.
+        ValueError: If a shape is not (n, n), or the shapes differ.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'
     """
-    _check(kernel)
-    if kernel.shape != other.shape:
-        shapes = f"{tuple(kernel.shape)} and {tuple(other.shape)}"
-        raise ValueError(f"Expected `kernel` and `other` of one shape, but got {shapes}.")
+    shaped("n, n", {"n": len(kernel)}, kernel=kernel, other=other)
     kernel, other = kernel.double(), other.double()
     return (kernel * other).sum() / (kernel.norm() * other.norm())
 
 
 def _centred(kernel: Tensor) -> Tensor:
     return kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
-
-
-def _check(kernel: Tensor, label: Tensor | None = None) -> None:
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not len(kernel):
-        raise ValueError(f"Expected `kernel` of shape (n, n) with n >= 1, but got {tuple(kernel.shape)}.")
-    if label is not None and label.shape != kernel.shape[:1]:
-        shapes = f"{tuple(label.shape)} for a kernel of {tuple(kernel.shape)}"
-        raise ValueError(f"Expected `label` of shape (n,), but got {shapes}.")

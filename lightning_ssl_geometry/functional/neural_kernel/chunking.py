@@ -1,4 +1,4 @@
-"""A neural kernel computed within a memory: how many samples and outputs at a time, and what they add."""
+"""A neural kernel computed within a given memory: how many samples and outputs at a time."""
 
 __all__ = ["KernelWork"]
 
@@ -9,23 +9,25 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from lightning_ssl_geometry.checks import positive
 from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
 from lightning_ssl_geometry.functional.neural_kernel.jacobian import add_jacobian_products
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, Pass, Place, forward_pass
+from lightning_ssl_geometry.introspection import vectors
 
 _COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What one sample needs, counted in numbers.
+    """How many numbers one sample needs.
 
     Attributes:
-        saved: By the graph of a pass.
-        passed: By gradients with respect to all layers' outputs, for each direction.
-        widest: By those of the largest.
-        patches: By the largest layer's inputs.
-        row: For the gradient of one row of a layer's weight, for each direction.
+        saved: For the graph of a pass.
+        passed: For gradients with respect to all layers' outputs, per direction.
+        widest: For gradients with respect to the largest layer's output, per direction.
+        patches: For the largest layer's inputs.
+        row: For the gradient of one row of a layer's weight, per direction.
     """
 
     saved: int
@@ -36,7 +38,7 @@ class _Sizes:
 
 
 class KernelWork:
-    """A kernel to be computed; see :func:`lightning_ssl_geometry.functional.neural_kernel` for the arguments.
+    """A kernel to be computed, from the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
 
     Attributes:
         outputs: d.
@@ -55,8 +57,7 @@ class KernelWork:
         by_layer: bool,
         vectorize: bool,
     ) -> None:
-        if not memory > 0:
-            raise ValueError(f"Expected `memory` > 0 bytes, but got {memory}.")
+        positive(memory=memory)
         self.network, self.x, self.parameters = network, x, parameters
         self.memory, self.by_layer, self.vectorize = memory, by_layer, vectorize
         saved: dict[int, int] = {}
@@ -69,7 +70,13 @@ class KernelWork:
 
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             probe = self._pass(x[:2])
-        _check_outputs(network, probe.z, x[:2], self._pass(x[:1]).z)
+        vectors(probe.z, x[:2], "network")
+        error, scale = (probe.z[:1] - self._pass(x[:1]).z).detach().abs().max(), probe.z.detach().abs().max()
+        if error > scale * torch.finfo(probe.z.dtype).eps ** 0.5:
+            raise ValueError(
+                "Expected `network` to map each sample by itself and without chance, but the output of the first "
+                f"differs by {error.item():.3g} when it comes alone, for outputs of up to {scale.item():.3g}."
+            )
         self.outputs = probe.z.shape[1]
         self.unit = torch.eye(self.outputs, dtype=probe.z.dtype, device=probe.z.device)
         self.dtype = torch.promote_types(probe.z.dtype, torch.float32)
@@ -77,11 +84,11 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """The kernel between Q directions of the outputs, (n Q, n Q), or `folded`, its sum over them, (n, n).
+        """Compute the kernel between Q directions of the outputs, (n Q, n Q), or, `folded`, its sum over them, (n, n).
 
         Args:
             directions: (Q, d); None: the axes.
-            folded: Whether to sum.
+            folded: Whether to sum over the directions.
 
         Raises:
             ValueError: If the memory is too small.
@@ -107,7 +114,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Bytes that it takes at least, or with that many samples and directions at a time."""
+        """Estimate the least number of bytes needed, or the number for so many samples and directions at a time."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -117,7 +124,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """How many samples and how many directions to take at a time: first all samples."""
+        """Choose how many samples and how many directions to take at a time, first all samples."""
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
@@ -136,7 +143,6 @@ class KernelWork:
     def _add_layers(
         self, kernel: Tensor, directions: Tensor, samples: int, folded: bool, passes: Sequence[Pass]
     ) -> None:
-        """Add what the known layers' parameters give, to the blocks on and below the diagonal."""
         size = samples * len(kernel) // len(self.x)
         parts = self.x.split(samples)
         room = (self.memory - self.needed(len(directions), folded, samples, len(directions))) // self.dtype.itemsize
@@ -152,7 +158,7 @@ class KernelWork:
                     add_products(block, first, second, room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """For each layer, the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
+        """Return for each layer the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]
@@ -192,15 +198,3 @@ def _sizes(places: Sequence[Place], saved: int) -> _Sizes:
         max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
         max((t + inner for _, t, inner, _ in shapes), default=0),
     )
-
-
-def _check_outputs(network: nn.Module, z: object, x: Tensor, alone: Tensor) -> None:
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
-        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"Expected `network` to return (n, d) for n = {len(x)} samples, but got {shape}.")
-    error, scale = (z[:1] - alone).detach().abs().max(), z.detach().abs().max()
-    if error > scale * torch.finfo(z.dtype).eps ** 0.5:
-        raise ValueError(
-            "Expected `network` to map each sample by itself and without chance, but the output of the first differs "
-            f"by {error.item():.3g} when it comes alone, for outputs of up to {scale.item():.3g}."
-        )

@@ -1,7 +1,7 @@
 r"""The neural kernel of one hidden layer in closed form, its limit, and the flow on clusters.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), of which only B (M d, D) trains:
+Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) trains:
 
 .. math::
     K^{kl}_{ij} &= \frac{1_{k = l}}{M}\, x_i^T x_j \sum_{p = (k - 1) M + 1}^{k M} \sigma'(b_p x_i) \sigma'(b_p x_j)
@@ -10,8 +10,8 @@ Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), of w
     angle between the two} && \text{(Prop. 4.4)} \\
     \dot z_i &= -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q) + O(\delta) && \text{(Thm. 4.5)}
 
-n_q is the number of samples within delta of the center xi_q (the paper's n_q - n_{q - 1}, of running counts). The
-centers are orthogonal, with norms of their own: the paper's proof takes them so, though its Fig. 5 has them on a line.
+n_q is the number of samples within delta of the center xi_q (n_q - n_{q - 1} in the paper, which counts cumulatively).
+The centers are orthogonal and have any norms: the proof assumes this, although those of Fig. 5 lie on a line.
 """
 
 __all__ = ["cluster_rates", "clustered_flow", "infinite_width_kernel", "one_hidden_layer_kernel"]
@@ -23,15 +23,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl_geometry.checks import shaped
+
 Activation = Callable[[Tensor], Tensor]
 
 
 def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation: Activation = torch.relu) -> Tensor:
-    r"""The kernel of a network with one hidden layer, Prop. 4.3 of Calder & Lee.
+    """Compute the kernel of a network with one hidden layer, Prop. 4.3 of Calder & Lee.
 
     Args:
         x: (n, D).
-        weight: B (M d, D), units (k - 1) M to k M being of output k.
+        weight: B (M d, D); units (k - 1) M to k M are of output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
@@ -50,17 +52,17 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 
 
 def infinite_width_kernel(x: Tensor) -> Tensor:
-    r"""The limit of that kernel for infinite width, ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
+    r"""Compute the limit of the kernel for infinite width, ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
 
-    The rows of B are independent and isotropic; their variance does not matter. Angles are taken from
-    :math:`\theta = 2 \arctan(\|u - v\| / \|u + v\|)` of the unit vectors, which is exact for small ones.
+    The rows of B are independent and isotropic; their variance does not matter. Angles are :math:`\theta = 2
+    \arctan(\|u - v\| / \|u + v\|)` of the unit vectors, which is exact for small angles.
 
     Args:
         x: (n, D).
 
     Returns:
-        (n, n), the factor of the identity: half of |x_i|^2 on the diagonal, 0 for orthogonal and for opposite samples
-        and where one is 0; never negative for angles up to 90 degrees, negative beyond.
+        (n, n), the factor of the identity: half of |x_i|^2 on the diagonal; 0 for orthogonal and for opposite samples
+        and where a sample is 0; negative for angles above 90 degrees alone.
 
     Raises:
         ValueError: If the shape is not (n, D).
@@ -68,29 +70,26 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
     """
-    if x.ndim != 2:
-        raise ValueError(f"Expected `x` of shape (n, D), but got {tuple(x.shape)}.")
+    shaped("n, D", x=x)
     unit = F.normalize(x, dim=1)
     apart, together = (torch.cdist(unit, v, compute_mode="donot_use_mm_for_euclid_dist") for v in (unit, -unit))
     return (x @ x.T) * (0.5 - torch.atan2(apart, together) / math.pi)
 
 
 def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Activation = torch.relu) -> Tensor:
-    r"""How fast each output moves for each cluster, :math:`\beta^k_q = \frac{1}{M} \sum_p \sigma'(b_p \xi_q)^2`.
-
-    Thm. 4.5 of Calder & Lee.
+    r"""Compute how fast each output moves for each cluster: :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
 
     Args:
         center: xi (N, D).
-        weight: B (M d, D).
+        weight: B (M d, D); units (k - 1) M to k M are of output k.
         out_dim: d.
-        activation: As in :func:`one_hidden_layer_kernel`.
+        activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
     Returns:
-        beta (N, d); for the ReLU from 0 to 1, the share of units that are active.
+        beta (N, d) of Thm. 4.5 of Calder & Lee; for the ReLU the share of active units, from 0 to 1.
 
     Raises:
-        ValueError: As :func:`one_hidden_layer_kernel`.
+        ValueError: If the shapes do not fit, or the rows of B are no multiple of `out_dim`.
 
     >>> cluster_rates(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), 1).tolist()
     [[0.5]]
@@ -99,31 +98,42 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:
-    r"""How outputs move under gradient flow where samples lie in tight clusters.
+    r"""Compute how outputs move under gradient flow where samples lie in tight clusters.
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
-    Thm. 4.5 of Calder & Lee, and Cor. 4.6, where beta is 1/2, up to O(delta) for samples within delta of their center.
-    The gradient at a center is taken as the mean over its samples, which all have the same up to O(delta).
+    Thm. 4.5 and Cor. 4.6 (where beta is 1/2) of Calder & Lee, exact up to O(delta) for samples within delta of their
+    center. The gradient at a center is the mean over its samples.
 
     Args:
-        gradient: :math:`\nabla L(z_j)` (n, d); of a batch's loss, n times its gradient with respect to z_j.
-        label: Cluster of each sample (n,), from 0 to N - 1; one without samples is of no matter.
-        center: xi (N, D), orthogonal; their norms are free.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
+        label: Cluster of each sample (n,), from 0 to N - 1; a cluster may have no samples.
+        center: xi (N, D), orthogonal, with any norms.
         rate: beta (N, d) of :func:`cluster_rates`; None: 1/2, the limit of infinite width with the ReLU.
 
     Returns:
         (n, d), equal within clusters.
 
     Raises:
-        ValueError: If the shapes do not fit, a label is of no cluster, or the centers are not orthogonal, which more
-            than D cannot be.
+        ValueError: If the shapes do not fit, a label is of no cluster, or the centers are not orthogonal (as more than
+            D centers cannot be).
 
     >>> gradient, label = torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> clustered_flow(gradient, label, torch.tensor([[1.0, 0.0], [0.0, 3.0]])).tolist()  # 2/3 2 / 2, 1/3 9 5 / 2
     [[-0.6666666865348816], [-0.6666666865348816], [-7.5]]
     """
-    _check_clusters(gradient, label, center, rate)
+    shaped("n, d", gradient=gradient)
+    shaped("n,", {"n": len(gradient)}, label=label)
+    shaped("N, D", center=center)
+    if rate is not None:
+        shaped("N, d", {"N": len(center), "d": gradient.shape[1]}, rate=rate)
+    if len(label) and not 0 <= label.min() <= label.max() < len(center):
+        raise ValueError(f"Expected `label` from 0 to {len(center) - 1}, but got {label.min()} to {label.max()}.")
+    cosine = F.normalize(center, dim=1) @ F.normalize(center, dim=1).T
+    largest = (cosine - cosine.diag().diag()).abs().max()
+    if not largest < torch.finfo(center.dtype).eps ** 0.5:
+        got = f"{len(center)} in D = {center.shape[1]} dimensions with cosines of up to {largest:.3g}"
+        raise ValueError(f"Expected `center` with orthogonal rows, at most D of them, but got {got}.")
     ones = torch.zeros(len(label), len(center), dtype=gradient.dtype, device=gradient.device)
     ones[torch.arange(len(label), device=label.device), label] = 1  # (n, N)
     share = center.square().sum(1, keepdim=True) * (ones.T @ gradient) / len(label)  # n_q / n times the mean
@@ -131,30 +141,11 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
 
 
 def _slopes(name: str, x: Tensor, weight: Tensor, out_dim: int, activation: Activation) -> Tensor:
-    """sigma'(b_p x_i), (n, d, M)."""
-    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
-        shapes = f"{tuple(x.shape)} and {tuple(weight.shape)}"
-        raise ValueError(f"Expected `{name}` of shape (n, D) and `weight` of shape (M d, D), but got {shapes}.")
+    """Return sigma'(b_p x_i), (n, d, M)."""
+    shaped("n, D", None, **{name: x})
+    shaped("M d, D", {"D": x.shape[1]}, weight=weight)
     if out_dim < 1 or not len(weight) or len(weight) % out_dim:
         raise ValueError(f"Expected `weight` with a multiple of `out_dim` = {out_dim} rows, but got {len(weight)}.")
     s = x @ weight.T
     slope = torch.func.vjp(activation, s)[1](torch.ones_like(s))[0]
     return slope.unflatten(1, (out_dim, -1))
-
-
-def _check_clusters(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None) -> None:
-    if gradient.ndim != 2 or label.shape != gradient.shape[:1] or center.ndim != 2:
-        shapes = f"{tuple(gradient.shape)}, {tuple(label.shape)} and {tuple(center.shape)}"
-        raise ValueError(f"Expected `gradient` (n, d), `label` (n,) and `center` (N, D), but got {shapes}.")
-    if rate is not None and rate.shape != (len(center), gradient.shape[1]):
-        wanted = (len(center), gradient.shape[1])
-        raise ValueError(f"Expected `rate` of shape (N, d) = {wanted}, but got {tuple(rate.shape)}.")
-    if len(label) and not 0 <= label.min() <= label.max() < len(center):
-        raise ValueError(f"Expected `label` from 0 to {len(center) - 1}, but got {label.min()} to {label.max()}.")
-    cosine = F.normalize(center, dim=1) @ F.normalize(center, dim=1).T
-    largest = (cosine - cosine.diag().diag()).abs().max()
-    if not largest < torch.finfo(center.dtype).eps ** 0.5:
-        raise ValueError(
-            f"Expected orthogonal `center`, of which there are up to D = {center.shape[1]}, but got {len(center)} "
-            f"with cosines of up to {largest:.3g}."
-        )

@@ -1,12 +1,13 @@
 r"""Products of gradients from their factors: a layer's part of the neural kernel.
 
-With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, as in :mod:`.kernel_layers`, there are three ways to
+With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, the factors of :mod:`.layers`, there are three ways to
+compute the products:
 
 .. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
     = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
 
-The second and the third never form a gradient, and are cheap where a layer has few places t; the first forms the
-gradients of some rows of the weight at a time, and is cheap where it has many.
+The first way forms the gradients of some rows of the weight at a time, and is cheap where a layer has many places t.
+The second and the third never form a gradient, and are cheap where it has few places.
 """
 
 __all__ = ["add_gram", "add_products", "mirror"]
@@ -21,13 +22,13 @@ _CACHED = 2**18  # numbers that are written and read at once: 2.5 times as fast 
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
-    """Add a parameter's part to the kernel between two sets of samples, the cheapest way that has room.
+    """Add a parameter's part to the kernel between two sets of samples, in the cheapest way that has room.
 
     Args:
         kernel: (N Q, N' Q), changed in place.
-        left: Of the N samples.
-        right: Of the N' samples; the same object as `left` for the same samples: then only what is on and below the
-            diagonal is right afterwards, and :func:`mirror` makes the rest.
+        left: Factors of the N samples.
+        right: Factors of the N' samples. If it is `left` itself, only the entries on and below the diagonal are right
+            afterwards; :func:`mirror` fills the others.
         room: How many numbers may be held at a time.
     """
     n, q, groups, t, out = left.g.shape
@@ -48,7 +49,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
 
 
 def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right.T in place; of the same object twice, what is on and below the diagonal."""
+    """Add left @ right.T in place; if both are the same object, only on and below the diagonal."""
     if left is not right:
         kernel.addmm_(left, right.T)
         return
@@ -59,7 +60,7 @@ def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def mirror(kernel: Tensor) -> None:
-    """Copy what is below the diagonal to above it, in place."""
+    """Copy the entries below the diagonal to above it, in place."""
     size = -(-len(kernel) // _PANELS)
     for start in range(0, len(kernel), size):
         stop = min(start + size, len(kernel))
@@ -76,7 +77,7 @@ def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, r
 
 
 def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
-    """With respect to these rows of the weight, (N Q, rows I)."""
+    """Return the gradient with respect to these rows of the weight, (N Q, rows I)."""
     g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
     return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
 

@@ -28,14 +28,14 @@ def add_jacobian_products(
     """Add the part of parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
 
     Args:
-        kernel: (n Q, n Q) for the kernel between Q directions of the output, or (n, n) for its sum over them; changed
-            in place, on and below the diagonal.
+        kernel: (n Q, n Q), between Q directions of the output, or (n, n), for its sum over them; changed in place, on
+            and below the diagonal.
         network: Maps (N, ...) to (N, d).
-        parameters: By name; those of the network that count.
+        parameters: Name -> parameter, those of the network that count.
         x: (n, ...).
         directions: (Q, d), in the space of outputs.
         room: How many numbers may be held at a time.
-        saved: How many of them the graph of one sample's pass takes.
+        saved: How many of these numbers the graph of one sample's pass takes.
         vectorize: Whether samples pass together, through `torch.func.vmap`, or one by one, through plain autograd.
     """
     total = sum(parameter.numel() for parameter in parameters.values())
@@ -51,7 +51,7 @@ def add_jacobian_products(
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Cut all parameters, flattened and behind each other, into parts of that width: (name, start, stop) each."""
+    """Cut all parameters, flattened and concatenated, into parts of that width: (name, start, stop) each."""
     part: Columns = []
     free = width
     for name, parameter in parameters.items():
@@ -78,7 +78,6 @@ def _jacobian(
     saved: int,
     vectorize: bool,
 ) -> Tensor:
-    """Columns of the Jacobian of directions of the outputs, (n, Q, columns)."""
     chosen = {name: parameters[name] for name, _, _ in columns}
     size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their cut and what makes them
     samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # the pass, forward and back
@@ -95,7 +94,6 @@ def _jacobian(
 def _together(
     network: nn.Module, chosen: Mapping[str, Tensor], columns: Columns, x: Tensor, directions: Tensor
 ) -> Tensor:
-    """The columns for several samples, by torch.func, (N, Q, columns)."""
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     detached = {name: parameter.detach() for name, parameter in chosen.items()}
 
@@ -111,7 +109,6 @@ def _together(
 
 
 def _alone(network: nn.Module, chosen: Mapping[str, Tensor], columns: Columns, x: Tensor, directions: Tensor) -> Tensor:
-    """The columns for one sample, by plain autograd, which refuses nothing, (1, Q, columns)."""
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     z = substituted_call(network, buffers, x.clone())[0]
     rows = []

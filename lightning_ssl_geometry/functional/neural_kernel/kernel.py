@@ -6,8 +6,7 @@ Perspectives (2025). With z_i = f(w, x_i) and a loss descended by gradient flow 
 .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j), \quad
     K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
 
-For a loss that is not a mean over samples, as contrastive ones are not, :math:`\nabla L(z_j)` is n times the gradient
-of the batch's loss with respect to z_j.
+A contrastive loss is not a mean over samples; :math:`\nabla L(z_j)` is then n times its gradient with respect to z_j.
 """
 
 __all__ = ["kernel_flow", "neural_kernel", "neural_kernel_trace"]
@@ -17,10 +16,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
+from lightning_ssl_geometry.checks import at_least, finite, shaped
 from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
+from lightning_ssl_geometry.introspection import check_settled
 
 _MEMORY = 2**30
 
@@ -28,32 +27,30 @@ _MEMORY = 2**30
 def neural_kernel(
     network: nn.Module, x: Tensor, *, memory: int = _MEMORY, by_layer: bool = True, vectorize: bool = True
 ) -> Tensor:
-    r"""The kernel between all outputs of all samples, over the parameters that require a gradient.
+    r"""Compute the kernel between all outputs of all samples, over the parameters that require a gradient.
 
     .. math:: K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
 
     Eq. 12 of Calder & Lee, of any network that maps each sample by itself. Layers that are exactly torch's Linear,
-    Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one from their inputs and d backward passes, so
-    that the Jacobian (n d, parameters) is never built; the parameters of all others (and those that are shared between
-    layers, reparametrised, used outside of their layer, or in half precision) by columns of their Jacobian, as many at
-    a time as `memory` holds, which is slower. The network's modes, buffers and gradients and the random state stay as
-    they are.
+    Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one, from their inputs and d backward passes; the
+    Jacobian (n d, parameters) is never built. All other parameters (also those that are shared between layers,
+    reparametrised, used outside of their layer, or in half precision) are taken by columns of their Jacobian, as many
+    at a time as `memory` holds, which is slower. Modes, buffers, gradients and the random state stay as they are.
 
     Args:
-        network: f, (N, ...) to (N, d), in the mode that it is to be described in.
+        network: f, (N, ...) to (N, d), in the mode in which it is to be described.
         x: (n, ...).
-        memory: Bytes that the result and the work on it may take, besides the network. An estimate: what the layers'
-            own operations need for a moment is not counted. Where the passes of all samples do not fit, these go in c
-            parts, and it takes about c / 2 times as many passes.
-        by_layer: Take known layers one by one; if not, all parameters by columns of their Jacobian.
-        vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if not, one by one through plain
-            autograd, which is slow, for networks that `vmap` refuses: that look at values, have checkpoints, or (with
-            torch 2.13 and older) write into a part of a tensor.
+        memory: Bytes for the result and the work on it, besides the network: an estimate, without the temporary memory
+            of the layers' own operations. Where not all samples fit, they are passed in c parts, about c / 2 times.
+        by_layer: Take known layers one by one; if False, all parameters by columns of their Jacobian.
+        vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if False, one by one through plain
+            autograd. That is slow, and for networks that `vmap` refuses: those that look at values, have checkpoints,
+            or (with torch 2.13 and older) write into a part of a tensor.
 
     Returns:
         (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and
-        positive semi-definite as a matrix (n d, n d). About n d backward passes at once where layers are known, and
-        O(n^2 d^2 W) for layers of W outputs.
+        positive semi-definite as a matrix (n d, n d). Cost: about n d backward passes at once where layers are known,
+        and O(n^2 d^2 W) for layers of W outputs.
 
     Raises:
         ValueError: If x has no rows or is not finite, the network has no parameters that require a gradient, does not
@@ -79,55 +76,53 @@ def neural_kernel_trace(
     by_layer: bool = True,
     vectorize: bool = True,
 ) -> Tensor:
-    r"""The kernel between samples, contracted over the outputs: the mean of its diagonal.
+    r"""Compute the kernel between samples, contracted over the outputs: the mean of its diagonal.
 
     .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
         \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
 
-    Of :func:`neural_kernel` (Eq. 12 of Calder & Lee), which is never built, nor is the full Jacobian. With random
-    orthonormal directions the second is an unbiased estimate of the first, at Q backward passes in place of d: its
-    standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
-    S being the symmetric part of K_ij. It is 0 where K_ij is a multiple of the identity, as in the limit of Prop. 4.4,
-    and for Q = d.
+    Neither the kernel of :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random
+    orthonormal directions the second form is an unbiased estimate of the first, with Q backward passes in place of d.
+    Its standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
+    with S the symmetric part of K_ij: 0 for Q = d, and where K_ij is a multiple of the identity, as in the limit of
+    Prop. 4.4.
 
     Args:
         network: f, (N, ...) to (N, d).
         x: (n, ...).
         directions: v (Q, d), in the space of outputs; None: all of its axes.
-        memory: As in :func:`neural_kernel`.
-        by_layer: As in :func:`neural_kernel`.
-        vectorize: As in :func:`neural_kernel`.
+        memory: Bytes for the result and the work on it.
+        by_layer: Take known layers one by one, not by columns of their Jacobian.
+        vectorize: Pass samples together through `torch.func.vmap`.
 
     Returns:
         (n, n), symmetric, positive semi-definite.
 
     Raises:
-        ValueError: As :func:`neural_kernel`; or if `directions` are not (Q, d).
+        ValueError: If `directions` are not (Q, d), or :func:`neural_kernel` would refuse the other arguments.
 
     >>> neural_kernel_trace(nn.Linear(2, 3, bias=False), torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[5.0, 11.0], [11.0, 25.0]]
     """
     with _untouched(network, x) as (model, points, parameters):
         work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
-        if directions is not None and (
-            directions.ndim != 2 or not len(directions) or directions.shape[1] != work.outputs
-        ):
-            shape = tuple(directions.shape)
-            raise ValueError(f"Expected `directions` of shape (Q, d) with d = {work.outputs}, but got {shape}.")
+        if directions is not None:
+            shaped("Q, d", {"d": work.outputs}, directions=directions)
+            at_least(1, **{"len(directions)": len(directions)})
         return work.kernel(directions, folded=True) / (work.outputs if directions is None else len(directions))
 
 
 def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
-    r"""How outputs move under gradient flow in the weights, Eq. 11 of Calder & Lee.
+    r"""Compute how outputs move under gradient flow in the weights, Eq. 11 of Calder & Lee.
 
     .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
 
     Args:
         kernel: K (n, n, d, d) of :func:`neural_kernel`.
-        gradient: :math:`\nabla L(z_j)` (n, d); of a batch's loss, n times its gradient with respect to z_j.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
 
     Returns:
-        (n, d). Without a network, K_ij is n times the identity for i = j, else 0, and this is minus the gradient.
+        (n, d). For K_ij of n times the identity for i = j and 0 otherwise, as without a network, minus the gradient.
 
     Raises:
         ValueError: If the shapes do not fit.
@@ -143,35 +138,18 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
-    """Lend the network, the samples and the parameters that train, where autograd works and chance is put back."""
+    """Lend the network, samples and training parameters, with autograd on; restore the random state afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
-    if x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError("Expected `x` with finite values, but got some that are not.")
+    if x.is_floating_point():
+        finite(x=x)
     network = getattr(network, "_orig_mod", network)  # a compiled one calls no hooks
-    _check_mode(network)
+    check_settled(network, "network", "kernel")
     parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
     if not parameters:
-        raise ValueError(f"Expected `network` with parameters that require a gradient, but {_name(network)} has none.")
+        name = type(network).__name__
+        raise ValueError(f"Expected `network` with parameters that require a gradient, but {name} has none.")
     plain = torch.autocast(x.device.type, enabled=False)
     chance = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.enable_grad(), chance, plain:
         yield network, x.detach().clone(), parameters
-
-
-def _check_mode(network: nn.Module) -> None:
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            raise ValueError(
-                "Expected `network` without batch statistics, in eval mode, since with them the kernel of a sample "
-                f"depends on the others, but got {module} in {'training' if module.training else 'eval'} mode."
-            )
-        if isinstance(module, _DropoutNd) and module.training and module.p:
-            raise ValueError(
-                "Expected `network` in eval mode, since the kernel of a network that drops units is one of chance, "
-                f"but got {module} in training mode."
-            )
-
-
-def _name(network: nn.Module) -> str:
-    return type(network).__name__

@@ -1,13 +1,13 @@
-r"""What a network's layers saw and passed on: the two factors of a parameter's gradient, sample by sample.
+r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, sample by sample.
 
-The gradient of an output with respect to a linear layer's weight is a sum of outer products over the places t where
-the layer was used, and so is that of a convolution, whose places are those of its output and whose inputs are patches:
+The gradient of an output with respect to a linear layer's weight is a sum of outer products over the places t where the
+layer was used. The same holds for a convolution: its places are those of its output, and its inputs are patches.
 
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is one more input that is 1. A normalisation's weight and bias are elementwise, and so are their gradients. This
-describes a parameter only if the layer is the only place that uses it; the autograd graph says how often one is used.
+A bias is one more input that is 1. A normalisation's weight and bias are elementwise, and so are their gradients. The
+factors describe a parameter only if no other place uses it; the autograd graph says how often a parameter is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -35,7 +35,7 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNo
 
 @dataclass(frozen=True)
 class Factors:
-    """The gradient with respect to a parameter in its two factors; see the module.
+    """The two factors of the gradient with respect to a parameter, as the module's docstring defines them.
 
     Attributes:
         a: (N, G, T, I), with G the groups of a convolution.
@@ -46,7 +46,7 @@ class Factors:
     g: Tensor
 
     def folded(self) -> "Factors":
-        """The same with all outputs in one: products then sum over them."""
+        """Merge all outputs into one axis, so that products sum over the outputs."""
         n, q, groups, places, out = self.g.shape
         return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
 
@@ -57,10 +57,10 @@ class Place:
 
     Attributes:
         module: The layer.
-        input: What it saw, (N, ...).
-        version: Of `input`, which a later layer may overwrite.
-        edge: Where its output stands in the graph.
-        shape: Of its output.
+        input: The layer's input, (N, ...).
+        version: The version counter of `input`, which a later layer may overwrite.
+        edge: The node of the layer's output in the graph.
+        shape: The shape of the layer's output.
     """
 
     module: nn.Module
@@ -71,12 +71,12 @@ class Place:
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """Those that train."""
+        """The layer's parameters that train."""
         return tuple(parameter for parameter in self.module.parameters(recurse=False) if parameter.requires_grad)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """G, T, I and O, as :class:`Factors` has them."""
+        """G, T, I and O, the sizes of :class:`Factors`."""
         bias, out = self._counts()[1], self.shape[1:]
         if isinstance(self.module, nn.Linear):
             return 1, out[:-1].numel(), self.module.in_features * self._counts()[0] + bias, out[-1]
@@ -86,7 +86,7 @@ class Place:
         return 1, 1, 1, sum(parameter.numel() for parameter in self.parameters)
 
     def factors(self, gradient: Tensor) -> Factors:
-        """Factors from the gradients (N, Q, ...) of Q outputs with respect to what the layer returned."""
+        """Compute factors from the gradients (N, Q, ...) of Q outputs with respect to the layer's output."""
         weight, bias = self._counts()
         groups, places, _, out = self.sizes
         n, q = gradient.shape[:2]
@@ -119,22 +119,22 @@ class Pass:
     places: tuple[Place, ...]
 
     def gradients(self, places: Sequence[Place], weight: Tensor) -> list[Tensor]:
-        """Gradients of sum_ik weight_ik f^k(x_i) with respect to what layers returned, each in its shape."""
+        """Compute gradients of sum_ik weight_ik f^k(x_i) with respect to the outputs of layers."""
         edges = [place.edge for place in places]
         found = torch.autograd.grad(self.z, edges, weight, retain_graph=True, allow_unused=True, materialize_grads=True)
         return list(found)
 
     def by_parameters(self) -> dict[tuple[int, ...], list[Place]]:
-        """The uses of layers, all those of the same parameters together, by the identities of these."""
+        """Group the uses of layers by the identities of their parameters."""
         found: dict[tuple[int, ...], list[Place]] = {}
         for place in self.places:
             found.setdefault(tuple(map(id, place.parameters)), []).append(place)
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """The identities of parameters that the factors describe wholly; the others need their Jacobian.
+        """Return the identities of the parameters that the factors describe wholly; the others need their Jacobian.
 
-        One that nothing in the graph uses is described, by nothing, unless an operation hides what it uses.
+        A parameter that nothing in the graph uses counts as described, unless an operation hides which tensors it uses.
         """
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
@@ -152,10 +152,10 @@ class Pass:
         return (set(owners) | unused) - wrong
 
     def _by_sample(self) -> list[Place]:
-        """The uses whose rows are the samples: there, row i of a gradient grows with the weight of f(x_i), and alone.
+        """Return the uses whose rows are the samples: row i of their gradient is proportional to the weight of f(x_i).
 
-        A layer that sees rows of its own making (all places of all samples, time before samples, samples in another
-        order) is none.
+        Excluded: layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
+        time-first.
         """
         n = len(self.z)
         named = [place for place in self.places if place.shape[0] == n and len(place.input) == n]
@@ -169,12 +169,12 @@ class Pass:
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x through the network and keep what its layers saw; its buffers stay as they were.
+    """Pass x through the network and keep its layers' inputs and outputs; its buffers stay as they were.
 
     Args:
         network: Maps (N, ...) to (N, d).
         x: (N, ...).
-        parameters: Those that train.
+        parameters: The parameters that train.
         by_layer: Whether to look at layers.
     """
     places: list[Place] = []
@@ -199,7 +199,6 @@ def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Paramete
 
 
 def _is_known(module: nn.Module, trains: set[int]) -> bool:
-    """Whether it is exactly one of the layers that are described above, with parameters of its own that train."""
     own = list(module.parameters(recurse=False))
     return (
         type(module) in (*_LINEAR, *_CONVOLUTIONS, *_NORMS)
@@ -217,7 +216,6 @@ def _fits(module: nn.Module, x: Tensor) -> bool:
 
 
 def _nodes(z: Tensor) -> set[Node]:
-    """All nodes of the graph behind z."""
     found: set[Node] = set()
     waiting = [z.grad_fn]
     while waiting:
@@ -228,20 +226,19 @@ def _nodes(z: Tensor) -> set[Node]:
 
 
 def _uses(nodes: set[Node]) -> Counter[int]:
-    """How often each leaf is used, by its identity."""
     after = (following for node in nodes for following, _ in node.next_functions if following is not None)
     return Counter(id(node.variable) for node in after if isinstance(node, _LEAF))
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Whether each row of `grown` is that of `plain` times its weight, in steps of 1 / N."""
+    """Tell whether each row of `grown` is that of `plain` times its weight, in steps of 1 / N."""
     plain, grown = plain.flatten(1), grown.flatten(1)
     error = (grown - weight[:, None] * plain).norm(dim=1)
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
 
 
 def _patches(module: _ConvNd, x: Tensor) -> Tensor:
-    """The patches that a convolution multiplies with its weight, (N, G, T, I)."""
+    """Cut the patches (N, G, T, I) that a convolution multiplies with its weight."""
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
     spatial = len(module.kernel_size)
@@ -256,7 +253,7 @@ def _patches(module: _ConvNd, x: Tensor) -> Tensor:
 
 
 def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, bias: bool) -> Tensor:
-    """Gradients (N, Q, ...) with respect to a normalisation's weight and bias, (N, Q, O)."""
+    """Compute gradients (N, Q, O) with respect to a normalisation's weight and bias."""
     normalise, axes = _norm(module, gradient.ndim)
     parts = [gradient * normalise(x)[:, None]] if weight else []
     parts += [gradient] if bias else []
@@ -264,7 +261,7 @@ def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, b
 
 
 def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
-    """What it does before its weight, and which of that many axes, behind N and Q, share an entry of the weight."""
+    """Return a layer's normalisation without its weight, and the axes behind N and Q over which a weight is shared."""
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))

@@ -6,6 +6,7 @@ and `group_shape` (S, R): |G| = S R, scale s and orientation r at place s R + r.
 
 __all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP", "UnstructuredResNet"]
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, check_exact_size, elements
 from lightning_ssl_geometry.nn.equivariant.layers import (
+    FilterSettings,
     GroupBatchNorm,
     GroupConv2d,
     LiftingConv2d,
@@ -33,18 +35,18 @@ class EquivariantCNN(nn.Module):
     Args:
         in_channels: C_in.
         width: Channels of the first convolution, 32 in the paper; the others have 2 and 4 times as many.
-        group: What it is equivariant to, beside translation.
-        scales: As in :func:`nn.equivariant.groups.elements`.
-        interaction: Filters reach over all orientations, circularly; the paper's see each by itself.
-        scale_interaction: How many scales filters reach over, from their own up; the paper's see one.
+        group: The group, beside translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
+        interaction: Whether filters reach over all orientations, circularly; in the paper each sees its own.
+        scale_interaction: How many scales filters reach over, from their own up; one in the paper.
         norm: "batch", or "group" (8 groups; no batch statistics).
-        padding_mode: "zeros", or "circular", with which translations by multiples of 4 pixels are exact.
+        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of 4 pixels are exact.
 
     Attributes:
         out_dim: C = 4 * width.
         group_shape: (S, R).
         scales: The S scales.
-        stride: 4, the total one.
+        stride: 4, the total stride.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -72,18 +74,13 @@ class EquivariantCNN(nn.Module):
         self.group_shape = (len(self.scales), rotations)
         channels = [in_channels, width, 2 * width, 4 * width]
         self.layers = nn.Sequential()
-        reach = scale_interaction, rotations if interaction else 1
+        reach = {"scale_size": scale_interaction, "rotation_size": rotations if interaction else 1}
+        filters = FilterSettings(scales=self.scales, rotations=rotations, padding_mode=padding_mode)
         for i, (kernel, effective, stride) in enumerate(_MNIST):
+            sizes, filters["stride"] = {"kernel_size": kernel, "effective_size": effective}, stride
             a, b = channels[i : i + 2]
-            if i == 0:
-                conv: nn.Module = LiftingConv2d(
-                    a, b, kernel, effective, self.scales, rotations, stride, padding_mode=padding_mode
-                )
-            else:
-                conv = GroupConv2d(
-                    a, b, kernel, effective, self.scales, rotations, *reach, stride=stride, padding_mode=padding_mode
-                )
-            self.layers.extend([conv, _norm(norm, b), nn.ReLU()])
+            conv = GroupConv2d(a, b, **sizes, **reach, **filters) if i else LiftingConv2d(a, b, **sizes, **filters)
+            self.layers.extend([conv, _norm(norm, channels[i + 1]), nn.ReLU()])
         self.out_dim = channels[-1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,19 +100,19 @@ class EquivariantResNet(nn.Module):
     Args:
         in_channels: C_in.
         width: Channels of the convolution before the stages, 64 in the paper.
-        group: What it is equivariant to, beside translation.
-        scales: As in :func:`nn.equivariant.groups.elements`.
+        group: The group, beside translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
         widths: Channels of each stage, as multiples of `width`.
-        strides: Of each stage.
-        blocks: Of each stage.
+        strides: Stride of each stage.
+        blocks: Blocks of each stage.
         norm: "batch", or "group" (8 groups; no batch statistics).
-        padding_mode: "zeros", or "circular", with which translations by multiples of the total stride are exact.
+        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the total stride are exact.
 
     Attributes:
         out_dim: C.
         group_shape: (S, R).
         scales: The S scales.
-        stride: The total one.
+        stride: The total stride.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -138,27 +135,22 @@ class EquivariantResNet(nn.Module):
         padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
-        _check_stages(widths, strides)
+        stages = _stages(widths, strides, blocks)
         at_least(1, in_channels=in_channels, width=width, blocks=blocks)
         self.scales, rotations = elements(group, scales)
         self.group_shape = (len(self.scales), rotations)
-        self.stride = 1
+        filters = FilterSettings(scales=self.scales, rotations=rotations, padding_mode=padding_mode)
         self.layers = nn.Sequential(
-            LiftingConv2d(in_channels, 9, 7, 7, self.scales, rotations, padding_mode=padding_mode),
-            GroupConv2d(9, width, 7, 3, self.scales, rotations, padding_mode=padding_mode),
+            LiftingConv2d(in_channels, 9, kernel_size=7, effective_size=7, **filters),
+            GroupConv2d(9, width, kernel_size=7, effective_size=3, **filters),
             _norm(norm, width),
             nn.ReLU(),
         )
         channels = width
-        for factor, stride in zip(widths, strides, strict=True):
-            for block in range(blocks):
-                step = stride if block == 0 else 1
-                self.layers.append(
-                    _equivariant_block(channels, factor * width, step, self.scales, rotations, norm, padding_mode)
-                )
-                channels = factor * width
-            self.stride *= stride
-        self.out_dim = channels
+        for factor, stride in stages:
+            self.layers.append(_equivariant_block(channels, factor * width, stride, norm=norm, filters=filters))
+            channels = factor * width
+        self.stride, self.out_dim = math.prod(strides), channels
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C_in, H, W) to (N, C, |G|, H', W')."""
@@ -180,20 +172,16 @@ class _Block(nn.Module):
 
 
 def _equivariant_block(
-    in_channels: int,
-    out_channels: int,
-    stride: int,
-    scales: Sequence[float],
-    rotations: int,
-    norm: Norm2d,
-    padding_mode: PaddingMode,
+    in_channels: int, out_channels: int, stride: int, *, norm: Norm2d, filters: FilterSettings
 ) -> _Block:
-    basis = 7, 3, scales, rotations
+    sizes = {"kernel_size": 7, "effective_size": 3}
+    strided = FilterSettings(**filters)
+    strided["stride"] = stride
     second = nn.Sequential(
-        GroupConv2d(in_channels, out_channels, *basis, stride=stride, padding_mode=padding_mode),
+        GroupConv2d(in_channels, out_channels, **sizes, **strided),
         _norm(norm, out_channels),
         nn.ReLU(),
-        GroupConv2d(out_channels, out_channels, *basis, padding_mode=padding_mode),
+        GroupConv2d(out_channels, out_channels, **sizes, **filters),
     )
     changes = in_channels != out_channels or stride > 1
     shortcut = PointwiseConv2d(in_channels, out_channels, stride) if changes else None
@@ -202,21 +190,21 @@ def _equivariant_block(
 
 def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
     second = nn.Sequential(
-        nn.Conv2d(in_channels, out_channels, 7, stride, padding=3, bias=False),
+        nn.Conv2d(in_channels, out_channels, 7, stride=stride, padding=3, bias=False),
         nn.BatchNorm2d(out_channels),
         nn.ReLU(inplace=True),
         nn.Conv2d(out_channels, out_channels, 7, padding=3, bias=False),
     )
     changes = in_channels != out_channels or stride > 1
-    shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False) if changes else None
+    shortcut = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False) if changes else None
     return _Block(nn.Sequential(nn.BatchNorm2d(in_channels), nn.ReLU()), second, shortcut)
 
 
 class UnstructuredCNN(nn.Module):
     """The control without structure: plain convolutions with as many channels as the equivariant network has fibers.
 
-    "CNN (6 x CHW)" of Table 2. Its output is reshaped to that of an equivariant feature map, so that H-SSL can draw
-    "fibers" that no group relates.
+    "CNN (6 x CHW)" of Table 2. Its output has the shape of an equivariant feature map, so that H-SSL can draw "fibers"
+    that no group relates.
 
     Args:
         in_channels: C_in.
@@ -225,7 +213,7 @@ class UnstructuredCNN(nn.Module):
 
     Attributes:
         out_dim: C = 4 * width.
-        group_shape: (copies, 1), as if they were scales.
+        group_shape: (copies, 1), as if the copies were scales.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -241,7 +229,7 @@ class UnstructuredCNN(nn.Module):
         channels = [in_channels, width * copies, 2 * width * copies, 4 * width * copies]
         self.layers = nn.Sequential()
         for i, (kernel, _, stride) in enumerate(_MNIST):
-            conv = nn.Conv2d(channels[i], channels[i + 1], kernel, stride, padding=kernel // 2, bias=False)
+            conv = nn.Conv2d(channels[i], channels[i + 1], kernel, stride=stride, padding=kernel // 2, bias=False)
             self.layers.extend([conv, nn.BatchNorm2d(channels[i + 1]), nn.ReLU(inplace=True)])
         self.out_dim, self.group_shape = 4 * width, (copies, 1)
 
@@ -255,15 +243,15 @@ class UnstructuredResNet(nn.Module):
 
     Args:
         in_channels: C_in.
-        width: As of the equivariant counterpart, 64 in the paper.
+        width: Channels before the stages of the equivariant counterpart, 64 in the paper.
         copies: |G| of the counterpart; every layer has that many times its channels.
-        widths: As of the counterpart.
-        strides: As of the counterpart.
-        blocks: As of the counterpart.
+        widths: Channels of each stage of the counterpart, as multiples of `width`.
+        strides: Stride of each stage.
+        blocks: Blocks of each stage.
 
     Attributes:
         out_dim: C.
-        group_shape: (copies, 1), as if they were scales.
+        group_shape: (copies, 1), as if the copies were scales.
 
     Raises:
         ValueError: If an argument is not positive, or there are not as many strides as widths.
@@ -283,7 +271,7 @@ class UnstructuredResNet(nn.Module):
         blocks: int = 3,
     ) -> None:
         at_least(1, in_channels=in_channels, width=width, copies=copies, blocks=blocks)
-        _check_stages(widths, strides)
+        stages = _stages(widths, strides, blocks)
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, 9 * copies, 7, padding=3, bias=False),
@@ -292,11 +280,9 @@ class UnstructuredResNet(nn.Module):
             nn.ReLU(inplace=True),
         )
         channels = width
-        for factor, stride in zip(widths, strides, strict=True):
-            for block in range(blocks):
-                step = stride if block == 0 else 1
-                self.layers.append(_plain_block(channels * copies, factor * width * copies, step))
-                channels = factor * width
+        for factor, stride in stages:
+            self.layers.append(_plain_block(channels * copies, factor * width * copies, stride))
+            channels = factor * width
         self.out_dim, self.group_shape = channels, (copies, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -307,13 +293,13 @@ class UnstructuredResNet(nn.Module):
 class UnstructuredMLP(nn.Module):
     """The control without structure for translation: an MLP whose output is reshaped to a grid of "fibers".
 
-    784, 1024 and 2048 outputs in the paper (Appendix B), the last as 16 x 128: here a feature map of 128 channels on
-    4 x 4 positions that no translation relates.
+    The paper (Appendix B) has 784, 1024 and 2048 outputs and reshapes the last to 16 x 128: here a feature map of 128
+    channels on 4 x 4 positions that no translation relates.
 
     Args:
         in_features: C_in H W of the images.
         width: Channels of a "fiber", 128 in the paper; the layers have 784, 1024 and 2048 outputs times width / 128.
-        side: Of the grid of positions.
+        side: Side of the grid of positions.
 
     Attributes:
         out_dim: C = width.
@@ -347,6 +333,9 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
     return norm_2d(name, channels)  # statistics over group and space: the group axis may be one more of space
 
 
-def _check_stages(widths: Sequence[int], strides: Sequence[int]) -> None:
+def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:
+    """Return the width, as a multiple of the first, and the stride of each block."""
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
+    firsts = zip(widths, strides, strict=True)
+    return [(width, stride if block == 0 else 1) for width, stride in firsts for block in range(blocks)]

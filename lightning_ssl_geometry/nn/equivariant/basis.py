@@ -1,7 +1,7 @@
 r"""A fixed basis of filters at several scales and orientations: Hermite polynomials under a Gaussian.
 
-Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for every pair of orders n, m
-below the effective size,
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for every pair of orders n, m below
+the effective size,
 
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 from torch.special import hermite_polynomial_he
 
+from lightning_ssl_geometry.checks import inside, one_of
+
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
-    """How many pixels wide the basis is at each scale: the kernel at the largest, proportionally fewer, always odd.
+    """Return how many pixels wide the basis is at each scale: `kernel_size` at the largest, in proportion, always odd.
 
     >>> supports(11, (1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
     (7, 7, 9, 9, 11, 11)
@@ -33,7 +35,7 @@ def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
 def hermite_gaussian_basis(
     kernel_size: int, effective_size: int, scales: Sequence[float] = (1.0,), rotations: int = 1
 ) -> list[Tensor]:
-    r"""Sample the basis at every scale and orientation.
+    """Sample the basis at every scale and orientation.
 
     Args:
         kernel_size: Width of the support at the largest scale in pixels, odd.
@@ -42,8 +44,8 @@ def hermite_gaussian_basis(
         rotations: R, 1 or 4 (quarter turns, counter-clockwise as an image is displayed).
 
     Returns:
-        For each scale a float64 tensor (R, e^2, k, k) with its own support k. Function m e + n varies with order n
-        along the rows and m along the columns.
+        For each scale a float64 tensor (R, e^2, k, k) with its own support k. Function m e + n has order n along the
+        rows and m along the columns.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -51,7 +53,17 @@ def hermite_gaussian_basis(
     >>> [tuple(basis.shape) for basis in hermite_gaussian_basis(7, 3, (1.0, 1.5), rotations=4)]
     [(4, 9, 5, 5), (4, 9, 7, 7)]
     """
-    check_basis(kernel_size, effective_size, scales, rotations)
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise ValueError(f"Expected `kernel_size` odd and >= 1, but got {kernel_size}.")
+    inside(f"[1, {kernel_size}]", effective_size=effective_size)
+    check_scales(scales)
+    if effective_size > 1 and supports(kernel_size, scales)[0] == 1:
+        enough = next(k for k in itertools.count(kernel_size, 2) if supports(k, scales)[0] > 1)
+        raise ValueError(
+            f"Expected `kernel_size` >= {enough} for `effective_size` > 1, but got {kernel_size}, which leaves 1 "
+            f"pixel at the smallest of `scales` = {tuple(scales)}."
+        )
+    one_of((1, 4), rotations=rotations)
     planes = [
         torch.einsum("nx,my->mnxy", line, line).flatten(0, 1)
         for line in hermite_lines(kernel_size, effective_size, scales)
@@ -60,7 +72,7 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    r"""The factors of the basis: for each scale the l_n, float64 (e, k), of psi_nm(x, y) = l_n(x) l_m(y).
+    """Sample the factors of psi_nm(x, y) = l_n(x) l_m(y): for each scale the l_n, float64 (e, k).
 
     >>> [tuple(lines.shape) for lines in hermite_lines(7, 3, (1.0, 1.5))]
     [(3, 5), (3, 7)]
@@ -69,32 +81,8 @@ def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 
 
-def check_basis(kernel_size: int, effective_size: int, scales: Sequence[float], rotations: int) -> None:
-    """Raise a ValueError that names the first argument of a basis that is out of its range."""
-    if kernel_size < 1 or kernel_size % 2 == 0:
-        raise ValueError(f"Expected `kernel_size` odd and >= 1, but got {kernel_size}.")
-    if not 1 <= effective_size <= kernel_size:
-        raise ValueError(
-            f"Expected `effective_size` from 1 to `kernel_size` = {kernel_size}, but got {effective_size}."
-        )
-    check_scales(scales)
-    if effective_size > 1 and supports(kernel_size, scales)[0] == 1:
-        enough = next(k for k in itertools.count(kernel_size, 2) if supports(k, scales)[0] > 1)
-        raise ValueError(
-            f"Expected `kernel_size` >= {enough} for `effective_size` > 1, but got {kernel_size}, which leaves 1 "
-            f"pixel at the smallest of `scales` = {tuple(scales)}."
-        )
-    if rotations not in (1, 4):
-        raise ValueError(f"Expected `rotations` to be 1 or 4 (quarter turns), but got {rotations}.")
-
-
 def check_scales(scales: Sequence[float]) -> None:
-    """Raise a ValueError unless there are scales, strictly ascending, the first of at least 1.
-
-    >>> check_scales((1.5, 1.0))
-    Traceback (most recent call last):
-    ValueError: Expected `scales` in ascending order, but got (1.5, 1.0).
-    """
+    """Raise a ValueError unless there are scales, strictly ascending, the first of at least 1."""
     scales = tuple(scales)
     if not scales or not all(map(math.isfinite, scales)):
         raise ValueError(f"Expected `scales` to be finite numbers, at least one, but got {scales}.")

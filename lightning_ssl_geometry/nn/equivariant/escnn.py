@@ -1,13 +1,12 @@
 r"""Backbones of escnn: image x (N, C_in, H, W) -> fields over the rotations z (N, C, K, H', W').
 
 Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022); the network is that of Keller et al.,
-Homomorphic Self-Supervised Learning (2022), for MNIST. escnn is an extra of its own and is imported when a backbone
-is made, so importing this module needs nothing. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as
-the image is seen (row 0 on top),
+Homomorphic Self-Supervised Learning (2022), for MNIST. escnn is an extra of its own, which a backbone imports when it
+is made. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as the image is seen (row 0 on top),
 
 .. math:: z(R x)_r = R\, z(x)_{r - 1 \bmod K}
 
-which is escnn's own order of elements: K consecutive channels are one field.
+This is escnn's own order of elements: K consecutive channels are one field.
 """
 
 __all__ = ["EscnnBackbone", "EscnnCNN"]
@@ -29,19 +28,19 @@ _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive fr
 class EscnnBackbone(nn.Module):
     """Any escnn network from images to regular fields of a cyclic group, as a backbone.
 
-    In eval mode escnn's layers cache their filters in buffers, which then are in the state dict, cannot be copied,
-    go stale when weights are loaded, and are new objects each time. Here they expand them at every pass, in eval mode
-    as in training: those layers' `training` is always true, which changes nothing else of them. Checkpoints that hold
-    such buffers load as well.
+    In eval mode, escnn's layers cache their filters in buffers. These enter the state dict, cannot be copied, become
+    stale when weights are loaded, and are new objects each time. Here the layers expand their filters at every pass,
+    because their `training` is always true, which changes nothing else. Checkpoints that hold such buffers can be
+    loaded.
 
-    escnn shares the sampled basis between all layers of equal shape in the process, so that `network.double()` or
-    `.cuda()` moves that of other networks too: build layers with `recompute=True` where two networks differ there.
-    Conversion to SyncBatchNorm works where the network's `SequentialModule`, if any, is its outermost module: that
-    one becomes a `torch.nn.Sequential` of the same layers and names; within others escnn refuses it.
+    escnn shares the sampled basis between all layers of equal shape in the process, so `network.double()` or `.cuda()`
+    moves that of other networks too: build layers with `recompute=True` where two networks differ in dtype or device.
+    Conversion to SyncBatchNorm works if a `SequentialModule` of the network, if any, is its outermost module, which
+    becomes a `torch.nn.Sequential` of the same layers and names; escnn refuses the conversion within other modules.
 
     Args:
-        network: An `escnn.nn.EquivariantModule` whose `in_type` has only trivial representations, one per channel,
-            and whose `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
+        network: An `escnn.nn.EquivariantModule` whose `in_type` has only trivial representations, one per channel, and
+            whose `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
 
     Attributes:
         out_dim: C, the number of regular fields.
@@ -49,9 +48,9 @@ class EscnnBackbone(nn.Module):
 
     Raises:
         ImportError: If escnn is missing.
-        ValueError: If `network` is no escnn module, maps from other than scalar channels, or to other than regular
-            representations of a cyclic group of rotations of the plane: groups with flips, continuous groups and
-            those of space are refused.
+        ValueError: If `network` is no escnn module, does not map from scalar channels, or not to regular
+            representations of a cyclic group of rotations of the plane. Groups with flips, continuous groups and groups
+            of space are refused.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -86,25 +85,25 @@ class EscnnBackbone(nn.Module):
 class EscnnCNN(EscnnBackbone):
     """Keller et al.'s network for MNIST on escnn: convolutions over rotations, each with BatchNorm and ReLU.
 
-    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias; BatchNorm's statistics are over
-    the batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a
-    weight for each of their basis elements and not for each pixel.
+    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias; BatchNorm's statistics are over the
+    batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a weight
+    for each element of their basis.
 
-    Equivariance is exact (to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple
-    of the product of the strides, as 29 is for MNIST padded by 1 row and column: (N, 1, 29, 29) gives H' = 8. At other
-    sizes the strides sample other pixels of the rotated image, and it is approximate; as it is for angles between.
+    Equivariance is exact (to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple of
+    the product of the strides, as 29 is for MNIST padded by 1 row and column: (N, 1, 29, 29) gives H' = 8. It is
+    approximate at other sizes, where the strides sample other pixels of the rotated image, and for other angles.
 
     Args:
         in_channels: C_in.
         width: Regular fields of the first convolution.
-        rotations: K, the number of rotations; exactly equivariant ones are those of 90 and 180 degrees.
-        kernel_sizes: Of each convolution, odd.
-        strides: Of each convolution, as many.
+        rotations: K, the number of rotations; those by 90 and 180 degrees are exact.
+        kernel_sizes: Kernel size of each convolution, odd.
+        strides: Stride of each convolution, as many as kernels.
 
     Attributes:
         out_dim: C = 2^(layers - 1) * width, here 4 * width.
         group_shape: (scales, rotations) = (1, K).
-        stride: The total one.
+        stride: The total stride.
 
     Raises:
         ImportError: If escnn is missing.
@@ -147,7 +146,6 @@ class EscnnCNN(EscnnBackbone):
 
 
 def _escnn() -> tuple[ModuleType, ModuleType]:
-    """Import escnn's gspaces and nn."""
     try:
         from escnn import gspaces
         from escnn import nn as enn
@@ -184,7 +182,7 @@ def _names(fields: Any) -> str:
 
 
 def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield, by name, the layers on the plane that expand filters from their weights, and cache them in eval mode."""
+    """Yield, by name, the layers on the plane that expand filters from their weights."""
     _, enn = _escnn()
     kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
     return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))

@@ -1,4 +1,4 @@
-"""The groups that a backbone can be equivariant to, beside translation, and the image sizes where that is exact."""
+"""The groups, beside translation, that a backbone can be equivariant to, and the image sizes where that is exact."""
 
 __all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
 
@@ -14,14 +14,15 @@ PAPER_SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
 
 
 def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tuple[tuple[float, ...], int]:
-    """The scales and the number of orientations of a group.
+    """Return the scales and the number of orientations of a group.
 
     Args:
-        group: "translation" has one of each, "rotation" four orientations, "scale" the scales, "scale-rotation" both.
+        group: "translation" has one scale and one orientation, "rotation" four orientations, "scale" the scales,
+            "scale-rotation" both.
         scales: Ascending, the first >= 1; None: the six of Keller et al., Appendix B. Only for groups with scales.
 
     Raises:
-        ValueError: If `group` is none of these, or `scales` out of range or given to a group that has none.
+        ValueError: If `group` is unknown, or `scales` is out of range or given to a group without scales.
 
     >>> elements("rotation")
     ((1.0,), 4)
@@ -35,9 +36,9 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
 
 
 def check_exact_size(height: int, width: int, stride: int) -> None:
-    """Warn where a strided network is not exactly equivariant to quarter turns: its grid is then off the centre.
+    """Warn if the grid of a strided network is off the centre: quarter turns are then only approximately equivariant.
 
-    Strides of 2 keep the grid centred where every size on the way is odd, so 4k + 1 for two of them.
+    Strides of 2 keep the grid centred if every size on the way is odd: for two of them, if the image has 4k + 1 pixels.
     """
     if (height - 1) % stride or (width - 1) % stride:
         near = (height - 1) // stride * stride + 1

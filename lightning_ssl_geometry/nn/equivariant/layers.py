@@ -6,81 +6,113 @@ The group axis has the elements g = (s, r), scale s of S and orientation r of R,
 
 in the fixed basis of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group convolution of Keller
 et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A quarter turn of the
-input turns the maps and moves them one place along the orientations, exactly; downscaling it moves them to smaller
-scales, as well as the sampled basis allows.
+input turns the maps and moves them one place along the orientations, exactly. Downscaling the input moves the maps to
+smaller scales, as well as the sampled basis allows.
 
-A feature map is one tensor, but its memory has the channels innermost and the group outermost: every slice z(g) is
-then a batch of images, channels last, and batch norm and convolutions work on it without a copy. Where one convolution
-gives all elements, as where filters reach over all orientations, the group is next to the channels instead: batch norm
-and the next such convolution do without a copy then too.
+A feature map is one tensor, with the channels innermost and the group outermost in memory: every slice z(g) is then a
+batch of images, channels last, and batch norm and convolutions work on it without a copy. A convolution that gives all
+elements at once, as for filters that reach over all orientations, puts the group next to the channels instead; batch
+norm and the next such convolution need no copy then, either.
 """
 
-__all__ = ["GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
+__all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, pays, separable_conv2d, turn
 
 PaddingMode = Literal["zeros", "circular"]
 
 
+class FilterSettings(TypedDict, total=False):
+    """The optional arguments of :class:`FilterBank`, which `LiftingConv2d` and `GroupConv2d` take as well."""
+
+    scales: Sequence[float]
+    rotations: int
+    stride: int
+    padding: int | None
+    padding_mode: PaddingMode
+    bias: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterBank:
+    """The filters of an equivariant convolution, and how the convolution moves them over the maps.
+
+    Attributes:
+        in_channels: Input channels of each group element.
+        out_channels: Output channels of each group element.
+        kernel_size: Width in pixels of the filters at the largest scale, odd.
+        effective_size: e: a filter has e^2 free weights per group element that it reaches.
+        scales: S scales, ascending, the first >= 1.
+        rotations: R, the number of orientations: 1 or 4.
+        stride: Stride of the convolution.
+        padding: Padding in pixels, counted for a filter of `kernel_size`; None: half of `kernel_size`.
+        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the stride are exact.
+        bias: Whether to add a learned number to each output channel.
+
+    Raises:
+        ValueError: If a number of channels, the stride, the padding or its mode is out of range.
+
+    >>> FilterBank(in_channels=1, out_channels=8, kernel_size=7, effective_size=3).border
+    3
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel_size: int
+    effective_size: int
+    scales: Sequence[float] = (1.0,)
+    rotations: int = 1
+    stride: int = 1
+    padding: int | None = None
+    padding_mode: PaddingMode = "zeros"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
+        one_of(get_args(PaddingMode), padding_mode=self.padding_mode)
+        if self.padding is not None:
+            at_least(0, padding=self.padding)
+
+    @property
+    def border(self) -> int:
+        """The padding in pixels."""
+        return self.kernel_size // 2 if self.padding is None else self.padding
+
+
 class _SteerableConv2d(nn.Module):
-    """Base: weights in the basis, their expansion into filters, and the geometry of a convolution.
+    """Base of both convolutions: weights in the basis, their expansion into filters, and the convolution.
 
     Args:
-        in_channels: Of each group element.
-        out_channels: Of each group element.
-        kernel_size: Width of the filters at the largest scale, odd.
-        effective_size: Filters have effective_size^2 free weights.
-        scales: S scales, ascending, the first >= 1.
-        rotations: R, 1 or 4.
-        stride: Of the convolution.
-        padding: As of a filter of the full width; None: half of it.
-        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
-        bias: Whether to add a number per output channel.
+        bank: Sizes of the filters, and how they move.
         reach: How many group elements a filter reaches over.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        effective_size: int,
-        scales: Sequence[float],
-        rotations: int,
-        stride: int,
-        padding: int | None,
-        padding_mode: PaddingMode,
-        bias: bool,
-        reach: int,
-    ) -> None:
+    def __init__(self, bank: FilterBank, reach: int) -> None:
         super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, stride=stride)
-        if padding_mode not in ("zeros", "circular"):
-            raise ValueError(f"Expected `padding_mode` to be one of 'zeros', 'circular', but got {padding_mode!r}.")
-        if padding is not None:
-            at_least(0, padding=padding)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.effective_size = kernel_size, effective_size
-        self.scales, self.rotations = tuple(scales), rotations
-        self.stride, self.padding_mode = stride, padding_mode
-        self.padding = kernel_size // 2 if padding is None else padding
-        for s, basis in enumerate(hermite_gaussian_basis(kernel_size, effective_size, scales, rotations)):
-            self.register_buffer(f"basis_{s}", basis.to(torch.get_default_dtype()), persistent=False)
-        self.supports = supports(kernel_size, self.scales)
+        self.in_channels, self.out_channels = bank.in_channels, bank.out_channels
+        self.kernel_size, self.effective_size = bank.kernel_size, bank.effective_size
+        self.scales, self.rotations = tuple(bank.scales), bank.rotations
+        self.stride, self.padding, self.padding_mode = bank.stride, bank.border, bank.padding_mode
+        basis = hermite_gaussian_basis(self.kernel_size, self.effective_size, self.scales, rotations=self.rotations)
+        for s, functions in enumerate(basis):
+            self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
+        self.supports = supports(self.kernel_size, self.scales)
         # Three axes: torch takes a parameter of five to be a filter of volumes, which has no `torch.channels_last`.
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels, reach * effective_size**2))
-        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        self.weight = nn.Parameter(torch.empty(self.out_channels, self.in_channels, reach * self.effective_size**2))
+        self.bias = nn.Parameter(torch.zeros(self.out_channels)) if bank.bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,7 +123,7 @@ class _SteerableConv2d(nn.Module):
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Expand the weights: a tensor of filters for every convolution that the layer does."""
+        """Expand the weights: a tensor of filters for every convolution that the layer computes."""
 
     def extra_repr(self) -> str:
         """The settings, as `print(module)` shows them."""
@@ -103,7 +135,7 @@ class _SteerableConv2d(nn.Module):
         return getattr(self, f"basis_{s}")
 
     def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Convolve (N, ...) with filters cropped to their support, as if they were as wide as the kernel."""
+        """Convolve (N, ...) with filters cropped to their support, padded as filters of the full width."""
         padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
         if padding < 0:
             x = x[..., -padding:padding, -padding:padding]
@@ -122,14 +154,9 @@ class LiftingConv2d(_SteerableConv2d):
     Args:
         in_channels: C_in.
         out_channels: C_out.
-        kernel_size: Width of the filters at the largest scale in pixels, odd.
-        effective_size: Filters have effective_size^2 free weights.
-        scales: S scales, ascending, the first >= 1.
-        rotations: R, 1 or 4.
-        stride: Of the convolution.
-        padding: As of a filter of the full width; None: half of it.
-        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
-        bias: Whether to add a number per output channel.
+        kernel_size: Width in pixels of the filters at the largest scale, odd.
+        effective_size: e: a filter has e^2 free weights.
+        **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
@@ -138,35 +165,20 @@ class LiftingConv2d(_SteerableConv2d):
     torch.Size([2, 8, 8, 9, 9])
     """
 
+    @by_position("scales", "rotations", "stride", "padding", "padding_mode", "bias")
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: int,
         effective_size: int,
-        scales: Sequence[float] = (1.0,),
-        rotations: int = 1,
-        stride: int = 1,
-        padding: int | None = None,
-        padding_mode: PaddingMode = "zeros",
-        bias: bool = False,
+        **other: Unpack[FilterSettings],
     ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            effective_size,
-            scales,
-            rotations,
-            stride,
-            padding,
-            padding_mode,
-            bias,
-            reach=1,
-        )
+        sizes = {"kernel_size": kernel_size, "effective_size": effective_size}
+        super().__init__(FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other), reach=1)
 
     def filters(self) -> list[Tensor]:
-        """Those of every group element, each (C_out, C_in, k, k) with the support k of its scale."""
+        """Expand the filters of every group element, each (C_out, C_in, k, k) with the support k of its scale."""
         return [
             (self.weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
             for s in range(len(self.scales))
@@ -192,17 +204,12 @@ class GroupConv2d(_SteerableConv2d):
     Args:
         in_channels: C_in.
         out_channels: C_out.
-        kernel_size: Width of the filters at the largest scale in pixels, odd.
-        effective_size: Filters have effective_size^2 free weights per group element that they reach.
-        scales: S scales, ascending, the first >= 1.
-        rotations: R, 1 or 4.
-        scale_size: How many scales a filter reaches over, from its own up; beyond the largest there are zeros. 1: each
-            scale by itself.
-        rotation_size: 1: each orientation by itself; R: a filter reaches over all of them, circularly.
-        stride: Of the convolution.
-        padding: As of a filter of the full width; None: half of it.
-        padding_mode: "zeros", or "circular", with which translations by multiples of the stride are exact.
-        bias: Whether to add a number per output channel.
+        kernel_size: Width in pixels of the filters at the largest scale, odd.
+        effective_size: e: a filter has e^2 free weights per group element that it reaches.
+        scale_size: How many scales a filter reaches over, from its own scale up; maps beyond the largest scale count as
+            zeros. 1: each scale by itself.
+        rotation_size: 1: each orientation by itself; R: a filter reaches over all orientations, circularly.
+        **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
@@ -212,44 +219,32 @@ class GroupConv2d(_SteerableConv2d):
     torch.Size([2, 8, 4, 5, 5])
     """
 
+    @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: int,
         effective_size: int,
-        scales: Sequence[float] = (1.0,),
-        rotations: int = 1,
+        *,
         scale_size: int = 1,
         rotation_size: int = 1,
-        stride: int = 1,
-        padding: int | None = None,
-        padding_mode: PaddingMode = "zeros",
-        bias: bool = False,
+        **other: Unpack[FilterSettings],
     ) -> None:
-        if not 1 <= scale_size <= len(scales):
-            raise ValueError(f"Expected `scale_size` from 1 to {len(scales)}, the scales, but got {scale_size}.")
-        if rotation_size not in (1, rotations):
-            raise ValueError(f"Expected `rotation_size` to be 1 or `rotations` = {rotations}, but got {rotation_size}.")
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            effective_size,
-            scales,
-            rotations,
-            stride,
-            padding,
-            padding_mode,
-            bias,
-            reach=scale_size * rotation_size,
-        )
+        sizes = {"kernel_size": kernel_size, "effective_size": effective_size}
+        bank = FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other)
+        if not 1 <= scale_size <= len(bank.scales):
+            raise ValueError(f"Expected `scale_size` from 1 to {len(bank.scales)}, the scales, but got {scale_size}.")
+        if rotation_size not in (1, bank.rotations):
+            wanted = f"1 or `rotations` = {bank.rotations}"
+            raise ValueError(f"Expected `rotation_size` to be {wanted}, but got {rotation_size}.")
+        super().__init__(bank, reach=scale_size * rotation_size)
         self.scale_size, self.rotation_size = scale_size, rotation_size
         for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales)):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """One of every group element (C_out, reached C_in, k, k); where orientations interact, one of every scale."""
+        """Expand the filters (C_out, reached C_in, k, k) of each group element (scale, if orientations interact)."""
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -263,7 +258,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
 
     def _at_scale(self, s: int, images: list[Tensor]) -> list[Tensor]:
-        """Convolve (N, reached C_in, H, W) of each orientation, or, where they interact, of all at once."""
+        """Convolve the images (N, reached C_in, H, W) of each orientation; of all at once, if orientations interact."""
         size = list(images[0].shape[-2:])
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
@@ -286,36 +281,36 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Those of each orientation in its own basis, (C_out, reached C_in, e^2)."""
+        """Return the weights of each orientation in its own basis, (C_out, reached C_in, e^2)."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # a scales up from s
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
 
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
-        """All orientations as one where they interact."""
+        """Concatenate the weights of all orientations, if orientations interact."""
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
 
     def _reached_slices(self, z: Tensor) -> list[list[Tensor]]:
-        """For each scale and orientation the slices that its filter sees: of the orientation, from the scale up."""
+        """Return for each scale and orientation the slices that its filter sees: its orientation, from the scale up."""
         slices = _slices(z).split(len(z))
         reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
         return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
 
     def _reached_orientations(self, z: Tensor) -> list[list[Tensor]]:
-        """For each scale all orientations from it up, as channels: (N, reached R C_in, H, W)."""
+        """Return for each scale all orientations from this scale up, as channels: (N, reached R C_in, H, W)."""
         z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1x1 convolution without bias that mixes channels alike at every group element.
+    """A 1x1 convolution without bias that mixes the channels of every group element in the same way.
 
     Args:
         in_channels: C_in.
         out_channels: C_out.
-        stride: Of the convolution.
+        stride: Stride of the convolution.
 
     >>> PointwiseConv2d(4, 8, stride=2)(torch.rand(2, 4, 6, 9, 9)).shape
     torch.Size([2, 8, 6, 5, 5])
@@ -345,17 +340,17 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images (N, C, H, W), whose samples do not care for their order, to all slices at once."""
+    """Apply a function of images (N, C, H, W) to all slices at once; the order of the images must not matter to it."""
     maps = function(_slices(z))
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 
 
 def _slices(z: Tensor) -> Tensor:
-    """(N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy where the group is outermost in memory."""
+    """Return (N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy if the group is outermost."""
     return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
 
 
 def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
-    """Maps (N, .. C, H, W), channels last, of one or more group elements each, as (N, C, |G|, H, W)."""
+    """Arrange maps (N, .. C, H, W), channels last, of one or more group elements each, as (N, C, |G|, H, W)."""
     slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
     return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

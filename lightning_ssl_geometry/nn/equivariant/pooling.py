@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.checks import one_of, shaped
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, elements
 from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 
@@ -15,13 +15,13 @@ from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 class GroupPool(nn.Module):
     """Reduce a feature map to a vector per image: over the group first, then the mean over space.
 
-    (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) is left as it is.
+    Maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays as it is.
 
     Args:
-        mode: "max" or "mean", over the group. Either is invariant to what permutes the group.
+        mode: "max" or "mean", over the group. Both are invariant to permutations of the group.
 
     Raises:
-        ValueError: If `mode` is neither; in a call, if the input has another number of axes.
+        ValueError: If `mode` is unknown; in a call, if the input has another number of axes.
 
     >>> import torch
     >>> GroupPool()(torch.rand(2, 8, 6, 5, 5)).shape
@@ -30,8 +30,7 @@ class GroupPool(nn.Module):
 
     def __init__(self, mode: Literal["max", "mean"] = "max") -> None:
         super().__init__()
-        if mode not in ("max", "mean"):
-            raise ValueError(f"Expected `mode` to be one of 'max', 'mean', but got {mode!r}.")
+        one_of(("max", "mean"), mode=mode)
         self.mode = mode
 
     def forward(self, z: Tensor) -> Tensor:
@@ -67,16 +66,16 @@ class GroupClassifier(nn.Module):
 
 
 class GroupConvClassifier(nn.Module):
-    """A group convolution of width 7, maximum over the group, mean over what is left of space, linear.
+    """A group convolution of width 7, maximum over the group, mean over the remaining space, linear.
 
     Keller et al.'s for MNIST (Appendix B): kernel 7, effective size 3, stride 2 and no padding leave one pixel of maps
-    of 7 or 8 pixels. On smaller maps, :class:`GroupClassifier` serves.
+    of 7 or 8 pixels. For smaller maps use :class:`GroupClassifier`.
 
     Args:
         channels: C.
         num_classes: How many classes.
-        group: As of the backbone.
-        scales: As of the backbone.
+        group: The group of the backbone.
+        scales: The scales of the backbone.
 
     >>> import torch
     >>> GroupConvClassifier(8, 10, "rotation")(torch.rand(2, 8, 4, 8, 8)).shape
@@ -87,7 +86,10 @@ class GroupConvClassifier(nn.Module):
         self, channels: int, num_classes: int, group: BackboneGroup = "scale", scales: Sequence[float] | None = None
     ) -> None:
         super().__init__()
-        self.conv = GroupConv2d(channels, channels, 7, 3, *elements(group, scales), stride=2, padding=0)
+        chosen, rotations = elements(group, scales)
+        self.conv = GroupConv2d(
+            channels, channels, kernel_size=7, effective_size=3, scales=chosen, rotations=rotations, stride=2, padding=0
+        )
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, z: Tensor) -> Tensor:

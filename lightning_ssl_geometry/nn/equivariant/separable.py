@@ -2,9 +2,9 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 
 .. math:: z_o = \sum_n T_n \sum_{i, m} w_{oi,nm} \, y_i \, T_m^\top = \sum_{i, n, m} w_{oi,nm} \, T_n \, y_i \, T_m^\top
 
-with images :math:`y_i` and matrices :math:`T_n` that convolve a line of pixels with :math:`l_n`, stride and padding
-included. That is e^2 multiplications per pixel and pair of channels in place of k^2, and those of the matrices, which
-all outputs share. Whether the weights come before or after the rows is a matter of cost alone.
+The y_i are images, and the matrices T_n convolve a line of pixels with l_n, stride and padding included. A pixel and
+pair of channels takes e^2 multiplications in place of k^2, and the products with the matrices are shared by all
+outputs. Whether the weights come before or after the rows changes the cost alone.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
@@ -23,7 +23,7 @@ FEWER, THIN = 2.0, 2
 def pays(
     in_channels: int, out_channels: int, effective_size: int, support: int, size: list[int], out_size: list[int]
 ) -> bool:
-    """Whether :func:`separable_conv2d` is the faster by far, with FEWER times fewer multiplications than a convolution.
+    """Tell whether :func:`separable_conv2d` takes FEWER times fewer multiplications than a convolution.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
@@ -35,9 +35,9 @@ def pays(
 
 
 def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding: int, circular: bool) -> Tensor:
-    """The matrices (e, size', size) that convolve a line of pixels with each of the lines (e, k).
+    """Make the matrices (e, size', size) that convolve a line of pixels with each of the lines (e, k).
 
-    `padding` may be negative, which crops, and is of zeros unless `circular`.
+    A negative `padding` crops. The padding is of zeros unless `circular`.
 
     >>> line_matrices(torch.tensor([[1.0, 2.0, 3.0]]), 4, 2, 2, 1, circular=True)
     tensor([[[2., 3., 0., 1.],
@@ -53,13 +53,13 @@ def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding:
 def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Convolve images (N, C_in, H, W), best with channels last in memory, to (N, C_out, H', W') of that layout.
 
-    For a backward pass it keeps e C_in maps (H, W') where the weights come before the rows, else e^2 C_in of (H', W').
+    For a backward pass it keeps e C_in maps (H, W') if the weights come before the rows, else e^2 C_in maps (H', W').
 
     Args:
         x: The images.
-        weight: Coefficients (C_out, C_in, e^2) of the filters, that of l_n(x) l_m(y) at m e + n.
+        weight: Coefficients (C_out, C_in, e^2) of the filters; that of l_n(x) l_m(y) is at m e + n.
         rows: The matrices (e, H', H) along the rows.
-        columns: Those (e, W', W) along the columns.
+        columns: The matrices (e, W', W) along the columns.
     """
     (n, channels, h, w), e, out_channels = x.shape, len(rows), len(weight)
     out_h, out_w = rows.shape[1], columns.shape[1]
@@ -79,7 +79,7 @@ def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def turn(weight: Tensor, times: int) -> Tensor:
-    """Coefficients (..., e^2) of the filters turned counter-clockwise: l_n(x) l_m(y) becomes (-1)^m l_m(x) l_n(y)."""
+    """Turn filters, given by coefficients (..., e^2), counter-clockwise: l_n(x) l_m(y) becomes (-1)^m l_m(x) l_n(y)."""
     e = round(weight.shape[-1] ** 0.5)
     sign = (-1.0) ** torch.arange(e, device=weight.device)
     weight = weight.unflatten(-1, (e, e))
@@ -91,7 +91,7 @@ def turn(weight: Tensor, times: int) -> Tensor:
 def _multiplications(
     in_channels: int, out_channels: int, effective_size: int, size: list[int], out_size: list[int]
 ) -> tuple[int, int]:
-    """Of a sample, with the weights before and after the rows."""
+    """Count the multiplications for a sample, with the weights before and after the rows."""
     (h, w), (out_h, out_w), e = size, out_size, effective_size
     columns = THIN * e * h * out_w * w * in_channels
     before = h * out_w * e * (e * in_channels + THIN * out_h) * out_channels
