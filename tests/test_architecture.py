@@ -25,7 +25,7 @@ ROOMS = {
     "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
-    "views": {"functional", "types", "random"},
+    "views": {"functional", "types", "random", "checks"},
     "nn": {"functional", "types", "checks"},
     "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {

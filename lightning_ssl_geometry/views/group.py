@@ -13,18 +13,20 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.random import counter_uniform
+from lightning_ssl_geometry.types import Batch
+from lightning_ssl_geometry.views.base import ImageViews, Normalization
 from lightning_ssl_geometry.views.sampling import sample_uniform
-from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range
+from lightning_ssl_geometry.views.validation import check_range
 
 Action = Literal["translation", "rotation", "scale"]
 _UNIFORMS = 4
 
 
-class GroupViews(nn.Module):
+class GroupViews(ImageViews):
     """Views of a batch of images that are moved by random group elements, black where nothing is.
 
     A view is a function of (seed, epoch, sample index, view) and the image, as with :class:`SimCLRViews`, and so is
@@ -69,35 +71,9 @@ class GroupViews(nn.Module):
         check_range("scale", scale, 0.0, math.inf, open_low=True)
         self.num_views, self.max_shift, self.scale, self.seed = num_views, max_shift, scale, seed
 
-    @torch.no_grad()
-    def forward(
-        self, image: Tensor, index: Tensor, epoch: int = 0, mean: Tensor | None = None, std: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Make V views of every image.
-
-        Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; H = W where it is turned.
-            index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training: other epochs see other views.
-            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
-            std: (C,), that they are divided by; None: 1.
-
-        Returns:
-            V tensors (N, C, H, W), of the image's dtype if that is floating point, else float32.
-
-        Raises:
-            ValueError: If an argument has another shape or dtype.
-        """
-        check_image(image, allow_uint8=True)
-        check_batch(image, index, mean, std)
-        c, height, width = image.shape[1:]
-        dtype = image.dtype if image.is_floating_point() else torch.float32
-        x = image / 255 if image.dtype == torch.uint8 else image.to(torch.promote_types(dtype, torch.float32))
-        pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
-        shift, by = (value.to(x.device, x.dtype, non_blocking=True)[:, None, None] for value in pair)
-        return tuple(
-            self._moved(x, g).sub(shift).div_(by).to(dtype) for g in self.elements(index, epoch, height, width)
-        )
+    def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
+        """Return the elements as `g`."""
+        return {"g": self.elements(index, epoch, height, width)}
 
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
         """The group element of every view, which :meth:`forward` moves it by.
@@ -136,6 +112,14 @@ class GroupViews(nn.Module):
         """The settings, as `print(module)` shows them."""
         names = ("actions", "num_views", "max_shift", "scale", "seed")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    def _views(self, image: Tensor, index: Tensor, epoch: int, normalize: Normalization | None) -> tuple[Tensor, ...]:
+        dtype = image.dtype if image.is_floating_point() else torch.float32
+        x = image / 255 if image.dtype == torch.uint8 else image.to(torch.promote_types(dtype, torch.float32))
+        pair = normalize or (x.new_zeros(()), x.new_ones(()))
+        mean, std = (value.to(x.dtype)[..., None, None] for value in pair)
+        elements = self.elements(index, epoch, *image.shape[2:])
+        return tuple(self._moved(x, g).sub(mean).div_(std).to(dtype) for g in elements)
 
     def _moved(self, x: Tensor, g: Tensor) -> Tensor:
         """The images x (N, C, H, W), moved by the elements g (N, columns)."""

@@ -29,6 +29,8 @@ class NormalizedViews(nn.Module):
     [torch.Size([4, 1, 8, 8]), torch.Size([4, 1, 8, 8])]
     """
 
+    image_range = None
+
     def __init__(self, mean: Sequence[float], std: Sequence[float], views: nn.Module | None = None) -> None:
         super().__init__()
         if not mean or len(mean) != len(std):

@@ -13,9 +13,10 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_ssl_geometry.random import counter_uniform
+from lightning_ssl_geometry.views.base import ImageViews, Normalization
 from lightning_ssl_geometry.views.render import ViewParameters, render_exact, render_fast
 from lightning_ssl_geometry.views.sampling import (
     CROP_UNIFORMS,
@@ -25,7 +26,7 @@ from lightning_ssl_geometry.views.sampling import (
     sample_resized_crop,
     sample_uniform,
 )
-from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range, check_size
+from lightning_ssl_geometry.views.validation import check_range, check_size
 
 
 class _Settings(NamedTuple):
@@ -46,7 +47,7 @@ _CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk 
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
-class SimCLRViews(nn.Module):
+class SimCLRViews(ImageViews):
     """Random views of a batch of images, made on the device where the images are.
 
     A view is a function of (seed, epoch, sample index, view) and the image: whatever the batch, the rank, the
@@ -137,47 +138,6 @@ class SimCLRViews(nn.Module):
         if self.blur_kernel is not None and (self.blur_kernel < 1 or self.blur_kernel % 2 == 0):
             raise ValueError(f"Expected `blur_kernel` odd and >= 1, but got {self.blur_kernel}.")
 
-    @torch.no_grad()
-    def forward(
-        self, image: Tensor, index: Tensor, epoch: int = 0, mean: Tensor | None = None, std: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Make V views of every image.
-
-        Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change.
-            index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training: other epochs see other views.
-            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
-            std: (C,), that they are divided by; None: 1.
-
-        Returns:
-            V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.
-
-        Raises:
-            ValueError: If an argument has another shape or dtype, or the blur's kernel is too large for the view.
-        """
-        check_image(image, allow_uint8=True, color=self._colors)
-        check_batch(image, index, mean, std)
-        c, height, width = image.shape[1:]
-        size = self.size or (height, width)
-        parameters = self.draw(index, epoch, height, width)
-        out = self._empty(image, size)
-        normalize = None
-        if mean is not None or std is not None:
-            pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
-            normalize = pair[0].to(image.device, non_blocking=True), pair[1].to(image.device, non_blocking=True)
-        render = render_fast if self.color == "fast" and self._colors else render_exact
-        with torch.autocast(image.device.type, enabled=False):
-            render(
-                image,
-                parameters,
-                out,
-                kernel_size=self._kernel_size(size),
-                normalize=normalize,
-                chunk_size=self._chunk_size(image.device, size),
-            )
-        return out.tensor_split(self.num_views)
-
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
         """Draw the parameters of all views: a function of the module's settings, its seed and the arguments.
 
@@ -214,8 +174,25 @@ class SimCLRViews(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     @property
-    def _colors(self) -> bool:
+    def _changes_colors(self) -> bool:
         return self.jitter > 0 or self.grayscale > 0
+
+    def _views(self, image: Tensor, index: Tensor, epoch: int, normalize: Normalization | None) -> tuple[Tensor, ...]:
+        height, width = image.shape[2:]
+        size = self.size or (height, width)
+        parameters = self.draw(index, epoch, height, width)
+        out = self._empty(image, size)
+        render = render_fast if self.color == "fast" and self._changes_colors else render_exact
+        with torch.autocast(image.device.type, enabled=False):
+            render(
+                image,
+                parameters,
+                out,
+                kernel_size=self._kernel_size(size),
+                normalize=normalize,
+                chunk_size=self._chunk_size(image.device, size),
+            )
+        return out.tensor_split(self.num_views)
 
     def _empty(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         shape = (self.num_views * len(image), image.shape[1], *size)

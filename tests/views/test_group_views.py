@@ -186,6 +186,23 @@ def test_batches_of_other_views_have_none():
     assert "g" not in data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
 
 
+def test_anybodys_views_add_entries():
+    class Numbered(torch.nn.Module):
+        def forward(self, image, index, epoch, mean, std):
+            return image / 255, image / 255
+
+        def batch_entries(self, index, epoch, height, width):
+            return {"size": torch.tensor([epoch, height, width]), "label": index % 2, "g": (index, -index)}
+
+    data = DigitsDataModule(batch_size=64, views=Numbered())
+    data.setup()
+    raw = next(iter(data.train_dataloader()))
+    made = data.on_after_batch_transfer(raw, 0)
+    assert made["size"].tolist() == [0, 8, 8]
+    assert torch.equal(made["label"], raw["index"] % 2)
+    assert torch.equal(made["g"][1], -raw["index"])
+
+
 @pytest.mark.parametrize(
     ("given", "actions"),
     [
