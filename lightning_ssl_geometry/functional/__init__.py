@@ -1,4 +1,7 @@
-"""Every equation as a pure function, Tensor -> Tensor."""
+"""Every equation as a pure function, Tensor -> Tensor.
+
+Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
+"""
 
 __all__ = [
     "CALDER_LEE",

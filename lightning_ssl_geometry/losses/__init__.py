@@ -1,4 +1,7 @@
-"""Losses as modules: thin over `functional`, on the batch of all ranks."""
+"""The losses of `functional` as modules that see the batch of all ranks.
+
+Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
+"""
 
 __all__ = [
     "AdaptiveTemperatureLoss",

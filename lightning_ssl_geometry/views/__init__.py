@@ -1,4 +1,7 @@
-"""Batched random views, made on the device where the images are, with parameters per sample."""
+"""Batched random views, made on the device of the images, with parameters per sample.
+
+Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
+"""
 
 __all__ = [
     "AugmentationFamily",

@@ -1,4 +1,4 @@
-"""What a module of views says of itself, beside making views."""
+"""Base of the modules that make views, and what anybody's modules may say of themselves."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 
@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.types import Batch
-from lightning_ssl_geometry.views.validation import check_batch, check_image
+from lightning_ssl_geometry.views.validation import check_image
 
 Normalization = tuple[Tensor, Tensor]
 
@@ -27,7 +28,7 @@ class ImageViews(nn.Module, ABC):
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return what a batch gets beside its views; an entry replaces that of the same key.
+        """Return further entries of a batch beside its views; an entry replaces that of the same key.
 
         Args:
             index: (N,) int64, the position of each sample in its data set.
@@ -47,8 +48,8 @@ class ImageViews(nn.Module, ABC):
         """Make V views of every image.
 
         Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change, H = W where
-                images are turned.
+            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change, H = W where images
+                are turned.
             index: (N,) int64, the position of each sample in its data set.
             epoch: Of the training: other epochs see other views.
             mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
@@ -61,7 +62,11 @@ class ImageViews(nn.Module, ABC):
             ValueError: If an argument has another shape or dtype, or a blur's kernel is too large for the view.
         """
         check_image(image, allow_uint8=True, color=self._changes_colors)
-        check_batch(image, index, mean, std)
+        if index.shape != image.shape[:1] or index.dtype != torch.int64:
+            got = f"shape {tuple(index.shape)} and {index.dtype}"
+            raise ValueError(f"Expected `index` of shape ({len(image)},) and torch.int64, but got {got}.")
+        moments = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
+        shaped("C,", {"C": image.shape[1]}, **moments)
         if mean is None and std is None:
             return self._views(image, index, epoch, None)
         c = image.shape[1]
@@ -80,7 +85,7 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return what anybody's views add to a batch; see :meth:`ImageViews.batch_entries`.
+    """Return the entries that anybody's views add to a batch; see :meth:`ImageViews.batch_entries`.
 
     >>> batch_entries(nn.Identity(), torch.arange(2), 0, 8, 8)
     {}

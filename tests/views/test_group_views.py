@@ -221,7 +221,9 @@ def test_the_command_line_can_say_it(given, actions):
 
 def test_bad_settings():
     for action in ("shear", ["rotation", "shear"]):
-        with pytest.raises(ValueError, match="`action` of 'translation', 'rotation', 'scale', but got 'shear'"):
+        with pytest.raises(
+            ValueError, match=r"`action` to be one of \('translation', 'rotation', 'scale'\), but got 'shear'"
+        ):
             GroupViews(action)
     with pytest.raises(ValueError, match=r"each `action` once, but got \('scale', 'scale'\)"):
         GroupViews(["scale", "scale"])
@@ -239,16 +241,16 @@ def test_bad_settings():
 def test_bad_input():
     image, index = batch(4)
     views = GroupViews("rotation")
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got shape \(3, 12, 12\)"):
+    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 12, 12\)"):
         views(image[0], index)
-    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a floating-point dtype, but got torch.int64"):
+    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a float dtype, but got torch.int64"):
         views(image.long(), index)
     for wrong in (index[:3], index.float()):
         with pytest.raises(ValueError, match=r"`index` of shape \(4,\) and torch.int64, but got shape"):
             views(image, wrong)
-    with pytest.raises(ValueError, match=r"`mean` of shape \(3,\), but got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"`mean` of shape \(C,\), C = 3, but got \(1,\)"):
         views(image, index, 0, torch.zeros(1))
-    with pytest.raises(ValueError, match=r"`std` of shape \(3,\), but got shape \(\)"):
+    with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
         views(image, index, 0, None, torch.tensor(1.0))
     with pytest.raises(ValueError, match="square images where they are turned, but got 12 x 10 pixels"):
         views(image[..., :10], index)
