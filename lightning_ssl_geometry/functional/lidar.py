@@ -95,7 +95,6 @@ def scatter_lidar(
 
 
 def _principal(covariance: Tensor, floor: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues, with those that are rounding set to 0, and eigenvectors."""
     variance, axes = torch.linalg.eigh(covariance)
     lost = len(variance) * torch.finfo(variance.dtype).eps * variance[-1]
     return variance.where((variance > lost) & (variance > floor), 0), axes

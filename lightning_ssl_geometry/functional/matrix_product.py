@@ -14,12 +14,7 @@ def matrix_product(a: Tensor, b: Tensor) -> Tensor:
     `autocast(enabled=False)` around `@` only protects the forward pass: a backward pass inside the user's autocast,
     such as Lightning's `manual_backward` in a training step, would multiply in half precision.
 
-    Args:
-        a: (A, P), of a float dtype.
-        b: (P, B), of the same dtype.
-
-    Returns:
-        (A, B), the product.
+    `a` is (A, P) and `b` (P, B), of one float dtype.
 
     >>> matrix_product(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([[1., 2.],

@@ -113,7 +113,6 @@ class InfoNCELoss(nn.Module):
         return tau
 
     def _divisor(self, tau: _Numbers | Tensor) -> _Numbers | Tensor:
-        """Return the numbers that divide the terms of the similarity."""
         degree = self.form.logit.degree
         if self.mode == "distance" or degree == 1:
             return tau

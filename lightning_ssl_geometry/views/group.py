@@ -114,7 +114,6 @@ class GroupViews(ImageViews):
         return tuple(self._moved(x, g).sub(mean).div_(std).to(dtype) for g in elements)
 
     def _moved(self, x: Tensor, g: Tensor) -> Tensor:
-        """Transform the images x (N, C, H, W) by the elements g (N, columns)."""
         if "scale" in self.actions:
             x = rescale(x, g[:, -1])
         if "rotation" in self.actions:

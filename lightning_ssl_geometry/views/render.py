@@ -155,7 +155,6 @@ def _blur(x: Tensor, p: ViewParameters, kernel_size: tuple[int, int]) -> Tensor:
 
 
 def _put(x: Tensor, rows: Tensor, out: Tensor) -> None:
-    """Write x (C, n, h, w) to some rows of `out` (M, C, h, w)."""
     if out.is_contiguous():
         out.index_copy_(0, rows, x.transpose(0, 1).to(out.dtype))
     else:  # channels last: copy to this layout first, so that rows are long and contiguous

@@ -124,7 +124,6 @@ def sample_color_jitter(
 
 
 def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
-    """Return (height, width) of the largest crop with an allowed ratio."""
     if width / height < ratio[0]:
         return float(round(width / ratio[0])), float(width)
     if width / height > ratio[1]:

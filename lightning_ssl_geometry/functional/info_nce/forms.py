@@ -175,7 +175,6 @@ def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]
 
 
 def _of_a_norm(form: InfoNCEForm, switches: InfoNCESwitches) -> Similarity:
-    """Return the similarity that the deprecated switches `p` and `power` describe."""
     p, power = switches.pop("p", 2.0), switches.pop("power", True)
     given = switches.get("similarity", form.similarity)
     if given in ("dot", Dot()):

@@ -53,7 +53,6 @@ def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
 def without_negatives(positive: Tensor) -> Tensor:
     """Return the loss of one sample whose denominator holds only the positive: log(1) = 0, with gradient 0.
 
-    Args:
-        positive: (1,), the logit of the pair. The loss is NaN if the logit is NaN or infinite.
+    `positive` (1,) is the logit of the pair; if it is NaN or infinite, the loss is NaN.
     """
     return 0 * positive.mean() + 0.0  # not -0

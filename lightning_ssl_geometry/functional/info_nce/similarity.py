@@ -55,8 +55,6 @@ class Similarity(abc.ABC):
 
 @dataclass(frozen=True)
 class _Quadratic(Similarity):
-    """A similarity of degree 2 with one setting, its scale."""
-
     scale: float = 1.0
     _spread: ClassVar[float]
 

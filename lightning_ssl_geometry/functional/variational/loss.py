@@ -99,13 +99,7 @@ def first_variation(
     to G with T and T' exchanged; as printed it is no derivative. At an invariant map the sum over the two views is Eq.
     7.
 
-    Args:
-        z1: (N, d), the anchors.
-        z2: (N, d), the points under T'.
-        temperature: tau > 0 of the default eta.
-        psi: Psi; None: log(1 + t).
-        eta: The similarity; None: exp(-t / tau).
-        **switches: `negatives`, `include_self` and `symmetric` of :func:`variational_loss`.
+    The arguments are those of :func:`variational_loss`.
 
     Returns:
         (2, N, d), with respect to z1 and to z2, in float32 (float64 for float64 input), without a graph.
@@ -168,7 +162,6 @@ def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], 
 
 
 def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> Tensor:
-    """Return the logarithm of G for the default eta."""
     exponents = [((own[:, None] - t) / form.temperature).masked_fill(left_out, -torch.inf) for t in others]
     return torch.cat(exponents, 1).logsumexp(1) - math.log(len(own))
 
