@@ -1,7 +1,4 @@
-"""Every equation as a pure function, Tensor -> Tensor.
-
-Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
-"""
+"""Equations as pure functions; arguments outside the documented shapes, dtypes or ranges raise a ValueError."""
 
 __all__ = [
     "CALDER_LEE",

@@ -50,7 +50,7 @@ def vicreg(
     tensor(24.7500)
     """
     inside("[0, inf)", invariance=invariance, variance=variance, covariance=covariance)
-    s, v, c = vicreg_terms(z1, z2, gamma, eps)
+    s, v, c = vicreg_terms(z1, z2, gamma=gamma, eps=eps)
     return invariance * s + variance * v + covariance * c
 
 

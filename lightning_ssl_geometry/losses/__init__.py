@@ -1,7 +1,4 @@
-"""The losses of `functional` as modules that see the batch of all ranks.
-
-Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
-"""
+"""Losses as modules on the batch of all ranks; arguments outside the documented ranges raise a ValueError."""
 
 __all__ = [
     "AdaptiveTemperatureLoss",

@@ -101,7 +101,7 @@ class InfoNCELoss(nn.Module):
         everywhere = gather_views(z1, z2) if self.gather or rule else (z1, z2)
         tau = self._temperature(*everywhere)
         z1, z2 = everywhere if self.gather else (z1, z2)
-        return info_nce(z1, z2, self._divisor(tau), self.form, block_size=self.block_size), tau
+        return info_nce(z1, z2, self._divisor(tau), form=self.form, block_size=self.block_size), tau
 
     def _temperature(self, z1: Tensor, z2: Tensor) -> _Numbers | Tensor:
         if not isinstance(self.temperature, nn.Module):

@@ -70,7 +70,7 @@ class LogBilinearInfoNCELoss(nn.Module):
         """Return the loss, a scalar, of two views (N, P) of this rank's samples."""
         if self.gather:
             z1, z2 = gather_views(z1, z2)
-        return log_bilinear_info_nce(z1, z2, self.weight, self.temperature, self.form)
+        return log_bilinear_info_nce(z1, z2, self.weight, temperature=self.temperature, form=self.form)
 
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""

@@ -57,7 +57,7 @@ class ContentStyleTemperature(_FixedTemperature):
 
     def __init__(self, dim: int, tau_c: float = 0.7, tau_s: float = 1.0, content_dim: int | None = None) -> None:
         content_dim = dim // 2 if content_dim is None else content_dim
-        super().__init__(content_style_temperature(dim, content_dim, tau_c, tau_s))
+        super().__init__(content_style_temperature(dim, content_dim, tau_c=tau_c, tau_s=tau_s))
 
 
 class EqualizingTemperature(_FixedTemperature):

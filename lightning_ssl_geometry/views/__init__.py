@@ -1,7 +1,4 @@
-"""Batched random views, made on the device of the images, with parameters per sample.
-
-Arguments of other shapes, dtypes or ranges than documented raise a ValueError that names them.
-"""
+"""Batched random views, made on the device of the images; arguments not as documented raise a ValueError."""
 
 __all__ = [
     "AugmentationFamily",

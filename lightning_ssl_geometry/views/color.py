@@ -136,7 +136,7 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
     _check_factor(image, factor[:, :3].amin(1))
     x, hue_at = _planes(image), (order == _HUE).long().argmax(1)
     groups = [(hue_at == position).nonzero().squeeze(1) for position in range(4)]
-    jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue) for hue, rows in enumerate(groups)]
+    jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue_at=hue) for hue, rows in enumerate(groups)]
     return _to_batch(torch.cat(jittered, 1)[:, torch.cat(groups).argsort()], image)
 
 

@@ -89,9 +89,9 @@ def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, setting
     parameters, rows = parameters.select(rows).to(image.device), rows.to(image.device, non_blocking=True)
     for hue_at, chunk in _chunks(sizes, chunk_size):
         p = parameters.select(chunk)
-        x = _crop(image, p, out.shape[2:], None, _working_dtype(image))  # (C, n, h, w)
+        x = _crop(image, p, out.shape[2:], kernel_size=None, dtype=_working_dtype(image))  # (C, n, h, w)
         if hue_at != _NOT_JITTERED:
-            x = jitter_planes(x, p.order, p.factor, hue_at, in_place=True)
+            x = jitter_planes(x, p.order, p.factor, hue_at=hue_at, in_place=True)
         if some_gray and len(x) == 3:
             torch.lerp(luma(x), x, (~p.gray).to(x.dtype)[:, None, None], out=x)
         if some_blur:
@@ -114,8 +114,8 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
     parameters = parameters.to(image.device)
     direct = out.is_contiguous() and out.dtype == dtype
     for _, chunk in _chunks([len(m)], chunk_size):
-        x = _crop(image, parameters.select(chunk), out.shape[2:], kernel, dtype)
-        y = affine_color(x, m[chunk], q[chunk], normalize, out=out[chunk] if direct else None)
+        x = _crop(image, parameters.select(chunk), out.shape[2:], kernel_size=kernel, dtype=dtype)
+        y = affine_color(x, m[chunk], q[chunk], normalize=normalize, out=out[chunk] if direct else None)
         if not direct:
             out[chunk] = y
 

@@ -135,7 +135,9 @@ class SimCLRViews(ImageViews):
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)
         s = self.jitter_strength
         blend = (max(0.0, 1 - 0.8 * s), 1 + 0.8 * s)
-        order, factor = sample_color_jitter(u[:, 5 : 5 + JITTER_UNIFORMS], blend, blend, blend, (-0.2 * s, 0.2 * s))
+        order, factor = sample_color_jitter(
+            u[:, 5 : 5 + JITTER_UNIFORMS], brightness=blend, contrast=blend, saturation=blend, hue=(-0.2 * s, 0.2 * s)
+        )
         return ViewParameters(
             torch.arange(n).repeat(self.num_views),
             *sample_resized_crop(u[:, 5 + JITTER_UNIFORMS :], height, width, self.crop_scale, self.crop_ratio),

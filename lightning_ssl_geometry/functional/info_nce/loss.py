@@ -63,7 +63,7 @@ def info_nce(
     check_views(z1, z2, least=form.least)
     smallest, _ = temperature_range(temperature, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
-        x1, x2, logit = _logit(z1, z2, temperature, form)
+        x1, x2, logit = _logit(z1, z2, temperature, form=form)
         if len(z1) == 1 and not form.include_self:
             return without_negatives(logit.pairwise(x1, x2))
         contrast = Contrast(
@@ -99,7 +99,7 @@ def _logit(
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:
         x1, x2 = unit_rows(x1, x2, form.eps)
-    x1, x2, scale = _tempered(x1, x2, temperature, similarity.degree)
+    x1, x2, scale = _tempered(x1, x2, temperature, degree=similarity.degree)
     return *similarity.centred(x1, x2), similarity.scaled(scale)
 
 

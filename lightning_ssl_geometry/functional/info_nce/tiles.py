@@ -158,9 +158,9 @@ def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _V
     scale = grad * total.neg().exp() if contrast.bounded else None
     for tile in _tiles(len(x[0]), contrast):
         if scale is not None:
-            weight = _bounded_weights(x, tile, contrast, scale, buffers)
+            weight = _bounded_weights(x, tile, contrast, scale=scale, buffers=buffers)
         else:
-            weight = _weights(x, tile, contrast, total, grad, buffers)
+            weight = _weights(x, tile, contrast, total=total, grad=grad, buffers=buffers)
         (view, rows), (view_col, cols) = tile.row, tile.col
         grad_col = None if tile.symmetric else gradients[view_col][cols]
         contrast.similarity.accumulate(weight, x[view][rows], x[view_col][cols], gradients[view][rows], grad_col)

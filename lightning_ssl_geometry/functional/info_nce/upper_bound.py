@@ -50,7 +50,7 @@ def info_nce_entropy(
     >>> info_nce_entropy(z, z, temperature=0.5)  # log 6: all negatives alike
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
-    u1, u2 = _unit_views(z1, z2, temperature, eps)
+    u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         expectation, entropy = u1.new_zeros(()), u1.new_zeros(())
         for start in range(0, len(u1), block_size):
@@ -89,7 +89,7 @@ def info_nce_upper_bound(
     >>> info_nce_upper_bound(z, z, temperature=0.5)  # the bound is -2 + log 6, and so is the loss
     (tensor(-1.), tensor(0.), tensor(-0.2082))
     """
-    u1, u2 = _unit_views(z1, z2, temperature, eps)
+    u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         _, _, similarity = _hardest(u1, u2)
         invariance = -torch.linalg.vecdot(u1, u2).mean()
@@ -119,7 +119,7 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
     >>> hardest_negative(z1, z2)
     (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
     """
-    u1, u2 = _unit_views(z1, z2, 1.0, eps)
+    u1, u2 = _unit_views(z1, z2, 1.0, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         return _hardest(u1, u2)
 

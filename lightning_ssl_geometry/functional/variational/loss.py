@@ -146,7 +146,7 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
 def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     if form.eta is None:
-        log_ratio = _log_ratio(own, others, left_out, form)
+        log_ratio = _log_ratio(own, others, left_out, form=form)
         return softplus(log_ratio).mean() if form.is_logarithm else applied(form.outer, log_ratio.exp(), "psi").mean()
     near = torch.stack([applied(form.eta, t, "eta").masked_fill(left_out, 0).mean(1) for t in others]).sum(0)
     return applied(form.outer, near / positive(applied(form.eta, own, "eta")), "psi").mean()
@@ -169,7 +169,7 @@ def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) 
 def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     stable = form.eta is None and form.is_logarithm
-    weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form)
+    weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form=form)
     towards = pull[:, None] * (z1 - z2)
     by_z1, by_z2 = _apart(weights[0], z1, z2) - towards, _apart(weights[0].T, z2, z1) + towards
     for weight in weights[1:]:
@@ -190,7 +190,7 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
 
 def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
     """Return the weights of :func:`_weights` for the default Psi and eta, from logarithms."""
-    log_ratio = _log_ratio(own, others, left_out, form)
+    log_ratio = _log_ratio(own, others, left_out, form=form)
     least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
     weights = [
         -(least - t / form.temperature).masked_fill(left_out, -torch.inf).exp() / form.temperature for t in others

@@ -63,7 +63,7 @@ def second_variation(
             _check_tangent(z, h)
         curvature = _along_line(z, h, form)
         if on_sphere:
-            gradient = first_variation(z, z, temperature, psi, eta).sum(0)
+            gradient = first_variation(z, z, temperature, psi=psi, eta=eta).sum(0)
             curvature = curvature - ((gradient * z).sum(-1) * h.square().sum(-1)).mean()
         return curvature
 
