@@ -15,6 +15,7 @@ from abc import abstractmethod
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.loader import BatchLoader
@@ -22,7 +23,7 @@ from lightning_ssl_geometry.data.resize import check_box, fit, place
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.types import Batch
-from lightning_ssl_geometry.views import GroupViews, SimCLRViews
+from lightning_ssl_geometry.views import SimCLRViews, batch_entries
 
 Split = Literal["train", "val", "test"]
 _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
@@ -88,7 +89,8 @@ class ImageDataModule(ResumableDataModule):
 
     Args:
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
+        views: Called with (image, index, epoch, mean, std); further entries of the batch come from its `batch_entries`,
+            if it has that method (see :class:`lightning_ssl_geometry.views.ImageViews`). None: SimCLR's large views.
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
         subset: Number of training samples to use, chosen by seed before the split; None: all.
         channels: 3 repeats grey images, 1 turns colour into grey; None leaves them as they are.
@@ -225,9 +227,8 @@ class ImageDataModule(ResumableDataModule):
             epoch = batch["epoch"] if split == "train" else 0
             host_index = batch.get("host_index", batch["index"])
             made["views"] = self.views(image, host_index, epoch, mean, std)
-            if isinstance(self.views, GroupViews):
-                g = self.views.elements(host_index, epoch, *image.shape[-2:])
-                made["g"] = tuple(value.to(image.device, non_blocking=True) for value in g)
+            entries = batch_entries(self.views, host_index, epoch, *image.shape[-2:])
+            made |= move_data_to_device(entries, image.device)
         if not augmented or split != "train":
             made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
         # Lightning has converted the uint8 images to the precision of the run already, to no effect.

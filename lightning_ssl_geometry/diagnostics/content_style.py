@@ -222,7 +222,7 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
         return 1.0, ONE_SIDED
     if isinstance(loss.temperature, nn.Module | nn.Parameter) or loss.mode != "distance":
         raise ValueError(f"Expected `loss` with fixed temperatures and mode='distance', but got {loss}.")
-    check_split(loss.temperature, loss.form)
+    check_split(loss.form)
     return loss.temperature, loss.form
 
 

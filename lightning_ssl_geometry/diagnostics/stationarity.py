@@ -2,6 +2,7 @@
 
 __all__ = ["OldSettings", "Stationarity", "symmetric_form"]
 
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypedDict, Unpack
 
@@ -41,7 +42,7 @@ def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
         loss = VariationalLoss(**old)
         given = ", ".join(f"{name}={value!r}" for name, value in old.items())
         deprecated(", ".join(f"`{name}`" for name in old), f"`loss=VariationalLoss({given})`", stacklevel=5)
-    return (loss.form if loss else Form())._replace(symmetric=True)
+    return replace(loss.form if loss else Form(), symmetric=True)
 
 
 class Stationarity(SampledEmbeddings):
@@ -114,7 +115,7 @@ class Stationarity(SampledEmbeddings):
         if not (z.isfinite() & z.any(dim=2, keepdim=True)).all():
             nan = undefined(self, "an embedding is 0, where a sphere has no tangent, or not finite")
             return {"tangential": nan, "relative": nan}
-        gradient = first_variation(*z, **self.form._asdict())
+        gradient = first_variation(*z, **vars(self.form))
         size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential_gradient(z, gradient), gradient))
         relative = size / whole
         if all_alike(z.transpose(0, 1)) or not whole * self.form.temperature > _ROUNDING:

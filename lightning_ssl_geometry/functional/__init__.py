@@ -1,4 +1,4 @@
-"""Every equation as a pure function, Tensor -> Tensor."""
+"""Equations as pure functions; arguments outside the documented shapes, dtypes or ranges raise a ValueError."""
 
 __all__ = [
     "CALDER_LEE",

@@ -1,13 +1,13 @@
 r"""Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-Between the two views of a sample, content does not change, or hardly, and style does. InfoNCE on a linear encoder W,
-with many negatives, begins to move W by (Eq. 5)
+Between the two views of a sample, content changes little or not at all, and style changes. For InfoNCE with many
+negatives on a linear encoder W, training starts with (Eq. 5)
 
 .. math:: \frac{dW}{dt} \propto W [\Sigma_x - \Sigma_{\tilde x}]
 
-where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` that of what changes within a
-pair: content has the larger gradient (Lemma 7), the spectrum tells how many content dimensions there are (Prop. 2), and
-a temperature per dimension, lower for content, evens it out (Prop. 3).
+where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` that of the change within a pair.
+Content has the larger gradient (Lemma 7), the spectrum shows the number of content dimensions (Prop. 2), and lower
+temperatures for content make the gradients equal (Prop. 3).
 """
 
 __all__ = [
@@ -22,70 +22,57 @@ __all__ = [
     "variance_ratios",
 ]
 
-import math
 import warnings
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
+
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
-    """One temperature for content, which comes first, and another for style.
+    """Return one temperature for the first dimensions, content, and another for the others, style.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        content_dim: How many of them, the first ones, are content; from 0 to P.
+        content_dim: Number of content dimensions, from 0 to P.
         tau_c: Temperature of content, > 0.
         tau_s: Temperature of style, > 0.
 
     Returns:
         (P,) float64.
 
-    Raises:
-        ValueError: If an argument is out of its range.
-
     >>> content_style_temperature(4, content_dim=2, tau_c=0.5)
     tensor([0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
-    if dim < 1:
-        raise ValueError(f"Expected `dim` >= 1, but got {dim}.")
+    at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
         raise ValueError(f"Expected `content_dim` with 0 <= content_dim <= dim = {dim}, but got {content_dim}.")
-    for name, tau in (("tau_c", tau_c), ("tau_s", tau_s)):
-        _check_positive(name, tau)
+    inside("(0, inf)", tau_c=tau_c, tau_s=tau_s)
     return torch.tensor([tau_c] * content_dim + [tau_s] * (dim - content_dim), dtype=torch.float64)
 
 
 def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1) -> float:
-    r"""The temperature of content that gives content and style gradients of one size, where style has temperature 1.
+    r"""Return the temperature of content that makes the gradients of content and of style (temperature 1) equal.
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
-    Prop. 3 of Rusak et al. Its proof divides :math:`\sigma_c^2` by :math:`\alpha_c`: the feature by
-    :math:`\sqrt{\alpha_c}`, its squared difference by :math:`\alpha_c`. A temperature of InfoNCE divides the squared
-    difference; the printed value there is thus milder than the proof. For the proof's give the loss `mode="feature"`,
-    which divides the feature.
-
-    Exact content (:math:`\sigma_c = 0`) would have temperature 0, which no loss has: no value is below `floor`.
+    Prop. 3 of Rusak et al. Its proof divides the feature by :math:`\sqrt{\alpha_c}`, and thereby the squared difference
+    by :math:`\alpha_c`; a temperature of InfoNCE divides the squared difference, unless the loss has `mode="feature"`.
 
     Args:
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
-        floor: The smallest value that is returned, > 0; in its place of a smaller one, with a warning that says so.
+        floor: > 0; replaces a smaller result, with a warning. Exact content (sigma_c = 0) would have temperature 0.
 
     Returns:
         A number >= `floor`.
 
-    Raises:
-        ValueError: If an argument is out of its range.
-
     >>> equalizing_temperature(0.2, 0.4)
     0.5
     """
-    if not 0 <= sigma_c < math.inf:
-        raise ValueError(f"Expected `sigma_c` >= 0 and finite, but got {sigma_c}.")
-    _check_positive("sigma_s", sigma_s)
-    _check_positive("floor", floor)
+    inside("[0, inf)", sigma_c=sigma_c)
+    inside("(0, inf)", sigma_s=sigma_s, floor=floor)
     tau = sigma_c / sigma_s
     if tau < floor:
         warnings.warn(
@@ -96,7 +83,7 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
 
 def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The two covariances of Lemma 5, of the anchors and of what changes within a pair.
+    r"""Return the two covariances of Lemma 5: of the anchors, and of the change within a pair.
 
     .. math:: \Sigma_x = E[(x - E x)(x - E x)^T], \quad \Sigma_{\tilde x} = E[(x - \tilde x)(x - \tilde x)^T]
 
@@ -105,19 +92,14 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
         x2: (N, d), their positives.
 
     Returns:
-        Marginal and conditional covariance, each (d, d) float64; both are means over N.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, d) with N >= 2.
+        The marginal and the conditional covariance, each (d, d) float64; both divide by N.
 
     >>> marginal, conditional = pair_covariances(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]]))
     >>> marginal.item(), conditional.item()
     (1.0, 2.0)
     """
-    if x1.ndim != 2 or len(x1) < 2:
-        raise ValueError(f"Expected `x1` of shape (N, d) with N >= 2, but got {tuple(x1.shape)}.")
-    if x2.shape != x1.shape:
-        raise ValueError(f"Expected `x2` of the same shape as `x1`, {tuple(x1.shape)}, but got {tuple(x2.shape)}.")
+    shaped("N, d", x1=x1, x2=x2)
+    at_least(2, N=len(x1))
     x1, x2 = x1.double(), x2.double()
     centred, change = x1 - x1.mean(dim=0), x1 - x2
     return centred.T @ centred / len(x1), change.T @ change / len(x1)
@@ -128,19 +110,15 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al., without the factor M + 1, which counts pairs; the covariances are those of
-    :func:`pair_covariances`.
+    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances`.
 
     Args:
         x1: (N, d), the anchors; N >= 2.
         x2: (N, d), their positives.
-        weight: W (P, d), the encoder; None: that of the first steps up to its scale, the identity.
+        weight: W (P, d), the encoder; None: the identity, the encoder of the first steps up to scale.
 
     Returns:
         (min(P, d),) float64, descending, >= 0.
-
-    Raises:
-        ValueError: If a shape is wrong, or a value not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -150,60 +128,42 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
 
 def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The same as :func:`gradient_spectrum`, from the two covariances of :func:`pair_covariances`.
-
-    Args:
-        marginal: (d, d), covariance of the anchors.
-        conditional: (d, d), covariance of what changes within a pair.
-        weight: W (P, d), or None.
-
-    Returns:
-        (min(P, d),) float64, descending, >= 0.
-
-    Raises:
-        ValueError: If a shape is wrong, or a value not finite.
+    """Compute :func:`gradient_spectrum` from the marginal and the conditional covariance, each (d, d).
 
     >>> covariances_gradient_spectrum(torch.eye(2), torch.diag(torch.tensor([0.0, 0.5])))
     tensor([1.0000, 0.5000], dtype=torch.float64)
     """
-    _check_covariances(marginal, conditional)
-    gradient = marginal.double() - conditional.double()
+    marginal, conditional = _covariances(marginal, conditional)
+    gradient = marginal - conditional
     if weight is not None:
-        if weight.ndim != 2 or weight.shape[1] != len(marginal):
-            raise ValueError(
-                f"Expected `weight` of shape (P, d) with d = {len(marginal)}, but got {tuple(weight.shape)}."
-            )
+        shaped("P, d", {"d": len(marginal)}, weight=weight)
         gradient = weight.double() @ gradient
     return torch.linalg.svdvals(gradient)
 
 
 def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
-    r"""The number of content dimensions, :math:`d_c`.
+    r"""Estimate the number :math:`d_c` of content dimensions.
 
-    Prop. 2 of Rusak et al. reads it off the singular values of Eq. 5, which are :math:`\sigma_z^2 - \sigma_c^2` for
-    content and :math:`\sigma_z^2 - \sigma_s^2` for style. This departs from it: where pairs are close, as with
-    :math:`\sigma_s` = 0.05 in the unit box, the two are 3% apart, less than the spread of :math:`\sigma_z^2` or of the
-    mixing. Instead, the directions are those along which the ratio of the two variances is stationary, whose ratios
-    no invertible linear map of x changes,
+    Prop. 2 of Rusak et al. uses the singular values of Eq. 5, which are :math:`\sigma_z^2 - \sigma_c^2` for content and
+    :math:`\sigma_z^2 - \sigma_s^2` for style. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
+    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function uses ratios that invertible
+    linear maps of x do not change, the variances of the change within a pair after x is whitened:
 
-    .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d,
+    .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
-    so that 1 - r is the spectrum of Eq. 5 for whitened x. :math:`d_c` is where r grows most, by a factor
-    :math:`r_{k+1} / r_k`; or 0, if nowhere by `min_ratio`. So it is where all is content, which nothing tells from
-    style with equally close pairs.
+    1 - r is the spectrum of Eq. 5 for whitened x. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`,
+    or 0 if that is below `min_ratio`; so it is 0 if all dimensions are content, which looks like style with equally
+    close pairs.
 
     Args:
-        x1: (N, d), the anchors; N >= 2. Directions in which they do not vary are left out.
+        x1: (N, d), the anchors; N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
-        min_ratio: The smallest factor that separates content from style, > 1. For equal true ratios, sampling alone
-            gives a factor of about 1 + 2 sqrt(2 / N).
-        eps: > 0; a smaller r counts as this: below, the ratios of exact content are those of rounding errors.
+        min_ratio: The smallest factor that separates content from style, > 1 and finite. For equal true ratios,
+            sampling alone gives a factor of about 1 + 2 sqrt(2 / N).
+        eps: > 0; a smaller r counts as this, since exact content leaves only rounding errors.
 
     Returns:
         A scalar, int64, from 0 to d - 1.
-
-    Raises:
-        ValueError: If a shape is wrong, a value not finite, or an argument out of its range.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     >>> x2 = x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)
@@ -216,19 +176,7 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 def covariances_content_dimension(
     marginal: Tensor, conditional: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6
 ) -> Tensor:
-    """The same as :func:`content_dimension`, from the two covariances of :func:`pair_covariances`.
-
-    Args:
-        marginal: (d, d), covariance of the anchors.
-        conditional: (d, d), covariance of what changes within a pair.
-        min_ratio: As in :func:`content_dimension`.
-        eps: As in :func:`content_dimension`.
-
-    Returns:
-        A scalar, int64, from 0 to d - 1.
-
-    Raises:
-        ValueError: If a shape is wrong, a value not finite, or an argument out of its range.
+    """Compute :func:`content_dimension` from the marginal and the conditional covariance, each (d, d).
 
     >>> covariances_content_dimension(torch.eye(3), torch.diag(torch.tensor([0.5, 0.0, 0.5]))).item()
     1
@@ -237,54 +185,46 @@ def covariances_content_dimension(
 
 
 def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-10) -> Tensor:
-    r"""Conditional over marginal variance along the directions in which this ratio is stationary.
+    r"""Return ratios of conditional to marginal variance, along the directions in which the ratio is stationary.
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 
     Args:
         marginal: (d, d), covariance of the anchors.
-        conditional: (d, d), covariance of what changes within a pair.
-        rtol: Directions whose marginal variance is at most this fraction of the largest are left out: the anchors do
-            not vary there. The square of float32's rounding error is 1e-14.
+        conditional: (d, d), covariance of the change within a pair.
+        rtol: >= 0; ignore directions whose marginal variance is at most this fraction of the largest. The square of
+            float32's rounding error is 1e-14.
 
     Returns:
-        (rank,) float64, ascending, >= 0 up to rounding: 0 where the pairs agree, 2 where they are independent.
-
-    Raises:
-        ValueError: If a shape is wrong, a value not finite, or `rtol` negative.
+        (rank,) float64, ascending, >= 0 up to rounding: 0 for equal pairs, 2 for independent ones.
 
     >>> variance_ratios(torch.diag(torch.tensor([4.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0])))
     tensor([0.2500, 1.0000], dtype=torch.float64)
     """
-    _check_covariances(marginal, conditional)
-    if not rtol >= 0:
-        raise ValueError(f"Expected `rtol` >= 0, but got {rtol}.")
-    variance, directions = torch.linalg.eigh(marginal.double())
+    marginal, conditional = _covariances(marginal, conditional)
+    at_least(0, rtol=rtol)
+    variance, directions = torch.linalg.eigh(marginal)
     varies = variance > rtol * variance.amax()
     whitening = directions[:, varies] * variance[varies].rsqrt()  # (d, rank)
-    return torch.linalg.eigvalsh(whitening.T @ conditional.double() @ whitening)
+    return torch.linalg.eigvalsh(whitening.T @ conditional @ whitening)
 
 
 def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
-    """Where ratios of conditional to marginal variance grow most, if they do by `min_ratio`: how many are content.
+    """Return the number of :func:`variance_ratios` before their largest jump, or 0 if it is below `min_ratio`.
 
     Args:
-        ratios: (d,), ascending, as from :func:`variance_ratios`.
-        min_ratio: As in :func:`content_dimension`.
-        eps: As in :func:`content_dimension`.
+        ratios: (d,), ascending.
+        min_ratio: > 1 and finite.
+        eps: > 0; a smaller ratio counts as this.
 
     Returns:
         A scalar, int64, from 0 to d - 1.
 
-    Raises:
-        ValueError: If `min_ratio` is not above 1, or `eps` not positive.
-
     >>> content_count(torch.tensor([0.0, 1e-4, 0.5, 0.6])).item()
     2
     """
-    if not 1 < min_ratio < math.inf:
-        raise ValueError(f"Expected `min_ratio` > 1 and finite, but got {min_ratio}.")
-    _check_positive("eps", eps)
+    inside("(1, inf)", min_ratio=min_ratio)
+    inside("(0, inf)", eps=eps)
     if len(ratios) < 2:
         return torch.zeros((), dtype=torch.int64, device=ratios.device)
     floored = ratios.clamp(min=eps)
@@ -292,19 +232,9 @@ def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6)
     return torch.where(growth >= min_ratio, place + 1, 0)
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"Expected `{name}` > 0 and finite, but got {value}.")
-
-
-def _check_covariances(marginal: Tensor, conditional: Tensor) -> None:
-    if marginal.ndim != 2 or marginal.shape[0] != marginal.shape[1] or not marginal.numel():
-        raise ValueError(f"Expected `marginal` of shape (d, d), but got {tuple(marginal.shape)}.")
-    if conditional.shape != marginal.shape:
-        raise ValueError(
-            f"Expected `conditional` of the shape of `marginal`, {tuple(marginal.shape)}, but got "
-            f"{tuple(conditional.shape)}."
-        )
-    for name, covariance in (("marginal", marginal), ("conditional", conditional)):
-        if not covariance.isfinite().all():
-            raise ValueError(f"Expected `{name}` to be finite, but got {covariance[~covariance.isfinite()][0].item()}.")
+def _covariances(marginal: Tensor, conditional: Tensor) -> tuple[Tensor, Tensor]:
+    shaped("d, e", marginal=marginal)
+    shaped("d, d", {"d": len(marginal)}, marginal=marginal, conditional=conditional)
+    at_least(1, d=len(marginal))
+    finite(marginal=marginal, conditional=conditional)
+    return marginal.double(), conditional.double()

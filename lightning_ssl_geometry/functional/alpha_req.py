@@ -1,8 +1,9 @@
-r"""Exponent of a representation's eigenspectrum, lambda_i ~ i^-alpha, with the range of its fit.
+r"""Exponent of the power law lambda_i ~ i^-alpha of a representation's eigenvalues, with the range of the fit.
 
 Agrawal et al., alpha-ReQ: Assessing Representation Quality in Self-Supervised Learning by measuring eigenspectrum decay
-(2022). The fit is Stringer et al.'s, High-dimensional geometry of population responses in visual cortex (2019). Its
-range decides the number, and even the sign of its correlation with accuracy: only exponents of one range compare.
+(2022). The fit is that of Stringer et al., High-dimensional geometry of population responses in visual cortex (2019).
+The exponent depends strongly on the range, even the sign of its correlation with accuracy does: compare only exponents
+of the same range.
 """
 
 __all__ = ["AlphaReQ", "alpha_req", "eigenvalues_alpha_req", "fit_range"]
@@ -16,14 +17,14 @@ from lightning_ssl_geometry.functional.rounding import rounding_floor
 
 
 class AlphaReQ(NamedTuple):
-    """A power law, fitted to a range of eigenvalues.
+    """A power law fitted to a range of eigenvalues.
 
     Attributes:
         alpha: float64 scalar, the exponent, >= 0.
-        r2: float64 scalar, the part of the variance of log lambda that the line explains, at most 1; NaN where all
-            eigenvalues of the range are equal.
-        first: Of the range, counted from 1.
-        last: Of the range, inclusive.
+        r2: float64 scalar, the explained fraction of the variance of log lambda, at most 1; NaN if all eigenvalues of
+            the range are equal.
+        first: First index of the range, counted from 1.
+        last: Last index of the range, inclusive.
     """
 
     alpha: Tensor
@@ -40,23 +41,22 @@ def alpha_req(
     .. math:: \lambda_i \propto i^{-\alpha}, \quad (\alpha, c) = \arg\min_{\alpha, c}
         \sum_{i=\mathrm{first}}^{\mathrm{last}} w_i\, (\log \lambda_i + \alpha \log i - c)^2
 
-    The law of Agrawal et al. Every index counts alike here (w = 1), as in a textbook's fit; the authors' code has
-    Stringer's :math:`w_i = 1/i`, which is `weighted=True`.
+    The law of Agrawal et al. By default all weights are 1; the authors' code has Stringer's :math:`w_i = 1/i`, which is
+    `weighted=True`.
 
     Args:
         h: (N, D) or (V, N, D); views are further rows. Any float dtype; computed in float64.
-        first: Of the range, counted from 1; None as :func:`fit_range` says.
-        last: Of the range, inclusive; None as :func:`fit_range` says.
-        center: Subtract the mean row first, which makes it a covariance. Not centred, the mean is most of lambda_1.
-        weighted: Weigh index i with 1/i.
+        first: First index of the range, counted from 1; None: chosen by :func:`fit_range`.
+        last: Last index of the range, inclusive; None: chosen by :func:`fit_range`.
+        center: Subtract the mean row first; without it the mean dominates lambda_1.
+        weighted: Weight index i by 1/i.
 
     Returns:
-        See :class:`AlphaReQ`; the range is always there. O(N D min(N, D)).
+        An :class:`AlphaReQ`. O(N D min(N, D)).
 
     Raises:
         ValueError: If `h` has fewer than 2 axes or no float dtype, the range has fewer than 3 indices or leaves the
-            spectrum, or an eigenvalue in it is zero but for rounding, that of the dtype of `h` included: none is left
-            out in silence.
+            spectrum, or an eigenvalue in the range is zero up to rounding in the dtype of `h`.
 
     >>> h = torch.linalg.qr(torch.randn(40, 20)).Q * torch.arange(1, 21) ** -0.5
     >>> found = alpha_req(h, center=False)
@@ -81,12 +81,12 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 
     Args:
         eigenvalues: (D,), descending, > 0 in the range.
-        first: As in :func:`alpha_req`.
-        last: As in :func:`alpha_req`.
-        weighted: As in :func:`alpha_req`.
+        first: First index of the range, counted from 1.
+        last: Last index of the range, inclusive.
+        weighted: Weight index i by 1/i.
 
     Returns:
-        See :class:`AlphaReQ`; NaN where an eigenvalue in the range is 0.
+        An :class:`AlphaReQ`; NaN if an eigenvalue in the range is 0.
 
     Raises:
         ValueError: If the range has fewer than 3 indices or leaves the spectrum.
@@ -107,22 +107,19 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 
 
 def fit_range(length: int, first: int | None = None, last: int | None = None) -> tuple[int, int]:
-    """Choose the indices of a spectrum that a power law is fitted to, where they are not given.
+    """Return the range of indices for the fit, with defaults for the ends that are not given.
 
-    The first three eigenvalues are left out, since they follow the classes and not the law; so is what comes after 100,
-    where the authors' code ends, and the smaller half of the spectrum, which bends down by the number of samples and of
-    dimensions. A spectrum of fewer than 16 eigenvalues has none to leave out, and is taken whole.
+    The defaults exclude the first three eigenvalues, which depend on the classes; those after 100, where the authors'
+    code ends; and the smaller half of the spectrum, which finite samples and dimensions bend down. A spectrum of fewer
+    than 16 eigenvalues is used completely.
 
     Args:
-        length: Of the spectrum.
-        first: Counted from 1; None for 4, or 1 if length < 16.
-        last: Inclusive; None for min(100, length // 2), or all if length < 16.
-
-    Returns:
-        `first` and `last`.
+        length: Number of eigenvalues.
+        first: Counted from 1; None: 4, or 1 if length < 16.
+        last: Inclusive; None: min(100, length // 2), or `length` if length < 16.
 
     Raises:
-        ValueError: If they span fewer than 3 indices, which any line would fit, or leave the spectrum.
+        ValueError: If the range has fewer than 3 indices or leaves the spectrum.
 
     >>> fit_range(512), fit_range(64), fit_range(8)
     ((4, 100), (4, 32), (1, 8))

@@ -1,9 +1,9 @@
-r"""Centred kernel alignment with the linear kernel: how alike two representations of the same samples are.
+r"""Centred kernel alignment (CKA) with the linear kernel: similarity of two representations of the same samples.
 
-Kornblith et al., Similarity of Neural Network Representations Revisited (2019); the estimator without bias is Song et
-al.'s, Feature selection via dependence maximization (2012), as Nguyen et al. use it, Do Wide and Deep Networks Learn
-the Same Things? (2021). With a and b the representations, columns centred, and their Gram matrices
-:math:`K = a a^T, L = b b^T`, HSIC is a measure of their dependence:
+Kornblith et al., Similarity of Neural Network Representations Revisited (2019). The unbiased estimator HSIC_1 is from
+Song et al., Feature selection via dependence maximization (2012), as used by Nguyen et al., Do Wide and Deep Networks
+Learn the Same Things? (2021). For representations a and b with centred columns and Gram matrices :math:`K = a a^T, L =
+b b^T`, HSIC measures their dependence:
 
 .. math::
     \mathrm{HSIC}(K, L) \propto \mathrm{tr}(K L) = \|a^T b\|_F^2, \quad
@@ -27,22 +27,21 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
     .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\, \mathrm{HSIC}(L, L)}}
         = \frac{\|a^T b\|_F^2}{\|a^T a\|_F\, \|b^T b\|_F}
 
-    Sec. 3 of Kornblith et al.; with `unbiased` HSIC_1, Eq. 3 of Nguyen et al. The usual one grows with the widths
-    over n, whatever the representations: of two that are independent and isotropic it is about the geometric mean of
-    D_a / (n + D_a) and D_b / (n + D_b), which is 1/2 for n = D.
+    Sec. 3 of Kornblith et al., or Eq. 3 of Nguyen et al. with `unbiased`. The biased estimate grows with D / n: for
+    independent isotropic representations it is about the geometric mean of D_a / (n + D_a) and D_b / (n + D_b), which
+    is 1/2 for n = D.
 
     Args:
         a: (n, D_a), any float dtype; computed in float64.
-        b: (n, D_b), of the same n samples in the same order.
+        b: (n, D_b), the same samples in the same order.
         unbiased: Use HSIC_1; needs n >= 4.
 
     Returns:
         A float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation); with
-        `unbiased` it may be below 0. O(n D_a D_b) or O(n^2 (D_a + D_b)), whichever is smaller.
+        `unbiased` it may be below 0. The smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
 
     Raises:
-        ValueError: If a shape is not (n, D), the numbers of samples differ or are too few, or the rows of one do not
-            vary.
+        ValueError: If a shape is not (n, D), n differs or is too small, or all rows of one representation are equal.
 
     >>> a = torch.arange(12.0).reshape(6, 2) ** 2
     >>> f"{linear_cka(a, -3 * a.flip(1) + 5):.3f}"
@@ -56,18 +55,17 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
 
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """:func:`linear_cka` between every two of several representations of the same samples, such as the layers'.
+    """Compute :func:`linear_cka` between every two of several representations of the same samples, such as layers.
 
     Args:
         h: L representations, each (n, D_l); widths may differ.
-        unbiased: As in :func:`linear_cka`.
+        unbiased: Use HSIC_1; needs n >= 4.
 
     Returns:
         (L, L) float64, symmetric, with ones on its diagonal.
 
     Raises:
-        ValueError: If there is none, a shape is not (n, D), the numbers of samples differ or are too few, or the rows
-            of one do not vary.
+        ValueError: If `h` is empty, a shape is not (n, D), n differs or is too small, or all rows of one are equal.
 
     >>> cka_matrix([torch.eye(3), torch.eye(3)[:, :2], 5 * torch.eye(3)]).shape
     torch.Size([3, 3])
@@ -79,18 +77,16 @@ def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """:func:`cka_matrix` where some representations may have collapsed: CKA with one whose rows are equal is 0 / 0.
+    """Compute :func:`cka_matrix`, with NaN for representations that have collapsed.
+
+    NaN fills the row and the column of a representation whose rows are all equal, so that CKA is 0 / 0, or not finite.
 
     Args:
         h: L representations, each (n, D_l); widths may differ.
-        unbiased: As in :func:`linear_cka`.
-
-    Returns:
-        (L, L) float64, symmetric: NaN in the row and the column of a representation whose rows do not vary or are not
-        finite, elsewhere as :func:`cka_matrix`, with ones on the diagonal.
+        unbiased: Use HSIC_1; needs n >= 4.
 
     Raises:
-        ValueError: If there is none, a shape is not (n, D), or the numbers of samples differ or are too few.
+        ValueError: If `h` is empty, a shape is not (n, D), or n differs or is too small.
 
     >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
     [[1.0, nan], [nan, nan]]
@@ -104,7 +100,7 @@ def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tensor:
-    """CKA of centred representations from their HSIC and its roots; NaN where a root is."""
+    """Return CKA of centred representations; `length` holds the roots of their HSIC, NaN for undefined ones."""
     found = torch.stack([each / each for each in length]).diag()
     for i in range(len(h)):
         for j in range(i):
@@ -113,7 +109,7 @@ def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tens
 
 
 def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
-    """HSIC of centred rows, up to a factor of n, by D x D or n x n products."""
+    """Return HSIC of centred rows up to a factor of n, by D x D or n x n products."""
     n = len(a)
     wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
     trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()

@@ -9,6 +9,8 @@ __all__ = ["alignment", "gaussian_potential", "uniformity"]
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.checks import at_least, positive, shaped
+
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
     r"""Mean distance between the two views of a sample.
@@ -19,43 +21,35 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
         z1: (N, P), the first views.
         z2: (N, P), the second views.
         alpha: Exponent, > 0.
-        normalize: Put the rows on the unit sphere first.
+        normalize: Project the rows onto the unit sphere first.
 
     Returns:
-        A scalar in [0, 2^alpha] on the sphere: 0 where views coincide, 2 (alpha = 2) for independent ones.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), or `alpha` <= 0.
+        A scalar, in [0, 2^alpha] on the sphere: 0 for equal views, 2 (with alpha = 2) for independent ones.
 
     >>> import torch
     >>> alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()
     2.0
     """
-    if z1.shape != z2.shape or z1.ndim != 2:
-        raise ValueError(f"Expected `z1` and `z2` of one shape (N, P), but got {tuple(z1.shape)}, {tuple(z2.shape)}.")
-    if not alpha > 0:
-        raise ValueError(f"Expected `alpha` > 0, but got {alpha}.")
+    shaped("N, P", z1=z1, z2=z2)
+    positive(alpha=alpha)
     if normalize:
         z1, z2 = unit(z1, dim=-1), unit(z2, dim=-1)
     return (z1 - z2).square().sum(-1).pow(alpha / 2).mean()
 
 
 def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Logarithm of the Gaussian potential: how far embeddings are from spreading over the sphere.
+    r"""Logarithm of the mean Gaussian kernel of all pairs: low if embeddings spread over the sphere.
 
     .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
     Args:
         z: (N, P), N >= 2.
         t: Inverse squared width of the kernel, > 0.
-        normalize: Put the rows on the unit sphere first.
-        block_size: Rows handled at once; memory is O(N x block_size).
+        normalize: Project the rows onto the unit sphere first.
+        block_size: Rows computed at once; memory is O(N x block_size).
 
     Returns:
-        A scalar <= 0: 0 if all rows coincide, about -2t (1 - t / P) for uniform rows in many dimensions.
-
-    Raises:
-        ValueError: If `z` is not (N, P) with N >= 2, or `t` <= 0.
+        A scalar <= 0: 0 if all rows are equal, about -2t (1 - t / P) for uniform rows in many dimensions.
 
     >>> import torch
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item(), 3)
@@ -69,24 +63,12 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
 
     .. math:: \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
-    CRL-TAC (arXiv 2111.07679) reports this with t = 2; uniform points on the sphere of 50 dimensions give 0.0215.
-
-    Args:
-        z: (N, P), N >= 2.
-        t: Inverse squared width of the kernel, > 0.
-        normalize: Put the rows on the unit sphere first.
-        block_size: Rows handled at once; memory is O(N x block_size).
-
-    Returns:
-        A scalar in (0, 1]: 1 if all rows coincide.
-
-    Raises:
-        ValueError: If `z` is not (N, P) with N >= 2, or `t` <= 0.
+    CRL-TAC (arXiv 2111.07679) reports this with t = 2; uniform points on the sphere of 50 dimensions give 0.0215. The
+    result is in (0, 1], and 1 if all rows are equal. Arguments and errors are those of :func:`uniformity`.
     """
-    if z.ndim != 2 or z.shape[0] < 2:
-        raise ValueError(f"Expected `z` of shape (N, P) with N >= 2, but got {tuple(z.shape)}.")
-    if not t > 0:
-        raise ValueError(f"Expected `t` > 0, but got {t}.")
+    shaped("N, P", z=z)
+    at_least(2, N=len(z))
+    positive(t=t)
     if normalize:
         z = unit(z, dim=-1)
     square = z.square().sum(-1)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.checks import at_least, positive, shaped
+
 
 def knn_predict(
     h: Tensor,
@@ -26,32 +28,26 @@ def knn_predict(
 
     Args:
         h: (M, D), the queries.
-        bank: (B, D).
-        label: (B,) int64, in [0, num_classes).
+        bank: (B, D), the rows with known labels.
+        label: (B,) int64, labels of the bank, in [0, num_classes).
         num_classes: C.
         k: From 1 to B.
         temperature: tau > 0.
-        chunk_size: Queries handled at once, >= 1; memory beside the arguments is chunk_size x B numbers.
+        chunk_size: Queries computed at once, >= 1; they take chunk_size x B numbers of memory.
 
     Returns:
-        (M,) int64.
-
-    Raises:
-        ValueError: If the shapes do not fit, or `k`, `temperature` or `chunk_size` is out of range.
+        (M,) int64, the predicted classes.
 
     >>> knn_predict(torch.tensor([[1.0, 0.1]]), torch.eye(2), torch.tensor([3, 5]), 6, k=1)
     tensor([3])
     """
-    if h.ndim != 2 or bank.ndim != 2 or h.shape[1] != bank.shape[1]:
-        raise ValueError(f"Expected `h` (M, D) and `bank` (B, D), but got {tuple(h.shape)} and {tuple(bank.shape)}.")
-    if label.shape != bank.shape[:1]:
-        raise ValueError(f"Expected `label` of shape ({len(bank)},), but got {tuple(label.shape)}.")
+    shaped("M, D", h=h)
+    shaped("B, D", {"D": h.shape[1]}, bank=bank)
+    shaped("B,", {"B": len(bank)}, label=label)
     if not 1 <= k <= len(bank):
         raise ValueError(f"Expected `k` from 1 to {len(bank)}, the size of the bank, but got {k}.")
-    if not temperature > 0:
-        raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
-    if not chunk_size >= 1:
-        raise ValueError(f"Expected `chunk_size` >= 1, but got {chunk_size}.")
+    positive(temperature=temperature)
+    at_least(1, chunk_size=chunk_size)
     length = bank.norm(dim=1).clamp_min(1e-12)  # as `normalize` has it; the bank is not copied
     predictions = []
     for chunk in h.split(chunk_size):

@@ -1,8 +1,8 @@
-r"""LiDAR: how many directions tell samples apart, in units of what tells the views of one sample apart.
+r"""LiDAR: the number of directions in which samples differ more than the views of one sample do.
 
-Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023). Every sample is a
-class of linear discriminant analysis, and its q views are the class's members. With :math:`\mu_i` the mean of the
-views of sample i and :math:`\mu` the mean of these means,
+Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023): linear
+discriminant analysis with the q views of a sample as a class. With :math:`\mu_i` the mean of the views of sample i and
+:math:`\mu` the mean of these means,
 
 .. math::
     \Sigma_b = \frac1n \sum_i (\mu_i - \mu)(\mu_i - \mu)^T, \quad
@@ -14,6 +14,7 @@ __all__ = ["lidar", "scatter_lidar"]
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import positive, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank
 
@@ -24,24 +25,22 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
-    Eq. 1-4 of Thilak et al. The covariances are divided by n and nq; other denominators are a factor of all lambda and
-    drop out, up to delta. The paper gives no value of delta; as it is absolute, the number depends on the scale of h
-    where the variance within a sample is not far above delta. A direction without any difference between samples still
-    has lambda of about 1/q, and noise of both covariances where n is not far above D: compare at equal q, n and D.
+    Eq. 1-4 of Thilak et al. The covariances divide by n and nq; other denominators only scale lambda, up to delta. The
+    paper gives no value of delta. Since delta is absolute, the result depends on the scale of h unless the variance
+    within a sample is far above delta. Directions without any difference between samples have lambda of about 1/q, and
+    both covariances are noisy unless n is far above D: compare results at equal q, n and D.
 
     Args:
-        h: (q, N, D), q >= 2 true views of each of N >= 2 samples: h[:, i] are views of sample i, drawn apart from each
-            other. Consecutive rows of a queue are not that. Any float dtype; computed in float64, since float32 is
-            2-3% off.
+        h: (q, N, D), q >= 2 independently drawn views h[:, i] of each of N >= 2 samples; not consecutive rows of a
+            queue. Any float dtype; computed in float64, since float32 is 2-3% off.
         delta: Added to the variance within, > 0.
-        eps: Keeps log(0) out; it also adds a bias of about D * eps * log(1 / eps).
+        eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
 
     Returns:
-        A float64 scalar from 1 (one direction tells samples apart) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
+        A float64 scalar from 1 (samples differ in one direction) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
 
     Raises:
-        ValueError: If `h` has another shape, `delta` is not > 0, or the samples have one mean but for rounding: then no
-            direction is there to count.
+        ValueError: If `h` has another shape, `delta` is not > 0, or the means of all samples are equal up to rounding.
 
     >>> f"{lidar(torch.eye(4).repeat(2, 1, 1)):.3f}"  # the mean takes one of four directions
     '3.000'
@@ -62,19 +61,20 @@ def scatter_lidar(
 ) -> Tensor:
     r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
 
-    The eigenvalues are those of :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which are the same. What rounding
-    leaves of either covariance in a direction where there is none counts as 0: divided by `delta` it could be large.
+    The eigenvalues are computed from :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which has the same ones.
+    Eigenvalues of either covariance that rounding may have left count as 0, since a division by `delta` could make them
+    large.
 
     Args:
         between: Sigma_b (D, D).
         within: Sigma_w (D, D), without delta.
-        delta: As in :func:`lidar`.
-        eps: As in :func:`lidar`.
-        floor: Largest eigenvalue of `between` that rounding may have left, at least D times the float64 rounding of
-            its largest one.
+        delta: Added to the variance within, > 0.
+        eps: Avoids log(0).
+        floor: Largest eigenvalue of `between` that counts as rounding; at least D times the float64 rounding of its
+            largest eigenvalue does.
 
     Returns:
-        As :func:`lidar`.
+        A float64 scalar, see :func:`lidar`.
 
     Raises:
         ValueError: If the shapes differ, `delta` is not > 0, or `between` is 0.
@@ -82,11 +82,9 @@ def scatter_lidar(
     >>> f"{scatter_lidar(torch.diag(torch.tensor([1.0, 1.0, 0.0])), torch.eye(3)):.3f}"
     '2.000'
     """
-    if between.ndim != 2 or between.shape[0] != between.shape[1] or within.shape != between.shape:
-        shapes = f"{tuple(between.shape)} and {tuple(within.shape)}"
-        raise ValueError(f"Expected `between` and `within` of one shape (D, D), but got {shapes}.")
-    if not delta > 0:
-        raise ValueError(f"Expected `delta` > 0, but got {delta}.")
+    shaped("D, E", between=between)
+    shaped("D, D", {"D": len(between)}, between=between, within=within)
+    positive(delta=delta)
     if not between.any():
         raise ValueError("Expected samples of different means, but all means are equal.")
     variance, basis = _principal(within.double(), 0.0)
@@ -97,7 +95,6 @@ def scatter_lidar(
 
 
 def _principal(covariance: Tensor, floor: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, 0 where they are rounding, and eigenvectors."""
     variance, axes = torch.linalg.eigh(covariance)
     lost = len(variance) * torch.finfo(variance.dtype).eps * variance[-1]
     return variance.where((variance > lost) & (variance > floor), 0), axes

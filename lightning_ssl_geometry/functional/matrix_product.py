@@ -1,4 +1,4 @@
-"""A matrix product that autocast leaves alone, forward and backward."""
+"""A matrix product that autocast does not change, forward or backward."""
 
 __all__ = ["matrix_product"]
 
@@ -9,17 +9,12 @@ from torch import Tensor
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply in the dtype of the factors, and so their gradients too, of every order.
+    """Multiply two matrices in their own dtype, and compute the gradients of every order in it.
 
-    `autocast(enabled=False)` around `@` reaches the forward pass only: a backward pass that runs inside the user's
-    autocast, as Lightning's `manual_backward` in a training step does, would multiply in half precision.
+    `autocast(enabled=False)` around `@` only protects the forward pass: a backward pass inside the user's autocast,
+    such as Lightning's `manual_backward` in a training step, would multiply in half precision.
 
-    Args:
-        a: (A, P), of a float dtype.
-        b: (P, B), of the same dtype.
-
-    Returns:
-        (A, B), a b.
+    `a` is (A, P) and `b` (P, B), of one float dtype.
 
     >>> matrix_product(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([[1., 2.],

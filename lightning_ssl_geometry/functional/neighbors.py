@@ -1,4 +1,4 @@
-"""Neighbours of a representation: distances that compare across networks, and labels that neighbours share."""
+"""Normalised distances between representations, and how often neighbours share a label."""
 
 __all__ = ["chance_agreement", "label_agreement", "normalized_distance"]
 
@@ -7,36 +7,35 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import one_of, shaped
+
 Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Distance of corresponding rows, on a scale that does not depend on their length.
+    r"""Distance of corresponding rows, relative to their length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
-    For Fig. 5 of Cosentino et al. (2022), who do not state their normalisation.
+    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation.
 
     Args:
         a: (N, D).
         b: (N, D).
-        scale: "unit": between unit vectors. "mean": between the vectors, divided by the mean length of `a`.
+        scale: "unit": distance of unit vectors; "mean": distance of the vectors, divided by the mean length in `a`.
 
     Returns:
         (N,), in [0, 2] for "unit" (2^0.5 for orthogonal rows); at least 0 for "mean".
 
     Raises:
-        ValueError: If the shapes differ or are not (N, D), a row (or with "mean", all of `a`) is 0, or `scale` is none
-            of the choices.
+        ValueError: If the shapes differ or are not (N, D), `scale` is unknown, or a row is 0 (with "mean": all of `a`).
 
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608
     """
-    if scale not in get_args(Scale):
-        raise ValueError(f"Expected `scale` to be one of {get_args(Scale)}, but got {scale!r}.")
-    if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"Expected `a` and `b` of one shape (N, D), but got {tuple(a.shape)} and {tuple(b.shape)}.")
+    one_of(get_args(Scale), scale=scale)
+    shaped("N, D", a=a, b=b)
     length_a, length_b = torch.linalg.vector_norm(a, dim=1), torch.linalg.vector_norm(b, dim=1)
     if scale == "mean":
         if not length_a.any():
@@ -53,18 +52,14 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
-    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h*, found in the projector's space,
-    and y_i is also the label of the second view h2.
+    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space.
 
     Args:
         label: (N,) integer classes.
         neighbor: (N,) int64, the position of each sample's neighbour, in [0, N).
 
     Returns:
-        A float64 scalar in [0, 1]; see :func:`chance_agreement` for what no structure at all would give.
-
-    Raises:
-        ValueError: If the shapes are not (N,), N = 0, or a neighbour is out of range.
+        A float64 scalar in [0, 1]; random neighbours give :func:`chance_agreement`.
 
     >>> label_agreement(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])).item()
     0.3333333333333333
@@ -85,9 +80,6 @@ def chance_agreement(label: Tensor) -> Tensor:
 
     Returns:
         A float64 scalar in [0, 1]; about 1 / C for C classes of one size.
-
-    Raises:
-        ValueError: If the shape is not (N,) or N < 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

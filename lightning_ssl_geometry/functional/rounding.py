@@ -1,7 +1,7 @@
-"""What of a spectrum is rounding and not variance: one rule for functions and for Metrics.
+"""The largest singular values that are rounding errors.
 
-A singular value counts as 0 if rounding alone could have made it: that of the dtype that the rows came in, or that of
-the float64 arithmetic by which the spectrum was found.
+A singular value counts as 0 if rounding alone may have caused it: rounding in the dtype of the rows, or in the float64
+arithmetic that computed the spectrum.
 """
 
 __all__ = ["moments_floor", "rounding_eps", "rounding_floor"]
@@ -13,7 +13,7 @@ _EPS = torch.finfo(torch.float64).eps
 
 
 def rounding_eps(dtype: torch.dtype) -> float:
-    """Relative distance of two neighbouring numbers of a dtype; that of float64 for dtypes that are exact.
+    """Return the relative distance of neighbouring numbers of a float dtype; that of float64 for other dtypes.
 
     >>> rounding_eps(torch.float32) == 2**-23
     True
@@ -22,15 +22,15 @@ def rounding_eps(dtype: torch.dtype) -> float:
 
 
 def rounding_floor(h: Tensor) -> Tensor:
-    r"""Largest singular value that rounding may leave where there should be none.
+    r"""Return the largest singular value that may be a rounding error.
 
     .. math:: \max\Bigl(\frac{\epsilon}{\sqrt{\min(N, D)}},\; \max(N, D)\, \epsilon_{64}\Bigr) \|H\|_F
 
-    N x D independent errors of half of :math:`\epsilon` |h| have no singular value above the first; the second is what
-    a decomposition in float64 loses. The rows are those before a mean is subtracted, which takes no rounding away.
+    The first term bounds the singular values of N x D independent errors of :math:`\epsilon |h| / 2`; the second is the
+    error of a decomposition in float64.
 
     Args:
-        h: (N, D), in the dtype that it was computed in.
+        h: (N, D), in its original dtype, before any mean is subtracted.
 
     Returns:
         A float64 scalar.
@@ -43,22 +43,22 @@ def rounding_floor(h: Tensor) -> Tensor:
 
 
 def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
-    r"""The square of :func:`rounding_floor`, over N, for a spectrum that comes from second moments.
+    r"""Return the square of :func:`rounding_floor`, divided by N, for a spectrum of second moments.
 
     .. math:: \frac1N \max\Bigl(\frac{1}{\min(N, D)} \sum_i \epsilon^2 \|h_i\|^2,\;
         (D + 2 \sqrt N)\, \epsilon_{64} \sum_i \|h_i\|^2\Bigr)
 
-    Moments square the rows, so float64 resolves singular values down to about 1e-7 of the largest. Sums of N terms in
-    blocks err by about :math:`\sqrt N \epsilon_{64}`: at most by half of the second term, measured on equal rows, for
-    N up to 200,000 on three kinds of processors.
+    Moments square the rows, so float64 resolves singular values down to about 1e-7 of the largest. Blockwise sums of N
+    terms have errors of about :math:`\sqrt N \epsilon_{64}`; measured on equal rows with N up to 200,000 on three kinds
+    of processors, at most half of the second term.
 
     Args:
         rows: N, a scalar >= 1.
         outer: (D, D), the sum of h h^T, before a mean is subtracted.
-        rounding: The sum of eps^2 |h|^2 with eps that of each row's dtype, a scalar.
+        rounding: A scalar, the sum of eps^2 |h|^2 with the eps of each row's dtype.
 
     Returns:
-        A float64 scalar: an eigenvalue of the moments over N up to this is rounding.
+        A float64 scalar; smaller eigenvalues of the moments over N count as 0.
 
     >>> moments_floor(torch.tensor(4.0), torch.eye(2), torch.tensor(0.0)).item() == 6 * 2**-52 * 2 / 4
     True

@@ -1,8 +1,8 @@
-r"""SIGReg's statistic: how far a cloud is from an isotropic Gaussian, by tests of its shadows on random lines.
+r"""SIGReg's statistic: tests of normality of projections onto random lines.
 
-Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics (2025). On each line
-it is the test of Epps & Pulley, A test for normality based on the empirical characteristic function (1983), against
-N(0, 1): with :math:`\hat\phi(t) = \frac1N \sum_n e^{i t x_n}` and :math:`\phi(t) = e^{-t^2 / 2}`,
+Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics (2025). The test is
+that of Epps & Pulley, A test for normality based on the empirical characteristic function (1983), against N(0, 1): with
+:math:`\hat\phi(t) = \frac1N \sum_n e^{i t x_n}` and :math:`\phi(t) = e^{-t^2 / 2}`,
 
 .. math:: T(x) = N \int |\hat\phi(t) - \phi(t)|^2\, w(t)\, dt, \quad w(t) = e^{-t^2 / 2}
 """
@@ -11,6 +11,8 @@ __all__ = ["epps_pulley", "sigreg"]
 
 import torch
 from torch import Tensor
+
+from lightning_ssl_geometry.checks import at_least, positive, shaped
 
 
 def sigreg(
@@ -26,22 +28,21 @@ def sigreg(
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
-    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1. As they have it, N(0, I) is meant literally:
-    mean 0 and variance 1 in every direction. `standardize` leaves only the shape of the cloud to test.
+    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1: a test against mean 0 and variance 1 in every
+    direction, or with `standardize` only of the shape.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
         num_slices: |A| >= 1.
-        standardize: First subtract the mean row and divide by one number, the root mean variance of the columns; single
-            columns are not scaled, which would hide that they differ.
-        generator: Draws the directions, on the CPU; None for torch's global one.
-        t_max: As in :func:`epps_pulley`.
-        num_points: As in :func:`epps_pulley`.
+        standardize: First subtract the mean row and divide by one number, the root mean variance of the columns.
+        generator: Draws the directions, on the CPU; None: torch's global one.
+        t_max: Largest node of the integral, > 0.
+        num_points: Number of nodes, >= 3.
 
     Returns:
-        A float64 scalar >= 0: about 1.06 for rows of N(0, I), whatever N and D; proportional to N for any other cloud:
-        0.41 N where all rows are 0, 1.45 N for a very wide one, 3.95 N for a point far away.
-        O(N D num_slices + N num_slices num_points).
+        A float64 scalar >= 0: about 1.06 for rows of N(0, I), for all N and D, and proportional to N for other
+        distributions: 0.41 N if all rows are 0, 1.45 N for very wide ones, 3.95 N for a point far away. O(N D
+        num_slices + N num_slices num_points).
 
     Raises:
         ValueError: If `h` is not (N, D), an argument is out of range, or the rows to standardise are all equal.
@@ -50,10 +51,9 @@ def sigreg(
     >>> f"{sigreg(torch.zeros(100, 8), generator=generator) / 100:.3f}"
     '0.409'
     """
-    if h.ndim != 2 or not len(h):
-        raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
-    if num_slices < 1:
-        raise ValueError(f"Expected `num_slices` >= 1, but got {num_slices}.")
+    shaped("N, D", h=h)
+    at_least(1, N=len(h))
+    at_least(1, num_slices=num_slices)
     h = h.double()
     if standardize:
         if (h == h[0]).all():
@@ -71,10 +71,10 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
     .. math:: T(x) = N \sum_j \omega_j\, w(t_j) \Bigl[\bigl(\tfrac1N \textstyle\sum_n \cos t_j x_n - \phi(t_j)\bigr)^2
         + \bigl(\tfrac1N \sum_n \sin t_j x_n\bigr)^2\Bigr]
 
-    The nodes :math:`t_j` are `num_points` at equal spaces from -t_max to t_max, :math:`\omega_j` their space, half of
-    it at both ends; Balestriero & LeCun's Algorithm 1 has 17 from -5 to 5. That is right to 1e-5 N for samples of
-    N(0, 1), and to 1e-3 N while they lie within 3 of the origin. Samples that differ by 10.05, the period that this
-    space of nodes has, count as equal: a wide cloud needs more nodes.
+    The `num_points` nodes :math:`t_j` are equally spaced from -t_max to t_max; :math:`\omega_j` is their spacing,
+    halved at both ends. Balestriero & LeCun's Algorithm 1 has 17 nodes from -5 to 5. The error is 1e-5 N for samples of
+    N(0, 1), and 1e-3 N for samples within 3 of the origin. These nodes have a period of 10.05: samples that differ by
+    it count as equal, so wide distributions need more nodes.
 
     Args:
         x: (N, ...), samples first, any float dtype; computed in float64.
@@ -82,26 +82,21 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
         num_points: >= 3.
 
     Returns:
-        float64 of shape (...), from 0 to 7.5 N. Its expectation for samples of N(0, 1) is
-        :math:`\sqrt{2 \pi} - \sqrt{2 \pi / 3} = 1.0594` for every N. O(N num_points) per statistic.
-
-    Raises:
-        ValueError: If `x` has no sample, or `t_max` or `num_points` is out of range.
+        float64 of shape (...), from 0 to 7.5 N. Its expectation for samples of N(0, 1) is :math:`\sqrt{2 \pi} - \sqrt{2
+        \pi / 3} = 1.0594` for every N. O(N num_points) per statistic.
 
     >>> f"{epps_pulley(torch.zeros(1)):.3f}"  # (2 pi)^0.5 (1 - 2 / 2^0.5 + 1 / 3^0.5)
     '0.409'
     """
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (N, ...) with N >= 1, but got {tuple(x.shape)}.")
-    if not t_max > 0:
-        raise ValueError(f"Expected `t_max` > 0, but got {t_max}.")
-    if num_points < 3:
-        raise ValueError(f"Expected `num_points` >= 3, but got {num_points}.")
+    positive(t_max=t_max)
+    at_least(3, num_points=num_points)
     x = x.double()
     t = torch.linspace(-t_max, t_max, num_points, dtype=torch.float64)
     phi = (-t.square() / 2).exp()
     distance = []
-    for node, normal in zip(t.tolist(), phi.tolist(), strict=True):  # one by one: memory of x, not of x times nodes
+    for node, normal in zip(t.tolist(), phi.tolist(), strict=True):  # one by one, to save memory
         angle = node * x
         distance.append((angle.cos().mean(0) - normal).square() + angle.sin().mean(0).square())
     weight = (phi * 2 * t_max / (num_points - 1)).to(x.device)

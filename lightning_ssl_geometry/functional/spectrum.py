@@ -17,6 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import inside, one_of, positive
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 
 RankMode = Literal["absolute", "relative", "cumulative"]
@@ -27,19 +28,17 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
 
     .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
 
-    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained
-    variance; the other two modes do not depend on the scale of the matrix.
+    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained variance;
+    the other two modes do not depend on the scale of the matrix.
 
     Args:
         matrix: (..., m, n).
-        tau: The threshold; see :func:`singular_values_rank`.
-        mode: What it is compared with; see :func:`singular_values_rank`.
+        tau: "absolute": smallest singular value that counts, > 0. "relative": smallest fraction of the largest one, in
+            (0, 1]. "cumulative": fraction of the sum of squares that the counted values must reach, in (0, 1].
+        mode: "absolute", "relative" or "cumulative".
 
     Returns:
         int64 of shape (...), from 0 to min(m, n).
-
-    Raises:
-        ValueError: If `matrix` has fewer than 2 axes, or `tau` or `mode` is out of range.
 
     >>> numerical_rank(torch.diag(torch.tensor([3.0, 1.0, 0.01])), 0.5).item()
     2
@@ -48,27 +47,18 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
 
 
 def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
-    r"""Count the singular values that reach a threshold, as :func:`numerical_rank` does for a matrix.
+    """Compute :func:`numerical_rank` from singular values (..., d), non-negative and descending.
 
-    Args:
-        sigma: (..., d), non-negative, descending.
-        tau: "absolute": smallest singular value that counts, > 0. "relative": the same as a fraction of the largest,
-            in (0, 1]. "cumulative": fraction of the sum of squares that the counted ones must explain, in (0, 1].
-        mode: One of "absolute", "relative" and "cumulative".
-
-    Returns:
-        int64 of shape (...), from 0 to d. All-zero singular values have rank 0 in every mode.
-
-    Raises:
-        ValueError: If `tau` or `mode` is out of range.
+    The result is int64 of shape (...), from 0 to d, and 0 in every mode if all singular values are 0.
 
     >>> singular_values_rank(torch.tensor([3.0, 1.0, 0.01]), 0.8, mode="cumulative").item()
     1
     """
-    if mode not in get_args(RankMode):
-        raise ValueError(f"Expected `mode` to be one of {get_args(RankMode)}, but got {mode!r}.")
-    if not tau > 0 or (mode != "absolute" and tau > 1):
-        raise ValueError(f"Expected `tau` > 0{'' if mode == 'absolute' else ' and <= 1'}, but got {tau}.")
+    one_of(get_args(RankMode), mode=mode)
+    if mode == "absolute":
+        positive(tau=tau)
+    else:
+        inside("(0, 1]", tau=tau)
     if mode == "absolute":
         return (sigma >= tau).sum(-1)
     if mode == "relative":
@@ -83,20 +73,20 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
-    RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values (not eigenvalues of a covariance), rows not
-    centred, eps = 1e-7 added after the division. Libraries differ in all three; eigenvalues are squares of singular
-    values, and have a smaller effective rank: `singular_values_effective_rank(sigma.square())`.
+    RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
+    centred, eps = 1e-7 added after the division. Libraries differ in all three. The effective rank of the eigenvalues,
+    `singular_values_effective_rank(sigma.square())`, is smaller.
 
     Args:
         h: (N, D) or (V, N, D); views are further rows.
         center: Subtract the mean row first.
-        eps: Keeps log(0) out; it also adds a bias of about d * eps * log(1 / eps).
+        eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
 
     Returns:
-        A float64 scalar from 1 (one direction) to min(N, D) (all directions alike), up to that bias.
+        A float64 scalar from 1 (one direction) to min(N, D) (equal singular values), up to that bias.
 
     Raises:
-        ValueError: If `h` has fewer than 2 axes, or all its rows are zero (all equal, if centred) but for rounding.
+        ValueError: If `h` has fewer than 2 axes, or up to rounding all rows are zero (or with `center` equal).
 
     >>> round(effective_rank(torch.eye(4)).item(), 3)
     4.0
@@ -105,17 +95,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
 
 def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
-    """Compute :func:`effective_rank` from singular values.
-
-    Args:
-        sigma: (d,), non-negative.
-        eps: As in :func:`effective_rank`.
-
-    Returns:
-        A scalar of the dtype of `sigma`.
-
-    Raises:
-        ValueError: If all singular values are zero: then no direction is there to count.
+    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype.
 
     >>> round(singular_values_effective_rank(torch.tensor([2.0, 2.0, 0.0])).item(), 3)
     2.0
@@ -134,19 +114,15 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
 
     .. math:: \log \sigma_k(H) - \tfrac12 \log N
 
-    Fig. 4 and 9 of Cosentino et al. Divided by the square root of the number of rows, so that spectra of sets of
-    different sizes lie on one scale: then sigma_k^2 is the mean square along the k-th direction.
+    Fig. 4 and 9 of Cosentino et al. The division by the square root of the number of rows makes spectra of sets of
+    different size comparable: sigma_k^2 / N is the mean square along the k-th direction.
 
     Args:
         h: (N, D) or (V, N, D); views are further rows.
-        center: Subtract the mean row first, so that sigma_k^2 is a variance.
+        center: Subtract the mean row first, so that sigma_k^2 / N is a variance.
 
     Returns:
-        float64 of shape (min(N, D),), descending; -inf for one that is zero but for rounding, that of the dtype of `h`
-        included.
-
-    Raises:
-        ValueError: If `h` has fewer than 2 axes.
+        float64 of shape (min(N, D),), descending; -inf for values that are zero up to rounding in the dtype of `h`.
 
     >>> log_singular_values(torch.eye(2)).exp().square()
     tensor([0.5000, 0.5000], dtype=torch.float64)

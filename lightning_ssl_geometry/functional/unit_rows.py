@@ -1,4 +1,4 @@
-"""Rows on the unit sphere, in full precision: what every cosine similarity starts from."""
+"""Rows of unit length in full precision, for cosine similarities."""
 
 __all__ = ["in_full_precision", "unit_rows"]
 
@@ -10,18 +10,18 @@ from torch.autograd.function import once_differentiable
 
 
 def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in float64 if one of them is, else in float32."""
+    """Cast both to float64 if one of them is float64, else to float32."""
     dtype = torch.float64 if torch.float64 in (z1.dtype, z2.dtype) else torch.float32
     return z1.to(dtype), z2.to(dtype)
 
 
 def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Z / |z| of each row (N, P); a row no longer than `eps` becomes 0, with gradient 0."""
+    """Divide each row of both (N, P) by its length; a row no longer than `eps` becomes 0, with gradient 0."""
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
 class _UnitRows(torch.autograd.Function):
-    """Holds its result and no other (N, P) tensor for backward."""
+    """Normalisation of rows that saves no (N, P) tensor but its result for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:

@@ -1,17 +1,16 @@
 r"""VICReg: invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022).
 
-VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. It has no negatives: a hinge on
-the standard deviation of every dimension keeps the embeddings from collapsing to a point, and the decorrelation of
-the dimensions keeps them from collapsing to a line.
+VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. There are no negatives: a hinge on
+the standard deviation of every dimension prevents a collapse to a point, and decorrelated dimensions prevent a collapse
+to a line.
 """
 
-__all__ = ["check_vicreg_settings", "vicreg", "vicreg_terms"]
-
-import math
+__all__ = ["check_spread", "vicreg", "vicreg_terms"]
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.functional.info_nce.settings import check_views
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
@@ -26,13 +25,13 @@ def vicreg(
     gamma: float = 1.0,
     eps: float = 1e-4,
 ) -> Tensor:
-    r"""Weigh the three terms of :func:`vicreg_terms`.
+    r"""Return the weighted sum of the three terms of :func:`vicreg_terms`.
 
     .. math:: \ell(Z, Z') = \lambda\, s(Z, Z') + \mu\, v(Z, Z') + \nu\, c(Z, Z')
 
-    Eq. 6 of Bardes, Ponce & LeCun (2022), with the terms of the official code, to which the defaults belong. The
-    paper's text divides s by N and not by N P, and adds the two views' variance terms instead of averaging them: its
-    Eq. 6 with the weights (lambda, mu, nu) is this function with (lambda P, 2 mu, nu).
+    Eq. 6 of Bardes, Ponce & LeCun (2022), with the terms and the weights of the official code. The paper divides s by N
+    and not by N P, and adds the variance terms of both views instead of averaging them: its Eq. 6 with weights (lambda,
+    mu, nu) is this function with (lambda P, 2 mu, nu).
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.
@@ -40,26 +39,23 @@ def vicreg(
         invariance: lambda >= 0.
         variance: mu >= 0.
         covariance: nu >= 0.
-        gamma: The standard deviation that every dimension is to reach, > 0.
-        eps: Added to the variances, so that the gradient of their roots is finite at 0; 0 < eps < gamma^2.
+        gamma: The standard deviation that every dimension shall reach, > 0.
+        eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
 
     Returns:
         The loss, a scalar >= 0 in float32 (float64 for float64 input).
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, or a setting is out of its range.
 
     >>> z = torch.zeros(4, 2)
     >>> vicreg(z, z)  # collapsed: 25 (gamma - sqrt(eps))
     tensor(24.7500)
     """
-    check_vicreg_settings(invariance, variance, covariance, gamma, eps)
-    s, v, c = vicreg_terms(z1, z2, gamma, eps)
+    inside("[0, inf)", invariance=invariance, variance=variance, covariance=covariance)
+    s, v, c = vicreg_terms(z1, z2, gamma=gamma, eps=eps)
     return invariance * s + variance * v + covariance * c
 
 
 def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) -> tuple[Tensor, Tensor, Tensor]:
-    r"""How far two views are from agreeing, their dimensions from spreading, and from being uncorrelated.
+    r"""Return the invariance, variance and covariance terms of two views.
 
     .. math::
         s(Z, Z') &= \frac{1}{N P} \sum_i \| z_i - z'_i \|_2^2 \\
@@ -68,30 +64,24 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
         c(Z, Z') &= c(Z) + c(Z'), \quad c(Z) = \frac1P \sum_{j \ne k} C(Z)_{jk}^2, \quad
             C(Z) = \frac{1}{N-1} \sum_i (z_i - \bar z)(z_i - \bar z)^T
 
-    Eq. 1-5 of Bardes, Ponce & LeCun (2022), as their official code computes them: there s is the mean over N and P
-    (Eq. 5 divides by N only) and v the mean over the two views (Eq. 6 takes the sum). The variance is unbiased, by
-    N - 1, as the covariance is.
-
-    The covariance takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. All is
-    computed in float32 (float64 for float64 input), whatever the autocast, forward and backward.
+    Eq. 1-5 of Bardes, Ponce & LeCun (2022) as in their official code: s is the mean over N and P (Eq. 5 divides by N
+    only) and v the mean over the views (Eq. 6 takes the sum). Variance and covariance divide by N - 1. The covariance
+    takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. Autocast has no effect.
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        gamma: The standard deviation that every dimension is to reach, > 0.
-        eps: Added to the variances, so that the gradient of their roots is finite at 0; 0 < eps < gamma^2.
+        gamma: The standard deviation that every dimension shall reach, > 0.
+        eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
 
     Returns:
         s >= 0, v in [0, gamma - sqrt(eps)] and c >= 0, three scalars in float32 (float64 for float64 input).
 
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, or `gamma` or `eps` is out of its range.
-
     >>> z = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
-    >>> vicreg_terms(z, -z)  # spread enough, but along one line: both covariances are 2
+    >>> vicreg_terms(z, -z)  # wide enough, but on one line: both covariances are 2
     (tensor(4.), tensor(0.), tensor(8.))
     """
-    _check_spread(gamma, eps)
+    check_spread(gamma, eps)
     check_views(z1, z2, least=0)
     if len(z1) < 2:
         raise ValueError(f"Expected `z1` and `z2` with N >= 2 samples, which have a variance, but got {len(z1)}.")
@@ -103,19 +93,14 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
         return s, v, c
 
 
-def check_vicreg_settings(
-    invariance: float, variance: float, covariance: float, gamma: float = 1.0, eps: float = 1e-4
-) -> None:
-    """Raise a ValueError that names the first setting of :func:`vicreg` that is out of its range.
+def check_spread(gamma: float, eps: float) -> None:
+    """Check `gamma` and `eps` of :func:`vicreg`; a ValueError if one is out of its range.
 
-    >>> check_vicreg_settings(25.0, -1.0, 1.0)
-    Traceback (most recent call last):
-    ValueError: Expected `variance` >= 0 and finite, but got -1.0.
+    >>> check_spread(1.0, 1e-4)
     """
-    for name, weight in (("invariance", invariance), ("variance", variance), ("covariance", covariance)):
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"Expected `{name}` >= 0 and finite, but got {weight}.")
-    _check_spread(gamma, eps)
+    inside("(0, inf)", gamma=gamma)
+    if not 0 < eps < gamma**2:  # a larger one alone reaches gamma, and the variance term is 0 for all embeddings
+        raise ValueError(f"Expected `eps` with 0 < eps < gamma^2 = {gamma**2}, but got {eps}.")
 
 
 def _variance(x: Tensor, gamma: float, eps: float) -> Tensor:
@@ -130,10 +115,3 @@ def _covariance(x: Tensor) -> Tensor:
     covariance = matrix_product(x.T, x) / (n - 1)  # (P, P)
     own = torch.eye(p, dtype=torch.bool, device=x.device)
     return covariance.masked_fill(own, 0).square().sum() / p
-
-
-def _check_spread(gamma: float, eps: float) -> None:
-    if not 0 < gamma < math.inf:
-        raise ValueError(f"Expected `gamma` > 0 and finite, but got {gamma}.")
-    if not 0 < eps < gamma**2:  # a larger one alone reaches gamma, and the variance term is 0 whatever the embeddings
-        raise ValueError(f"Expected `eps` with 0 < eps < gamma^2 = {gamma**2}, but got {eps}.")

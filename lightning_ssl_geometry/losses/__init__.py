@@ -1,4 +1,4 @@
-"""Losses as modules: thin over `functional`, on the batch of all ranks."""
+"""Losses as modules on the batch of all ranks; arguments outside the documented ranges raise a ValueError."""
 
 __all__ = [
     "AdaptiveTemperatureLoss",

@@ -16,8 +16,8 @@ class AdaptiveTemperatureLoss(InfoNCELoss):
     """:class:`InfoNCELoss` in Rusak et al.'s form, on squared distances without normalisation. Deprecated.
 
     Args:
-        temperature: As in :class:`InfoNCELoss`.
-        **settings: The others of :class:`InfoNCELoss`.
+        temperature: tau > 0, P numbers or a rule.
+        **switches: Attributes of :class:`InfoNCEForm` to change.
     """
 
     @by_position("normalize", "similarity", "p", "power", "symmetric", "negatives", "include_self", "mode", "gather")

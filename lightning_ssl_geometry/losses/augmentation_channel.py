@@ -2,27 +2,22 @@
 
 __all__ = ["AugmentationChannelLoss"]
 
-import math
-
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.checks import inside, switch
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss
 
 
 class AugmentationChannelLoss(nn.Module):
-    """Minus the information between an image and its embedding: :func:`functional.augmentation_channel_loss`.
+    """The negative mutual information of an image and its embedding: :func:`functional.augmentation_channel_loss`.
 
-    In a distributed run the samples of all ranks are gathered with gradient, and every rank computes the loss of the
-    whole global batch, as :class:`InfoNCELoss` does.
+    In a distributed run every rank gathers the samples of all ranks with gradient and computes the loss of the global
+    batch.
 
     Args:
-        beta: Inverse temperature, > 0: it multiplies the cosine.
+        beta: Inverse temperature, > 0 and finite; it multiplies the cosine.
         jensen: Apply Jensen's inequality to the numerator.
-
-    Raises:
-        ValueError: If `beta` is not positive, or `jensen` no bool.
 
     >>> import torch
     >>> f"{AugmentationChannelLoss(beta=2.0)(torch.eye(4).unflatten(0, (2, 2))).abs():.3f}"
@@ -31,14 +26,13 @@ class AugmentationChannelLoss(nn.Module):
 
     def __init__(self, beta: float = 0.5, jensen: bool = True) -> None:
         super().__init__()
-        if not 0 < beta < math.inf:
-            raise ValueError(f"Expected `beta` > 0 and finite, but got {beta}.")
+        inside("(0, inf)", beta=beta)
         switch(jensen=jensen)
         self.beta = beta
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:
-        """Contrast this rank's draws z (N, m, P), weighted by log_weight (N, m), among those of all ranks: a scalar."""
+        """Return the loss, a scalar, of draws z (N, m, P) with log-weights (N, m) on this rank."""
         z = distributed.gather(z)
         log_weight = None if log_weight is None else distributed.gather(log_weight)
         return augmentation_channel_loss(z, log_weight, self.beta, jensen=self.jensen)

@@ -1,4 +1,4 @@
-"""Two views of the samples of all ranks, which every loss that compares samples is computed on."""
+"""Two views of the samples of all ranks."""
 
 __all__ = ["gather_views"]
 
@@ -17,10 +17,7 @@ def gather_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
         z2: (N, P), embeddings of view 2.
 
     Returns:
-        Both views, (sum of N, P), the same on every rank; as they are where there is one rank.
-
-    Raises:
-        ValueError: If there are several ranks, and the shapes differ or are not (N, P).
+        Both views, (sum of N, P), equal on all ranks. With one rank, the arguments themselves, without a check.
 
     >>> gather_views(torch.zeros(1, 2), torch.ones(1, 2))
     (tensor([[0., 0.]]), tensor([[1., 1.]]))

@@ -12,7 +12,7 @@ from lightning_ssl_geometry.checks import at_least, one_of, switch
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.info_nce.forms import FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
-from lightning_ssl_geometry.functional.info_nce.settings import check_temperature
+from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.unit_rows import unit_rows
 from lightning_ssl_geometry.losses.gather import gather_views
 
@@ -22,32 +22,31 @@ _Numbers = float | tuple[float, ...]
 class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
-    In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
-    whole global batch. With the mean over ranks that DistributedDataParallel takes of the gradients, W processes with
-    N/W samples each (even or not) have exactly the loss and the gradient of one process with N, that of a learnt
-    temperature too, and all ranks have the same temperatures. One sample on all ranks together has loss 0 and gradient
-    0 where its positive is in the denominator.
+    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
+    batch. With DistributedDataParallel, W processes have exactly the loss and the gradient of one process with all
+    samples, also if their batches differ in size and for a learnt temperature. One sample on all ranks together has
+    loss and gradient 0 if its positive is in the denominator.
 
-    With a temperature of its own, each dimension k weighs differently, as in Rusak et al., Content suppresses style:
-    dimensionality collapse in contrastive learning (2022):
+    Each dimension k may have its own temperature, as in Rusak et al., Content suppresses style: dimensionality collapse
+    in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0, or one per dimension of the embeddings, or a rule: a module that makes them, such as
-            :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached and, where
-            the form normalises, normalised; it returns (P,), with gradient or without. A `nn.Parameter` is learnt; it
-            is not kept positive here, and one that leaves the range raises at the next call.
-        form: Which InfoNCE it is: a :class:`lightning_ssl_geometry.functional.InfoNCEForm`, or the name of one.
-        mode: What tau divides: the products or the differences to the power p ("distance"), or the embeddings
-            themselves ("feature"), so that the former are divided by tau^2 or tau^p.
-        gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch, with
-            fewer negatives. A rule sees the views of all ranks in any case.
+        temperature: tau > 0, one number per dimension of the embeddings, or a rule, which is a module such as
+            :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached, and
+            normalised if the form normalises; it returns (P,), with or without gradient. A `nn.Parameter` is learnt; if
+            a step makes it 0 or negative, the next call raises.
+        form: A :class:`lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
+        mode: "distance": tau divides the products, or the differences to the power p; "feature": tau divides the
+            embeddings, and thereby the products by tau^2 or the powers by tau^p.
+        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule sees the
+            views of all ranks in either case.
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
         **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Raises:
-        ValueError: If an argument is out of its range or contradicts another; in a call, as :func:`info_nce`.
+        ValueError: If an argument is out of its range or contradicts another; in a call, if a shape or dtype is wrong.
         TypeError: If there is no such switch.
 
     >>> loss = InfoNCELoss(temperature=0.5)
@@ -81,14 +80,14 @@ class InfoNCELoss(nn.Module):
         self.mode, self.gather, self.block_size = mode, gather, block_size
         self.temperature = temperature if isinstance(temperature, nn.Module | nn.Parameter) else _numbers(temperature)
         if not isinstance(self.temperature, nn.Module):
-            check_temperature(self.temperature)
+            temperature_range(self.temperature)
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Contrast two views (N, P) of this rank's samples with those of all ranks: a scalar."""
+        """Return the loss, a scalar, of two views (N, P) of this rank's samples."""
         return self._contrasted(z1, z2)[0]
 
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """Do the same and return the temperatures (P,), too, as they are before `mode` raises them to a power."""
+        """Return the loss and the temperatures (P,), as they are before `mode` raises them to a power."""
         loss, tau = self._contrasted(z1, z2)
         return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 
@@ -102,7 +101,7 @@ class InfoNCELoss(nn.Module):
         everywhere = gather_views(z1, z2) if self.gather or rule else (z1, z2)
         tau = self._temperature(*everywhere)
         z1, z2 = everywhere if self.gather else (z1, z2)
-        return info_nce(z1, z2, self._divisor(tau), self.form, block_size=self.block_size), tau
+        return info_nce(z1, z2, self._divisor(tau), form=self.form, block_size=self.block_size), tau
 
     def _temperature(self, z1: Tensor, z2: Tensor) -> _Numbers | Tensor:
         if not isinstance(self.temperature, nn.Module):
@@ -114,7 +113,6 @@ class InfoNCELoss(nn.Module):
         return tau
 
     def _divisor(self, tau: _Numbers | Tensor) -> _Numbers | Tensor:
-        """What the similarity's terms are divided by."""
         degree = self.form.logit.degree
         if self.mode == "distance" or degree == 1:
             return tau
@@ -122,7 +120,7 @@ class InfoNCELoss(nn.Module):
 
 
 def _numbers(temperature: object) -> _Numbers:
-    """Temperatures that are settings stay on the host, in double precision, whatever the module is moved or cast to."""
+    """Return fixed temperatures as Python numbers, which moving or casting the module does not change."""
     if isinstance(temperature, int | float) and not isinstance(temperature, bool):
         return temperature
     if isinstance(temperature, Tensor) and temperature.requires_grad:

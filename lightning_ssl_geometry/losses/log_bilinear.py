@@ -22,24 +22,21 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class LogBilinearInfoNCELoss(nn.Module):
     r"""InfoNCE with :math:`s(a, b) = a^T W b / \tau` and W learnt: :func:`functional.log_bilinear_info_nce`.
 
-    `weight` is W, a parameter like those of the networks: a method that holds this loss has it in its optimizer and in
-    its checkpoint. It begins as the identity over :math:`\sqrt P`. This is attention's scaled product: independent
-    rows with entries of unit variance have logits of unit variance whatever P is, while the views of a sample score
-    higher from the first step on. A random W would begin with similarities that mean nothing, and with W = 0 no
-    gradient reaches the embeddings.
+    `weight` is W, a parameter that a method's optimizer and checkpoint include. It starts as the identity over
+    :math:`\sqrt P`, the scale of attention's dot product: logits of independent rows with entries of unit variance have
+    unit variance, and the views of a sample score higher from the first step on. W = 0 would give the embeddings no
+    gradient.
 
-    In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
-    whole global batch, as :class:`InfoNCELoss` does. Each rank thereby has the whole gradient of W, the same on all,
-    and the mean over ranks that DistributedDataParallel takes leaves it so: W processes, even or not, have exactly the
-    loss and all gradients of one.
+    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
+    batch. With DistributedDataParallel, W processes have exactly the loss and the gradients of one, that of W too, also
+    if their batches differ in size.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        temperature: tau > 0. It scales W, and no more than that.
-        form: Which InfoNCE it is: one with `normalize=False`, the similarity "dot", the denominator "sum" and without
-            `include_self`; that of SimCLR's denominator by default.
-        gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch, with
-            fewer negatives.
+        temperature: tau > 0, one number; it scales W.
+        form: An InfoNCE with `normalize=False`, the similarity "dot", the denominator "sum" and without `include_self`;
+            by default with SimCLR's denominator.
+        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
         **switches: Attributes of :class:`lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
             `form`, such as `joint=True`.
 
@@ -70,10 +67,10 @@ class LogBilinearInfoNCELoss(nn.Module):
         self.weight = nn.Parameter(torch.eye(dim) / math.sqrt(dim))
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Contrast two views (N, P) of this rank's samples with those of all ranks: a scalar."""
+        """Return the loss, a scalar, of two views (N, P) of this rank's samples."""
         if self.gather:
             z1, z2 = gather_views(z1, z2)
-        return log_bilinear_info_nce(z1, z2, self.weight, self.temperature, self.form)
+        return log_bilinear_info_nce(z1, z2, self.weight, temperature=self.temperature, form=self.form)
 
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""

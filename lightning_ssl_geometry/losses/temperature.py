@@ -1,8 +1,8 @@
 r"""Rules for the temperature of each dimension of the embeddings.
 
 Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
-temperature than style. A rule is a module called with both views of the batch of all ranks, (N, P) each and detached,
-that returns the temperatures (P,).
+temperature than style. A rule is a module that maps both views of the batch of all ranks, (N, P) each and detached, to
+the temperatures (P,).
 """
 
 __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, inside, shaped
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
     content_style_temperature,
@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     pair_covariances,
     variance_ratios,
 )
-from lightning_ssl_geometry.functional.info_nce.settings import check_length, check_temperature
+from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 
 
 class _FixedTemperature(nn.Module):
@@ -33,7 +33,7 @@ class _FixedTemperature(nn.Module):
         self.temperature = tuple(temperature.tolist())
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), whatever the views."""
+        """Return the temperatures (P,); the views have no influence."""
         return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
 
     def extra_repr(self) -> str:
@@ -42,16 +42,13 @@ class _FixedTemperature(nn.Module):
 
 
 class ContentStyleTemperature(_FixedTemperature):
-    """Two temperatures, one for the first dimensions and one for the rest; Table 2's halves by default.
+    """One temperature for the first dimensions and one for the others, by default half of them (Table 2).
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         tau_c: Temperature of the first `content_dim` dimensions, > 0.
         tau_s: Temperature of the others, > 0.
-        content_dim: From 0 to P; None: P // 2.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+        content_dim: Number of dimensions of content, from 0 to P; None: P // 2.
 
     >>> z = torch.zeros(2, 4)
     >>> ContentStyleTemperature(4)(z, z)
@@ -60,24 +57,20 @@ class ContentStyleTemperature(_FixedTemperature):
 
     def __init__(self, dim: int, tau_c: float = 0.7, tau_s: float = 1.0, content_dim: int | None = None) -> None:
         content_dim = dim // 2 if content_dim is None else content_dim
-        super().__init__(content_style_temperature(dim, content_dim, tau_c, tau_s))
+        super().__init__(content_style_temperature(dim, content_dim, tau_c=tau_c, tau_s=tau_s))
 
 
 class EqualizingTemperature(_FixedTemperature):
     r"""Prop. 3 of Rusak et al. for known standard deviations: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
-    The value is the printed one; whether it divides the squared difference or the feature, as in the proof, is the
-    `mode` of the loss.
+    The printed value divides the squared difference; in the proof it divides the feature: `mode="feature"` of the loss.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
-        content_dim: How many dimensions, the first ones, are content; from 0 to P.
-        floor: The smallest temperature, > 0; in place of a smaller one (exact content would have 0), with a warning.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+        content_dim: Number of content dimensions, which come first; from 0 to P.
+        floor: > 0; replaces a smaller temperature, with a warning. Exact content would have temperature 0.
 
     >>> z = torch.zeros(2, 3)
     >>> EqualizingTemperature(3, sigma_c=0.01, sigma_s=0.05, content_dim=1)(z, z)
@@ -90,22 +83,19 @@ class EqualizingTemperature(_FixedTemperature):
 
 
 class LearnedTemperature(nn.Module):
-    r"""A temperature per dimension that is learnt with the networks: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
+    r"""A learnt temperature per dimension: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
     AnInfoNCE's logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
-    :math:`\Lambda`. That is the negative squared distance of :class:`InfoNCELoss` with
-    :math:`\tau = 2 / \Lambda`. The parameter is :math:`\log \Lambda`, so that no step leaves the range. Weight decay
-    would pull it to :math:`\Lambda = 1`; the methods leave parameters with one axis without, by default.
+    :math:`\Lambda`: the similarity "distance" of :class:`InfoNCELoss` with :math:`\tau = 2 / \Lambda`. The parameter is
+    :math:`\log \Lambda`, so that every step keeps :math:`\Lambda` positive. By default the methods apply no weight
+    decay to it, which would pull :math:`\Lambda` to 1.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        initial: The temperature, or one per dimension, to begin with; > 0.
+        initial: The initial temperature, or one per dimension; > 0.
 
     Attributes:
         log_precision: (P,), the parameter.
-
-    Raises:
-        ValueError: If `dim` or `initial` is out of its range, or `initial` has another length than P.
 
     >>> z = torch.zeros(2, 3)
     >>> LearnedTemperature(3, initial=0.5)(z, z)
@@ -115,8 +105,7 @@ class LearnedTemperature(nn.Module):
     def __init__(self, dim: int, initial: float | Sequence[float] = 1.0) -> None:
         super().__init__()
         at_least(1, dim=dim)
-        check_temperature(initial)
-        check_length(initial, dim)
+        temperature_range(initial, dim)
         tau = torch.as_tensor(initial, dtype=torch.float64).expand(dim)
         self.log_precision = nn.Parameter((2 / tau).log().to(torch.get_default_dtype()))
 
@@ -126,7 +115,7 @@ class LearnedTemperature(nn.Module):
         return self.log_precision.exp()
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), whatever the views; with gradient."""
+        """Return the temperatures (P,) with gradient; the views have no influence."""
         return 2 * (-self.log_precision).exp()
 
     def extra_repr(self) -> str:
@@ -135,40 +124,40 @@ class LearnedTemperature(nn.Module):
 
 
 class GradientSpectrumTemperature(nn.Module):
-    r"""Prop. 2 and 3 of Rusak et al. on what is seen in training: how many outputs are content, and their temperature.
+    r"""Prop. 2 and 3 of Rusak et al. during training: the number of content outputs, and their temperature.
 
-    While it trains, this averages the two covariances of the embeddings, of view 1 and of what changes within a pair,
-    over the batches: all equal until there are 1 / (1 - `momentum`), and exponentially from then on. Their ratios r
-    along the directions of :func:`functional.content_dimension`, which no rotation of the outputs changes, say how many
-    dimensions are content, :math:`d_c`. As many outputs, those that change least within a pair for their variance, get
+    In training this averages two covariances of the embeddings over the batches: of view 1, and of the change within a
+    pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches and exponential afterwards. The ratios
+    r of both along the directions of :func:`functional.content_dimension`, which do not depend on rotations of the
+    outputs, give the number :math:`d_c` of content dimensions. The :math:`d_c` outputs with the smallest ratio of
+    change to variance get the temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
-    with the means of r before and after the jump: Prop. 3's :math:`\sigma_c / \sigma_s` where content and style have
-    equal variance; never less than `floor`, as exact content would have 0: then it warns, once. The others get 1; all
-    do while r has no jump by `min_ratio`. InfoNCE on Euclidean distances does not tell one rotation of the outputs from
-    another until temperatures differ; from then on content moves into the outputs of low temperature.
+    with the means of r before and after the jump, which is Prop. 3's :math:`\sigma_c / \sigma_s` if content and style
+    have equal variance. It is at least `floor`, with one warning if it would be smaller. The other outputs get 1; all
+    outputs do while r has no jump by `min_ratio`. InfoNCE on Euclidean distances is invariant to rotations of the
+    outputs until temperatures differ; from then on content moves into the outputs of low temperature.
 
-    The averages are buffers, without gradient and the same on all ranks; in evaluation they stay. A step costs two
-    products P x N x P and eigenvalues of P x P matrices, in float64. A batch of one sample, which has no covariance, is
-    not looked at. The averages are so too, unless the whole module
-    is cast, as by the precision "bf16-true", in which steps of 1% of them are lost.
+    The averages are float64 buffers without gradient, equal on all ranks, and constant in evaluation. Casting the whole
+    module (as precision "bf16-true" does) casts them too, and then rounding loses steps of 1%. A training step costs
+    two products P x N x P and eigenvalues of P x P matrices. A batch of one sample has no covariance and is skipped.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        momentum: The fraction of the averages that a batch leaves, in [0, 1).
+        momentum: Weight of the old averages in an update, in [0, 1).
         floor: The smallest temperature, in (0, 1].
-        min_ratio: The smallest factor between the r of content and of style, > 1.
-        eps: > 0; a smaller r counts as this in the search for the jump.
+        min_ratio: The smallest factor between the r of content and of style, > 1 and finite.
+        eps: > 0; in the search for the jump a smaller r counts as this.
 
     Attributes:
         marginal: (P, P), the average covariance of the embeddings.
         conditional: (P, P), the average second moment of their change within a pair.
-        batches: How many batches these have seen.
+        batches: The number of batches in the averages.
 
     Raises:
-        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, or values that
-            are not finite.
+        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, or hold values
+            that are not finite.
 
     >>> rule = GradientSpectrumTemperature(2)
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
@@ -185,10 +174,8 @@ class GradientSpectrumTemperature(nn.Module):
     ) -> None:
         super().__init__()
         at_least(1, dim=dim)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"Expected `momentum` with 0 <= momentum < 1, but got {momentum}.")
-        if not 0 < floor <= 1:
-            raise ValueError(f"Expected `floor` with 0 < floor <= 1, but got {floor}.")
+        inside("[0, 1)", momentum=momentum)
+        inside("(0, 1]", floor=floor)
         content_count(torch.zeros(dim), min_ratio=min_ratio, eps=eps)
         self.momentum, self.floor, self.min_ratio, self.eps = momentum, floor, min_ratio, eps
         self._said = False
@@ -198,8 +185,8 @@ class GradientSpectrumTemperature(nn.Module):
 
     @torch.no_grad()
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), in training after a look at the views (N, P)."""
-        check_length(self.marginal[0], z1.shape[1])
+        """Return the temperatures (P,); in training, update the averages from the views (N, P) first."""
+        shaped("N, P", {"P": len(self.marginal)}, z1=z1)
         if self.training and len(z1) > 1:
             self.batches += 1
             rate = max(1 - self.momentum, 1 / self.batches.item())

@@ -16,19 +16,16 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class VariationalLoss(nn.Module):
     """NT-Xent as Calder & Lee (2025) generalise it: :func:`functional.variational_loss`, Eq. 4 by default.
 
-    In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
-    whole global batch, as :class:`InfoNCELoss` does.
+    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
+    batch.
 
     Args:
         temperature: tau > 0 of the default eta(t) = exp(-t / tau), t half a squared distance.
-        psi: Psi, increasing; maps a tensor element by element. None: log(1 + t).
-        eta: The similarity, element by element; None: the default.
-        gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch.
+        psi: Psi, an increasing function, applied to each element. None: log(1 + t).
+        eta: The similarity, a positive decreasing function of t, applied to each element. None: the default.
+        gather: Gather the views of all ranks; otherwise each rank's loss is that of its own batch.
         **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 has
             `negatives="both", include_self=False`.
-
-    Raises:
-        ValueError: If an argument is out of its range.
 
     >>> import torch
     >>> z = torch.zeros(4, 2)
@@ -48,17 +45,16 @@ class VariationalLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.form = Form(temperature, psi, eta, **switches)
-        self.form.check()
         switch(gather=gather)
         self.gather = gather
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Contrast two views (N, d) of this rank's points with those of all ranks: a scalar."""
+        """Return the loss, a scalar, of two views (N, d) of this rank's points."""
         if self.gather:
             z1, z2 = gather_views(z1, z2)
-        return variational_loss(z1, z2, **self.form._asdict())
+        return variational_loss(z1, z2, **vars(self.form))
 
     def extra_repr(self) -> str:
         """Show the settings in the module's repr."""
-        settings = {**self.form._asdict(), "gather": self.gather}
+        settings = {**vars(self.form), "gather": self.gather}
         return ", ".join(f"{name}={getattr(value, '__name__', value)!r}" for name, value in settings.items())

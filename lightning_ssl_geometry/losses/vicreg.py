@@ -4,29 +4,26 @@ __all__ = ["VICRegLoss"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import switch
-from lightning_ssl_geometry.functional.vicreg import check_vicreg_settings, vicreg
+from lightning_ssl_geometry.checks import inside, switch
+from lightning_ssl_geometry.functional.vicreg import check_spread, vicreg
 from lightning_ssl_geometry.losses.gather import gather_views
 
 
 class VICRegLoss(nn.Module):
     """Invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022): :func:`functional.vicreg`.
 
-    In a distributed run the views of all ranks are gathered with gradient, and every rank computes the loss of the
-    whole global batch, as :class:`InfoNCELoss` does: W processes, even or not, have exactly the loss and the gradient
-    of one. The official code gathers for the variance and the covariance, and leaves the invariance to each rank,
-    which is the same where all have equally many samples.
+    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
+    batch. With DistributedDataParallel, W processes have exactly the loss and the gradient of one, also if their
+    batches differ in size. The official code computes the invariance on each rank, which is the same for batches of
+    equal size.
 
     Args:
         invariance: Weight of the mean squared difference of the views, >= 0.
         variance: Weight of the hinge on the standard deviations, >= 0.
         covariance: Weight of the squared covariances, >= 0.
-        gamma: The standard deviation that every dimension is to reach, > 0.
-        eps: Added to the variances, so that the gradient of their roots is finite at 0; 0 < eps < gamma^2.
-        gather: Whether the views of all ranks are gathered; if not, each rank's loss is that of its own batch.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+        gamma: The standard deviation that every dimension shall reach, > 0.
+        eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
+        gather: Gather the views of all ranks; otherwise each rank's loss is that of its own batch.
 
     >>> import torch
     >>> loss = VICRegLoss()
@@ -51,12 +48,13 @@ class VICRegLoss(nn.Module):
             "gamma": gamma,
             "eps": eps,
         }
-        check_vicreg_settings(**self.settings)
+        inside("[0, inf)", invariance=invariance, variance=variance, covariance=covariance)
+        check_spread(gamma, eps)
         switch(gather=gather)
         self.gather = gather
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Compare two views (N, P) of this rank's samples, among those of all ranks: a scalar."""
+        """Return the loss, a scalar, of two views (N, P) of this rank's samples."""
         if self.gather:
             z1, z2 = gather_views(z1, z2)
         return vicreg(z1, z2, **self.settings)

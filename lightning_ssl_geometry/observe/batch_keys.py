@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.views import NormalizedViews
+from lightning_ssl_geometry.views import image_range
 
 Place = str | int
 BatchKeys = dict[str, Place | list[Place]]
@@ -95,17 +95,18 @@ def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Ten
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W) that are uint8 or, but for :class:`NormalizedViews`, in [0, 1].
+    """Make views of images (N, C, H, W) that are uint8, or floating point in the range that `augment` takes.
 
     Raises:
         ValueError: If values lie elsewhere: colours would silently be clamped.
     """
-    if not isinstance(augment, NormalizedViews) and image.is_floating_point():
+    bounds = image_range(augment)
+    if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())
-        if not (low >= 0 and high <= 1):
+        if not (low >= bounds[0] and high <= bounds[1]):
             raise ValueError(
-                f"Expected images in [0, 1] for `augment`, but got values from {low:.3g} to {high:.3g}. Of "
-                "normalised images, NormalizedViews makes views."
+                f"Expected images in [{bounds[0]:g}, {bounds[1]:g}] for `augment`, but got values from "
+                f"{low:.3g} to {high:.3g}. NormalizedViews makes views of normalised images."
             )
     return augment(image, index, 0)
 

@@ -1,9 +1,10 @@
-"""Batched random views, made on the device where the images are, with parameters per sample."""
+"""Batched random views, made on the device of the images; arguments not as documented raise a ValueError."""
 
 __all__ = [
     "AugmentationFamily",
     "CropFamily",
     "GroupViews",
+    "ImageViews",
     "NormalizedViews",
     "QuarterTurnFamily",
     "SimCLRViews",
@@ -12,10 +13,12 @@ __all__ = [
     "adjust_contrast",
     "adjust_hue",
     "adjust_saturation",
+    "batch_entries",
     "color_jitter",
     "gaussian_blur",
     "grayscale",
     "horizontal_flip",
+    "image_range",
     "resized_crop",
     "sample_bernoulli",
     "sample_color_jitter",
@@ -23,6 +26,7 @@ __all__ = [
     "sample_uniform",
 ]
 
+from lightning_ssl_geometry.views.base import ImageViews, batch_entries, image_range
 from lightning_ssl_geometry.views.color import (
     adjust_brightness,
     adjust_contrast,

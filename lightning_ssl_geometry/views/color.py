@@ -1,14 +1,16 @@
-r"""Batched colour operations with a factor per sample, equal to torchvision's v2 operations image by image.
+r"""Batched colour operations with a factor per sample, equal to torchvision's v2 operations on each image.
 
-Images are in [0, 1], with 1 or 3 channels; of one channel, hue, saturation and grayscale change nothing. With the
-luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, the first three blend with a reference and clamp to [0, 1]:
+Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the shape and the dtype of the images
+and are in [0, 1]. Arguments of another shape or with values out of range raise a ValueError. Hue, saturation and
+grayscale do not change images with one channel. With the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, three
+operations blend with a reference and clamp to [0, 1]:
 
     brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
 
-Hue turns without conversion to HSV. On the hexagon of hues, with :math:`M`, :math:`m` the greatest and the least
-channel, the distance of a colour from pure red, in sixths of a turn, is
-:math:`|k| = (M - r + g - m + b - m) / (M - m)`, and k has the sign of :math:`g - b`. A channel whose pure hue lies at
-distance k has the value :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`: no sector has to be told apart.
+Hue turns without conversion to HSV. With :math:`M`, :math:`m` the greatest and the least channel, the distance of a
+colour from pure red on the hexagon of hues, in sixths of a turn, is :math:`|k| = (M - r + g - m + b - m) / (M - m)`,
+and k has the sign of :math:`g - b`. A channel whose pure hue lies at distance k has the value :math:`m + (M - m) \,
+\mathrm{clamp}(2 - |k|, 0, 1)`.
 """
 
 __all__ = [
@@ -28,24 +30,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.views.validation import check_image, check_per_sample
+from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.views.validation import check_image
 
 LUMA = (0.2989, 0.587, 0.114)
 _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 
 def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by the brightness factor and clamp.
+    """Multiply by a brightness factor and clamp.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         factor: (N,), >= 0; 1 changes nothing.
-
-    Returns:
-        (N, C, H, W), in [0, 1], of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
 
     >>> adjust_brightness(torch.full((1, 1, 1, 1), 0.5), torch.tensor([0.5])).item()
     0.25
@@ -61,12 +58,6 @@ def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         factor: (N,), >= 0; 0 gives the mean, 1 changes nothing.
 
-    Returns:
-        (N, C, H, W), in [0, 1], of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
-
     >>> adjust_contrast(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([0.5])).flatten().tolist()
     [0.25, 0.75]
     """
@@ -81,12 +72,6 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         factor: (N,), >= 0; 0 gives the luma, 1 changes nothing.
 
-    Returns:
-        (N, C, H, W), in [0, 1], of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `factor` has another shape or a negative value.
-
     >>> adjust_saturation(torch.ones(1, 3, 1, 1), torch.tensor([2.0])).flatten().tolist()
     [1.0, 1.0, 1.0]
     """
@@ -97,24 +82,17 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue, with saturation and value of HSV kept.
+    """Turn the hue; saturation and value of HSV stay the same.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         shift: (N,), in turns, within [-0.5, 0.5]; 0 changes nothing, 1/3 makes red green.
 
-    Returns:
-        (N, C, H, W), in [0, 1], of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `shift` has another shape or a value outside.
-
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> adjust_hue(red, torch.tensor([1 / 3])).round().flatten().tolist()
     [0.0, 1.0, 0.0]
     """
-    check_image(image, color=True)
-    check_per_sample("shift", shift, image)
+    check_image(image, color=True, shift=shift)
     if not bool((shift.abs() <= 0.5).all()):
         raise ValueError(f"Expected `shift` within [-0.5, 0.5], but got {shift[shift.abs().argmax()].item()}.")
     if image.shape[1] == 1:
@@ -123,39 +101,26 @@ def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
 
 
 def grayscale(image: Tensor, gray: Tensor) -> Tensor:
-    """Replace every channel by the luma, where `gray` says so.
+    """Replace every channel by the luma in the images that `gray` marks.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         gray: (N,) bool.
 
-    Returns:
-        (N, C, H, W): as many channels as before, of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `gray` has another shape.
-
     >>> grayscale(torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1), torch.tensor([True])).unique().numel()
     1
     """
-    check_image(image, color=True)
-    check_per_sample("gray", gray, image)
+    check_image(image, color=True, gray=gray)
     return _on_planes(image, lambda x: torch.where(gray.bool()[:, None, None], luma(x), x))
 
 
 def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
-    """Adjust brightness, contrast, saturation and hue, in an order of its own for every sample.
+    """Adjust brightness, contrast, saturation and hue of every sample in its own order.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
         factor: (N, 4): brightness, contrast, saturation >= 0, and the shift of the hue in turns.
-
-    Returns:
-        (N, C, H, W), in [0, 1], of the image's dtype.
-
-    Raises:
-        ValueError: If the image is no such batch, or `order` or `factor` has another shape or no such values.
 
     >>> image = torch.rand(2, 3, 4, 4)
     >>> same = color_jitter(image, torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]]), torch.tensor([[1.0, 1, 1, 0]] * 2))
@@ -163,28 +128,30 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
     True
     """
     check_image(image, color=True)
-    _check_jitter(image, order, factor)
+    shaped("N, 4", {"N": len(image)}, order=order, factor=factor)
+    permuted = (order.sort(1).values == torch.arange(4, device=order.device)).all(1)
+    if not bool(permuted.all()):
+        bad = order[~permuted][0].tolist()
+        raise ValueError(f"Expected rows of `order` that are permutations of 0, 1, 2, 3, but got {bad}.")
+    _check_factor(image, factor[:, :3].amin(1))
     x, hue_at = _planes(image), (order == _HUE).long().argmax(1)
     groups = [(hue_at == position).nonzero().squeeze(1) for position in range(4)]
-    jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue) for hue, rows in enumerate(groups)]
+    jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue_at=hue) for hue, rows in enumerate(groups)]
     return _to_batch(torch.cat(jittered, 1)[:, torch.cat(groups).argsort()], image)
 
 
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
-    """Jitter the colours of samples that all turn their hue at the same position in their order.
+    """Jitter colours (C, N, H, W) in [0, 1] of samples whose hue turns at the same position of their order.
 
-    Turning the hue costs most, so it is worth to sort the samples for it. The other three operations are blends with
-    a reference; at each position every sample does its own.
+    Turning the hue costs most, so the samples are sorted by its position. At the other positions each sample blends
+    with its own reference.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4), as in :func:`color_jitter`; 3 stands in column `hue_at`.
-        factor: (N, 4), as in :func:`color_jitter`.
+        order: (N, 4), of :func:`color_jitter`; column `hue_at` is 3.
+        factor: (N, 4), of :func:`color_jitter`.
         hue_at: 0, 1, 2 or 3.
-        in_place: Whether to overwrite x: faster, and not differentiable.
-
-    Returns:
-        (C, N, H, W), in [0, 1].
+        in_place: Overwrite x, which is faster and not differentiable.
 
     >>> jitter_planes(torch.full((1, 1, 1, 1), 0.5), torch.tensor([[3, 0, 1, 2]]), torch.tensor([[0.5, 1, 1, 0]]), 0)
     tensor([[[[0.2500]]]])
@@ -204,13 +171,7 @@ def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_p
 
 
 def luma(x: Tensor) -> Tensor:
-    """The luma of colours, or the single channel itself.
-
-    Args:
-        x: (C, N, H, W), C = 1 or 3.
-
-    Returns:
-        (N, H, W).
+    """Return the luma (N, H, W) of colours x (C, N, H, W), or the single channel if C = 1.
 
     >>> luma(torch.ones(1, 2, 3, 3)).shape
     torch.Size([2, 3, 3])
@@ -226,7 +187,7 @@ def _blend(reference: Tensor, x: Tensor, factor: Tensor, out: Tensor | None = No
 
 
 def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
-    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns, by the formula in the module's docstring."""
+    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns; the module's docstring has the formula."""
     r, g, b = x
     high = torch.maximum(torch.maximum(r, g), b)
     low = torch.minimum(torch.minimum(r, g), b)
@@ -249,7 +210,7 @@ def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _planes(image: Tensor) -> Tensor:
-    """(C, N, H, W), in float32 at least: half has too few digits to tell hues apart."""
+    """Return (C, N, H, W) in float32 at least: half precision is too coarse for hues."""
     return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
 
 
@@ -258,19 +219,6 @@ def _to_batch(x: Tensor, image: Tensor) -> Tensor:
 
 
 def _check_factor(image: Tensor, factor: Tensor) -> None:
-    check_image(image, color=True)
-    check_per_sample("factor", factor, image)
+    check_image(image, color=True, factor=factor)
     if not bool((factor >= 0).all()):
         raise ValueError(f"Expected `factor` >= 0, but got {factor.min().item()}.")
-
-
-def _check_jitter(image: Tensor, order: Tensor, factor: Tensor) -> None:
-    for name, value in {"order": order, "factor": factor}.items():
-        if value.shape != (len(image), 4):
-            raise ValueError(f"Expected `{name}` of shape ({len(image)}, 4), but got shape {tuple(value.shape)}.")
-    permuted = order.sort(1).values == torch.arange(4, device=order.device)
-    if not bool(permuted.all()):
-        bad = order[~permuted.all(1)][0].tolist()
-        raise ValueError(f"Expected rows of `order` that are permutations of 0, 1, 2, 3, but got {bad}.")
-    if not bool((factor[:, :3] >= 0).all()):
-        raise ValueError(f"Expected `factor` >= 0 in its first three columns, but got {factor[:, :3].min().item()}.")

@@ -1,17 +1,17 @@
 r"""Colour jitter and grayscale as one affine map of colours per sample, clamped once at the end.
 
-Where the operations of :mod:`lightning_ssl_geometry.views.color` clamp to [0, 1] each, these do not, and the hue turns
-by a rotation of the colour space about its gray axis instead of around the hexagon of HSV. All of them are then
-linear, and so is the mean that the contrast needs. With the luma :math:`y = g^\top x`, the rotation R and the factors
-b of brightness, c of contrast and s of saturation, a jitter in any order is
+In contrast to :mod:`lightning_ssl_geometry.views.color`, these operations do not clamp one by one, and the hue turns by
+a rotation of the colour space about its gray axis instead of around the hexagon of HSV, so that every operation is
+linear. With the luma :math:`y = g^\top x`, the rotation R and the factors b of brightness, c of contrast and s of
+saturation, a jitter in any order is
 
 .. math:: x' = M x + \mathbf 1 \, q^\top \bar x, \qquad
           M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
           q = b (1 - c) \, p
 
-with the mean colour :math:`\bar x` of the view. Brightness and contrast commute with all the rest; the order decides
-what the luma is taken of: :math:`l` is g where the saturation changes before the hue turns, else :math:`R^\top g`, and
-:math:`p^\top x` is the luma at the moment when the contrast changes.
+with the mean colour :math:`\bar x` of the view. Brightness and contrast commute with the other operations; the order
+only matters for the luma: :math:`l` is g if the saturation changes before the hue turns, else :math:`R^\top g`, and
+:math:`p^\top x` is the luma just before the contrast changes.
 """
 
 __all__ = ["affine_color", "color_maps"]
@@ -30,7 +30,7 @@ def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Ten
     Args:
         order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
         factor: (N, 4): brightness, contrast, saturation, and the shift of the hue in turns.
-        gray: (N,) bool: where the luma replaces every channel in the end.
+        gray: (N,) bool, images whose channels the luma replaces in the end.
 
     Returns:
         M (N, 3, 3), for colours, and q (N, 3), for the view's mean colour.
@@ -42,7 +42,7 @@ def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Ten
     _, contrast_at, saturation_at, hue_at = order.argsort(1).unsqueeze(2).unbind(1)  # (N, 1)
     b, c, s, shift = factor.unsqueeze(2).unbind(1)  # (N, 1)
     g = torch.tensor(LUMA, dtype=factor.dtype, device=factor.device)
-    g = g / g.sum()  # 0.9999 as printed: gray would not stay as it is
+    g = g / g.sum()  # the printed coefficients sum to 0.9999, which would change gray
     r = _rotation(shift.unsqueeze(2))  # (N, 3, 3)
     turned = g @ r  # (N, 3)
     saturated = torch.lerp(g.expand_as(turned), turned, s)
@@ -59,10 +59,10 @@ def affine_color(
     r"""Map the colours of each sample to :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, and normalise.
 
     Args:
-        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is taken as three equal ones.
+        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel counts as three equal ones.
         m: M, (N, 3, 3).
         q: q, (N, 3).
-        normalize: Mean, which is subtracted, and standard deviation, which divides the result: each (C,).
+        normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
         out: (N, C, H, W), contiguous, to write to.
 
     Returns:
@@ -79,7 +79,7 @@ def affine_color(
     out = x.new_empty(n, c, height, width) if out is None else out
     flat, y = x.view(c, n, height * width), out.view(n, c, height * width)
     pull = (q.T * flat.mean(2)).sum(0)  # (N,)
-    # the normalisation is part of the product, so the clamp has its bounds normalised too
+    # the product includes the normalisation, so the bounds of the clamp are normalised too
     torch.baddbmm((pull[:, None, None] - mean) / std, m / std, flat.transpose(0, 1), out=y)
     torch.maximum(y, (0 - mean) / std, out=y)
     torch.minimum(y, (1 - mean) / std, out=y)

@@ -1,4 +1,4 @@
-"""Views of images that somebody else's DataModule has normalised already."""
+"""Views of images that are already normalised."""
 
 __all__ = ["NormalizedViews"]
 
@@ -8,26 +8,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.views.simclr import SimCLRViews
 
 
 class NormalizedViews(nn.Module):
     """Undo a normalisation, make views, and normalise them again.
 
-    A batch of a foreign DataModule often holds normalised images, while colours are defined on images in [0, 1].
+    Batches of foreign DataModules often hold normalised images; colour operations need images in [0, 1].
 
     Args:
-        mean: Per channel, that was subtracted from images in [0, 1].
-        std: Per channel, that they were divided by.
-        views: Called with (image, index, epoch, mean, std); SimCLR's large views by default.
+        mean: One per channel, which was subtracted from images in [0, 1].
+        std: One per channel, which divided the images after that.
+        views: Called with (image, index, epoch, mean, std); None: SimCLR's large views.
 
     Raises:
-        ValueError: If the two differ in length, a `mean` is not finite, or a `std` not positive.
+        ValueError: If `mean` and `std` differ in length, a `mean` is not finite, or a `std` not positive.
 
     >>> views = NormalizedViews(mean=[0.5], std=[0.5])
     >>> [view.shape for view in views(torch.zeros(4, 1, 8, 8), torch.arange(4))]
     [torch.Size([4, 1, 8, 8]), torch.Size([4, 1, 8, 8])]
     """
+
+    image_range = None
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], views: nn.Module | None = None) -> None:
         super().__init__()
@@ -47,16 +50,15 @@ class NormalizedViews(nn.Module):
         Args:
             image: (N, C, H, W), normalised with `mean` and `std`.
             index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training.
+            epoch: Epoch of the training.
 
         Returns:
-            V tensors (N, C, h, w), normalised likewise.
+            V tensors (N, C, h, w), normalised with `mean` and `std`.
 
         Raises:
             ValueError: If `image` has another number of channels, or is not in [0, 1] without the normalisation.
         """
-        if image.ndim != 4 or image.shape[1] != len(self.mean):
-            raise ValueError(f"Expected `image` (N, {len(self.mean)}, H, W), but got shape {tuple(image.shape)}.")
+        shaped("N, C, H, W", {"C": len(self.mean)}, image=image)
         mean, std = torch.tensor(self.mean, device=image.device), torch.tensor(self.std, device=image.device)
         plain = image.float() * std[:, None, None] + mean[:, None, None]
         low, high = (float(bound) for bound in plain.aminmax())
@@ -66,5 +68,5 @@ class NormalizedViews(nn.Module):
                 f"Expected `image` in [0, 1] once `mean` {self.mean} and `std` {self.std} are undone, but got values "
                 f"from {low:.3g} to {high:.3g}."
             )
-        views = self.views(plain.clamp(0, 1), index, epoch, mean, std)  # what is clamped is rounding
+        views = self.views(plain.clamp(0, 1), index, epoch, mean, std)  # clamps rounding errors
         return tuple(view.to(image.dtype) for view in views)

@@ -1,9 +1,9 @@
-"""From images and parameters to views: crop, resize, flip, colour jitter, grayscale, blur, normalise.
+"""Views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise.
 
-Views are made a chunk at a time, so that what one operation writes is still in the cache when the next one reads it.
+Views are made in chunks that stay in the cache from one operation to the next.
 """
 
-__all__ = ["ViewParameters", "render_exact", "render_fast"]
+__all__ = ["RenderSettings", "ViewParameters", "render_exact", "render_fast"]
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,20 +19,20 @@ _HUE, _NOT_JITTERED = 3, 4
 
 
 class ViewParameters(NamedTuple):
-    """What happens to each of M views, in this order.
+    """Parameters of the operations on each of M views, in their order.
 
     Attributes:
-        source: (M,) int64, the image that it is a view of.
+        source: (M,) int64, the index of the image.
         top: (M,) int64, first row of the crop, in pixels.
         left: (M,) int64, first column.
         height: (M,) int64, rows.
         width: (M,) int64, columns.
-        flip: (M,) bool, mirrored left to right.
-        jitter: (M,) bool, colours jittered.
+        flip: (M,) bool, whether it is mirrored left to right.
+        jitter: (M,) bool, whether colours are jittered.
         order: (M, 4) int64, of 0 brightness, 1 contrast, 2 saturation, 3 hue.
-        factor: (M, 4), of brightness, contrast, saturation, and the shift of the hue in turns.
-        gray: (M,) bool, turned to grayscale.
-        blur: (M,) bool, blurred.
+        factor: (M, 4), brightness, contrast, saturation, and the shift of the hue in turns.
+        gray: (M,) bool, whether it becomes gray.
+        blur: (M,) bool, whether it is blurred.
         sigma: (M,) standard deviation of the blur, in pixels.
     """
 
@@ -50,35 +50,38 @@ class ViewParameters(NamedTuple):
     sigma: Tensor
 
     def select(self, rows: slice | Tensor) -> "ViewParameters":
-        """The parameters of some of the views."""
+        """Return the parameters of some of the views."""
         return ViewParameters(*(value[rows] for value in self))
 
     def to(self, device: torch.device) -> "ViewParameters":
-        """The same parameters on another device."""
+        """Move the parameters to another device."""
         return ViewParameters(*(value.to(device, non_blocking=True) for value in self))
 
 
-def render_exact(
-    image: Tensor,
-    parameters: ViewParameters,
-    out: Tensor,
-    *,
-    kernel_size: tuple[int, int],
-    normalize: tuple[Tensor, Tensor] | None,
-    chunk_size: int,
-) -> None:
-    """Make views with the semantics of torchvision's operations.
+class RenderSettings(NamedTuple):
+    """Settings of :func:`render_exact` and :func:`render_fast`.
 
-    The views are made in the order of the position at which their hue turns, so that each turns in one slice.
+    Attributes:
+        kernel_size: Odd height and width of the blur's kernel, in pixels.
+        normalize: Mean and standard deviation, each (C,), or None.
+        chunk_size: Number of views made at once.
+    """
+
+    kernel_size: tuple[int, int]
+    normalize: tuple[Tensor, Tensor] | None
+    chunk_size: int
+
+
+def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
+    """Make views with the semantics of torchvision's operations, sorted by the position at which their hue turns.
 
     Args:
-        image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change.
-        parameters: Of M views, on the CPU.
-        out: (M, C, h, w), floating point, to write to, in the memory format wanted.
-        kernel_size: Of the blur: height and width, odd, in pixels.
-        normalize: Mean and standard deviation, each (C,), or None.
-        chunk_size: How many views are made at a time.
+        image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change.
+        parameters: Parameters of M views, on the CPU.
+        out: (M, C, h, w), floating point, the tensor to write to; its memory format is kept.
+        settings: Blur, normalisation and chunks.
     """
+    kernel_size, normalize, chunk_size = settings
     group = torch.where(parameters.jitter, (parameters.order == _HUE).long().argmax(1), _NOT_JITTERED)
     some_gray, some_blur = bool(parameters.gray.any()), bool(parameters.blur.any())
     sizes = torch.bincount(group, minlength=_NOT_JITTERED + 1).tolist()
@@ -86,9 +89,9 @@ def render_exact(
     parameters, rows = parameters.select(rows).to(image.device), rows.to(image.device, non_blocking=True)
     for hue_at, chunk in _chunks(sizes, chunk_size):
         p = parameters.select(chunk)
-        x = _crop(image, p, out.shape[2:], None, _working_dtype(image))  # (C, n, h, w)
+        x = _crop(image, p, out.shape[2:], kernel_size=None, dtype=_working_dtype(image))  # (C, n, h, w)
         if hue_at != _NOT_JITTERED:
-            x = jitter_planes(x, p.order, p.factor, hue_at, in_place=True)
+            x = jitter_planes(x, p.order, p.factor, hue_at=hue_at, in_place=True)
         if some_gray and len(x) == 3:
             torch.lerp(luma(x), x, (~p.gray).to(x.dtype)[:, None, None], out=x)
         if some_blur:
@@ -99,16 +102,9 @@ def render_exact(
         _put(x, rows[chunk], out)
 
 
-def render_fast(
-    image: Tensor,
-    parameters: ViewParameters,
-    out: Tensor,
-    *,
-    kernel_size: tuple[int, int],
-    normalize: tuple[Tensor, Tensor] | None,
-    chunk_size: int,
-) -> None:
+def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
     """Make views whose colours change by one affine map each; the arguments are those of :func:`render_exact`."""
+    kernel_size, normalize, chunk_size = settings
     dtype = _working_dtype(image)
     kernel = kernel_size if bool(parameters.blur.any()) else None
     idle = torch.tensor([1.0, 1.0, 1.0, 0.0])
@@ -118,14 +114,14 @@ def render_fast(
     parameters = parameters.to(image.device)
     direct = out.is_contiguous() and out.dtype == dtype
     for _, chunk in _chunks([len(m)], chunk_size):
-        x = _crop(image, parameters.select(chunk), out.shape[2:], kernel, dtype)
-        y = affine_color(x, m[chunk], q[chunk], normalize, out=out[chunk] if direct else None)
+        x = _crop(image, parameters.select(chunk), out.shape[2:], kernel_size=kernel, dtype=dtype)
+        y = affine_color(x, m[chunk], q[chunk], normalize=normalize, out=out[chunk] if direct else None)
         if not direct:
             out[chunk] = y
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Cut consecutive groups of these sizes into equal parts of at most `chunk_size`: (group, rows)."""
+    """Yield (group, rows) for equal parts, of at most `chunk_size`, of consecutive groups of these sizes."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)
@@ -137,7 +133,7 @@ def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
 def _crop(
     image: Tensor, p: ViewParameters, size: torch.Size, kernel_size: tuple[int, int] | None, dtype: torch.dtype
 ) -> Tensor:
-    """Crop, resize and flip, and blur if there is a kernel: (C, n, h, w), in [0, 1]."""
+    """Crop, resize and flip, and blur if there is a kernel; return (C, n, h, w) in [0, 1]."""
     gain = 1.0 if image.is_floating_point() else 1 / 255
     rows = resize_matrix(p.top, p.height, image.shape[2], size[0], gain=gain, dtype=dtype)
     columns = resize_matrix(p.left, p.width, image.shape[3], size[1], flip=p.flip, dtype=dtype)
@@ -146,7 +142,7 @@ def _crop(
         columns = blur_matrix(p.sigma, kernel_size[1], size[1], blur=p.blur, dtype=dtype) @ columns
     x = image.index_select(0, p.source).to(dtype, memory_format=torch.contiguous_format)
     shape = (x.shape[1], len(x), *size)
-    # the image is spent after the first product, and memory that is in the cache is worth to use again
+    # nothing reads the image after the first product, so the result may reuse its memory, which is in the cache
     return separable(x, rows, columns, out=x.view(shape) if x.shape[2:] == size else x.new_empty(shape))
 
 
@@ -159,10 +155,9 @@ def _blur(x: Tensor, p: ViewParameters, kernel_size: tuple[int, int]) -> Tensor:
 
 
 def _put(x: Tensor, rows: Tensor, out: Tensor) -> None:
-    """Write x (C, n, h, w) to some rows of `out` (M, C, h, w)."""
     if out.is_contiguous():
         out.index_copy_(0, rows, x.transpose(0, 1).to(out.dtype))
-    else:  # channels last: copy to the layout first, since the rows are then long and contiguous
+    else:  # channels last: copy to this layout first, so that rows are long and contiguous
         out.permute(0, 2, 3, 1).index_copy_(0, rows, torch.stack(x.unbind(0), -1).to(out.dtype))
 
 

@@ -1,7 +1,7 @@
-"""From uniform numbers to the parameters of views: the distributions of torchvision's v2 transforms.
+"""Parameters of views from uniform numbers, with the distributions of torchvision's v2 transforms.
 
-Every function is elementwise over the samples and deterministic, so a view is as reproducible as its uniform
-numbers (see :func:`lightning_ssl_geometry.random.counter_uniform`).
+Every function is deterministic and treats samples independently, so views are as reproducible as their uniform numbers
+(see :func:`lightning_ssl_geometry.random.counter_uniform`).
 """
 
 __all__ = [
@@ -19,6 +19,7 @@ import math
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.views.validation import check_range
 
 _TRIES = 10
@@ -28,15 +29,7 @@ _ORDERS = tuple(itertools.permutations(range(4)))
 
 
 def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
-    """Stretch uniform numbers from [0, 1) to [low, high).
-
-    Args:
-        u: Uniform on [0, 1), of any shape.
-        low: Lower end.
-        high: Upper end.
-
-    Returns:
-        `low + (high - low) u`, of the same shape.
+    """Scale uniform numbers `u` on [0, 1), of any shape, to [low, high).
 
     >>> sample_uniform(torch.tensor([0.0, 0.5]), 1.0, 3.0).tolist()
     [1.0, 2.0]
@@ -45,14 +38,7 @@ def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
 
 
 def sample_bernoulli(u: Tensor, probability: float) -> Tensor:
-    """True with the given probability: never for 0, always for 1.
-
-    Args:
-        u: Uniform on [0, 1), of any shape.
-        probability: In [0, 1].
-
-    Returns:
-        bool, of the same shape.
+    """Return bools that are True with a probability in [0, 1], from uniform numbers `u` on [0, 1) of any shape.
 
     >>> sample_bernoulli(torch.tensor([0.1, 0.9]), 0.5).tolist()
     [True, False]
@@ -69,8 +55,9 @@ def sample_resized_crop(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
 
-    Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`;
-    the first crop that fits is placed uniformly. If none fits, it is the largest central crop of a ratio allowed.
+    Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`; the
+    first crop that fits is placed uniformly. If none fits, the result is the largest central crop with an allowed
+    ratio.
 
     Args:
         u: (N, 22), uniform on [0, 1).
@@ -82,15 +69,12 @@ def sample_resized_crop(
     Returns:
         (top, left, height, width), each (N,) int64 in pixels.
 
-    Raises:
-        ValueError: If `u` has not 22 columns, or a range is not one.
-
     >>> [v.item() for v in sample_resized_crop(torch.full((1, 22), 0.5), 32, 32)]
     [4, 4, 24, 24]
     """
-    _check_columns(u, CROP_UNIFORMS)
-    check_range("scale", scale, 0.0, 1.0, open_low=True)
-    check_range("ratio", ratio, 0.0, math.inf, open_low=True)
+    shaped(f"N, {CROP_UNIFORMS}", u=u)
+    check_range("(0, 1]", scale=scale)
+    check_range("(0, inf)", ratio=ratio)
     # float64: a last-digit difference of `exp` between machines then hardly ever crosses a rounding boundary
     u = u.double()
     area = height * width * sample_uniform(u[:, :_TRIES], *scale)
@@ -124,35 +108,24 @@ def sample_color_jitter(
         hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
 
     Returns:
-        The order (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation and 3 hue, each of the 24
-        equally likely, that says what comes first, second, third and fourth; and (N, 4), the factors of brightness,
-        contrast, saturation and hue.
-
-    Raises:
-        ValueError: If `u` has not 5 columns, or a range is not one.
+        The order (N, 4) int64, a random permutation of 0 brightness, 1 contrast, 2 saturation and 3 hue in the order of
+        application; and the factors (N, 4) of brightness, contrast, saturation and hue.
 
     >>> order, factor = sample_color_jitter(torch.full((1, 5), 0.5), (0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1))
     >>> order.tolist(), factor.tolist()
     ([[2, 0, 1, 3]], [[1.0, 1.0, 1.0, 0.0]])
     """
-    _check_columns(u, JITTER_UNIFORMS)
-    for name, value in {"brightness": brightness, "contrast": contrast, "saturation": saturation}.items():
-        check_range(name, value, 0.0, math.inf)
-    check_range("hue", hue, -0.5, 0.5)
+    shaped(f"N, {JITTER_UNIFORMS}", u=u)
+    check_range("[0, inf)", brightness=brightness, contrast=contrast, saturation=saturation)
+    check_range("[-0.5, 0.5]", hue=hue)
     order = torch.tensor(_ORDERS, device=u.device)[(u[:, 0] * len(_ORDERS)).long()]
     ends = torch.tensor([brightness, contrast, saturation, hue], dtype=u.dtype, device=u.device).T
     return order, ends[0] + (ends[1] - ends[0]) * u[:, 1:]
 
 
 def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
-    """The whole image, cut to the nearest ratio allowed: (height, width)."""
     if width / height < ratio[0]:
         return float(round(width / ratio[0])), float(width)
     if width / height > ratio[1]:
         return float(height), float(round(height * ratio[1]))
     return float(height), float(width)
-
-
-def _check_columns(u: Tensor, columns: int) -> None:
-    if u.ndim != 2 or u.shape[1] != columns:
-        raise ValueError(f"Expected `u` of shape (N, {columns}), but got shape {tuple(u.shape)}.")

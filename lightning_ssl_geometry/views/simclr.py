@@ -9,14 +9,15 @@ Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Represen
 
 __all__ = ["SimCLRViews"]
 
-import math
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lightning_ssl_geometry.checks import inside, integer, one_of
 from lightning_ssl_geometry.random import counter_uniform
-from lightning_ssl_geometry.views.render import ViewParameters, render_exact, render_fast
+from lightning_ssl_geometry.views.base import ImageViews, Normalization
+from lightning_ssl_geometry.views.render import RenderSettings, ViewParameters, render_exact, render_fast
 from lightning_ssl_geometry.views.sampling import (
     CROP_UNIFORMS,
     JITTER_UNIFORMS,
@@ -25,7 +26,7 @@ from lightning_ssl_geometry.views.sampling import (
     sample_resized_crop,
     sample_uniform,
 )
-from lightning_ssl_geometry.views.validation import check_batch, check_image, check_range, check_size
+from lightning_ssl_geometry.views.validation import check_range, height_width
 
 
 class _Settings(NamedTuple):
@@ -46,40 +47,36 @@ _CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk 
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
-class SimCLRViews(nn.Module):
-    """Random views of a batch of images, made on the device where the images are.
+class SimCLRViews(ImageViews):
+    """Random views of a batch of images, made on the device of the images.
 
-    A view is a function of (seed, epoch, sample index, view) and the image: whatever the batch, the rank, the
-    order or the chunks, a sample's view is the same. The parameters are drawn on the CPU, so that they are the same
-    on every device; leave `index` on the CPU, and nothing waits for an accelerator. Half-precision images are worked
-    on in float32. Matrix products follow `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products,
-    "medium" changes views by up to 4/255.
+    A view depends only on (seed, epoch, sample index, view) and the image, not on the batch, the rank, the order or the
+    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing waits
+    for an accelerator. Half-precision images are computed in float32. Matrix products follow
+    `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
 
     Args:
-        size: Of the views in pixels: their side, or (height, width). None: the size of the input.
+        size: Side of the views in pixels, or (height, width); None: the size of the input.
         strength: Preset of Table 2: "small", "moderate" or "large".
-        num_views: V, how many views of each image.
+        num_views: V, the number of views of each image.
         blur: Probability of a Gaussian blur.
-        color: "exact" has the semantics of torchvision's operations. "fast" composes jitter and grayscale into one
-            affine map per view, with a single clamp at the end and the hue turned by a rotation about the gray axis
-            (see :mod:`lightning_ssl_geometry.views.linear_color`). With the same parameters its views of CIFAR-10
-            differ from the exact ones by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) in the mean.
-        seed: Of the parameters.
-        chunk_size: How many views are made at a time, at most. None: as many as stay in a cache on the CPU (112 of
-            32 x 32 pixels), or 2^24 pixels on an accelerator.
-        crop_scale: Least and greatest fraction of the image's area that is cropped, in (0, 1]; None: the preset's.
-        crop_ratio: Least and greatest width / height of the crop.
+        color: "exact": the semantics of torchvision's operations. "fast": jitter and grayscale as one affine map per
+            view with a single clamp (:mod:`lightning_ssl_geometry.views.linear_color`); with the same parameters, views
+            of CIFAR-10 differ on average by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact
+            ones.
+        seed: Seed of the parameters.
+        chunk_size: Largest number of views made at once; None: what fits into a cache on the CPU (112 views of 32 x 32
+            pixels), or 2^24 pixels on an accelerator.
+        crop_scale: Least and greatest fraction of the image's area in a crop, in (0, 1]; None: the preset's.
+        crop_ratio: Least and greatest width / height of a crop.
         flip: Probability of a flip, left to right; None: the preset's.
         jitter: Probability of a colour jitter; None: the preset's.
-        jitter_strength: s in [0, 2.5]: the factors of brightness, contrast and saturation are uniform within 0.8 s
-            of 1 (and not negative), the shift of the hue within 0.2 s turns of 0; None: the preset's.
+        jitter_strength: s in [0, 2.5]: factors of brightness, contrast and saturation are uniform in [1 - 0.8 s, 1 +
+            0.8 s] (cut at 0), hue shifts in [-0.2 s, 0.2 s] turns; None: the preset's.
         grayscale: Probability of grayscale; None: the preset's.
         blur_sigma: Least and greatest standard deviation of the blur, in pixels.
-        blur_kernel: Side of the blur's kernel, odd; None: SimCLR's, a tenth of the view's sides made odd, at least 3.
-        channels_last: Whether the views are laid out channels last in memory.
-
-    Raises:
-        ValueError: If one of these is not as it says.
+        blur_kernel: Odd side of the blur's kernel; None: as SimCLR, a tenth of the view's side, odd and at least 3.
+        channels_last: Whether the memory format of the views is channels last.
 
     >>> views = SimCLRViews(strength="large", seed=1)
     >>> image, index = torch.rand(4, 3, 32, 32), torch.arange(4)
@@ -109,93 +106,38 @@ class SimCLRViews(nn.Module):
         channels_last: bool = False,
     ) -> None:
         super().__init__()
-        _check_choice("strength", strength, tuple(_PRESETS))
-        _check_choice("color", color, ("exact", "fast"))
+        one_of(tuple(_PRESETS), strength=strength)
+        one_of(("exact", "fast"), color=color)
+        integer(1, num_views=num_views, **({} if chunk_size is None else {"chunk_size": chunk_size}))
         given: dict[str, Any] = {"crop_scale": crop_scale, "flip": flip, "jitter": jitter, "grayscale": grayscale}
         given["jitter_strength"] = jitter_strength
         settings = _PRESETS[strength]._replace(**{name: value for name, value in given.items() if value is not None})
         self.crop_scale, self.flip, self.jitter_strength, self.jitter, self.grayscale = settings
-        self.size = None if size is None else check_size("size", size)
+        inside("[0, 1]", flip=self.flip, jitter=self.jitter, grayscale=self.grayscale, blur=blur)
+        inside(f"[0, {_MAX_JITTER}]", jitter_strength=self.jitter_strength)
+        check_range("(0, 1]", crop_scale=self.crop_scale)
+        check_range("(0, inf)", crop_ratio=crop_ratio, blur_sigma=blur_sigma)
+        if blur_kernel is not None and (blur_kernel < 1 or blur_kernel % 2 == 0):
+            raise ValueError(f"Expected `blur_kernel` odd and >= 1, but got {blur_kernel}.")
+        self.size = None if size is None else height_width("size", size)
         self.num_views, self.blur, self.color, self.seed, self.chunk_size = num_views, blur, color, seed, chunk_size
         self.crop_ratio, self.blur_sigma, self.blur_kernel = crop_ratio, blur_sigma, blur_kernel
         self.channels_last = channels_last
-        self._check()
-
-    def _check(self) -> None:
-        for name in ("flip", "jitter", "grayscale", "blur"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"Expected `{name}` in [0, 1], but got {getattr(self, name)}.")
-        check_range("crop_scale", self.crop_scale, 0.0, 1.0, open_low=True)
-        check_range("crop_ratio", self.crop_ratio, 0.0, math.inf, open_low=True)
-        check_range("blur_sigma", self.blur_sigma, 0.0, math.inf, open_low=True)
-        if not 0 <= self.jitter_strength <= _MAX_JITTER:
-            raise ValueError(f"Expected `jitter_strength` in [0, {_MAX_JITTER}], but got {self.jitter_strength}.")
-        for name in ("num_views", "chunk_size"):
-            count = getattr(self, name)
-            if count is not None and (not isinstance(count, int) or count < 1):
-                raise ValueError(f"Expected `{name}` to be an integer >= 1, but got {count!r}.")
-        if self.blur_kernel is not None and (self.blur_kernel < 1 or self.blur_kernel % 2 == 0):
-            raise ValueError(f"Expected `blur_kernel` odd and >= 1, but got {self.blur_kernel}.")
-
-    @torch.no_grad()
-    def forward(
-        self, image: Tensor, index: Tensor, epoch: int = 0, mean: Tensor | None = None, std: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Make V views of every image.
-
-        Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change.
-            index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training: other epochs see other views.
-            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
-            std: (C,), that they are divided by; None: 1.
-
-        Returns:
-            V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.
-
-        Raises:
-            ValueError: If an argument has another shape or dtype, or the blur's kernel is too large for the view.
-        """
-        check_image(image, allow_uint8=True, color=self._colors)
-        check_batch(image, index, mean, std)
-        c, height, width = image.shape[1:]
-        size = self.size or (height, width)
-        parameters = self.draw(index, epoch, height, width)
-        out = self._empty(image, size)
-        normalize = None
-        if mean is not None or std is not None:
-            pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
-            normalize = pair[0].to(image.device, non_blocking=True), pair[1].to(image.device, non_blocking=True)
-        render = render_fast if self.color == "fast" and self._colors else render_exact
-        with torch.autocast(image.device.type, enabled=False):
-            render(
-                image,
-                parameters,
-                out,
-                kernel_size=self._kernel_size(size),
-                normalize=normalize,
-                chunk_size=self._chunk_size(image.device, size),
-            )
-        return out.tensor_split(self.num_views)
 
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
-        """Draw the parameters of all views: a function of the module's settings, its seed and the arguments.
+        """Return the parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
 
-        Args:
-            index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training.
-            height: H, of the images.
-            width: W, of the images.
-
-        Returns:
-            The parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
+        They depend on the settings, the seed, the samples' positions in their data set `index` (N,) int64, the epoch of
+        the training and the height and the width of the images.
         """
         n = len(index)
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)
         s = self.jitter_strength
         blend = (max(0.0, 1 - 0.8 * s), 1 + 0.8 * s)
-        order, factor = sample_color_jitter(u[:, 5 : 5 + JITTER_UNIFORMS], blend, blend, blend, (-0.2 * s, 0.2 * s))
+        order, factor = sample_color_jitter(
+            u[:, 5 : 5 + JITTER_UNIFORMS], brightness=blend, contrast=blend, saturation=blend, hue=(-0.2 * s, 0.2 * s)
+        )
         return ViewParameters(
             torch.arange(n).repeat(self.num_views),
             *sample_resized_crop(u[:, 5 + JITTER_UNIFORMS :], height, width, self.crop_scale, self.crop_ratio),
@@ -209,13 +151,24 @@ class SimCLRViews(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """The settings, as `print(module)` shows them."""
+        """Show the settings in the module's repr."""
         names = ("size", "num_views", "crop_scale", "flip", "jitter", "jitter_strength", "grayscale", "blur", "color")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     @property
-    def _colors(self) -> bool:
+    def _changes_colors(self) -> bool:
         return self.jitter > 0 or self.grayscale > 0
+
+    def _views(self, image: Tensor, index: Tensor, epoch: int, normalize: Normalization | None) -> tuple[Tensor, ...]:
+        height, width = image.shape[2:]
+        size = self.size or (height, width)
+        parameters = self.draw(index, epoch, height, width)
+        out = self._empty(image, size)
+        render = render_fast if self.color == "fast" and self._changes_colors else render_exact
+        with torch.autocast(image.device.type, enabled=False):
+            settings = RenderSettings(self._kernel_size(size), normalize, self._chunk_size(image.device, size))
+            render(image, parameters, out, settings)
+        return out.tensor_split(self.num_views)
 
     def _empty(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         shape = (self.num_views * len(image), image.shape[1], *size)
@@ -234,8 +187,3 @@ class SimCLRViews(nn.Module):
             return self.chunk_size
         pixels = _CHUNK_PIXELS if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR
         return max(1, pixels // (size[0] * size[1]))
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"Expected `{name}` to be one of {', '.join(map(repr, choices))}, but got {value!r}.")

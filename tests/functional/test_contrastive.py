@@ -402,8 +402,8 @@ def test_one_sample_with_itself_among_the_negatives():
         ({"temperature": torch.tensor([1.0, math.nan, 1.0])}, "`temperature` > 0 and finite, but got nan"),
         ({"temperature": [1.0, 1.0]}, "`temperature` with P = 3 values, one per dimension, but got 2"),
         ({"temperature": torch.ones(1)}, "`temperature` with P = 3 values, one per dimension, but got 1"),
-        ({"temperature": torch.ones(3, 1)}, r"`temperature` to be a number or P numbers, but got the shape \(3, 1\)"),
-        ({"temperature": []}, r"`temperature` to be a number or P numbers, but got the shape \(0,\)"),
+        ({"temperature": torch.ones(3, 1)}, r"`temperature` to be a number or P numbers, but got shape \(3, 1\)"),
+        ({"temperature": []}, r"`temperature` to be a number or P numbers, but got shape \(0,\)"),
         ({"normalize": "false"}, "`normalize` to be True or False, but got 'false'"),
         ({"positive_in_denominator": 0}, "`positive_in_denominator` to be True or False, but got 0"),
         ({"symmetric": None}, "`symmetric` to be True or False, but got None"),
@@ -430,8 +430,8 @@ def test_wrong_settings_are_named(arguments, message):
     [
         (torch.ones(4), torch.ones(4), r"`z1` of shape \(N, P\), but got \(4,\)"),
         (torch.ones(2, 4, 3), torch.ones(2, 4, 3), r"`z1` of shape \(N, P\), but got \(2, 4, 3\)"),
-        (torch.ones(4, 3), torch.ones(5, 3), r"`z2` of the same shape as `z1`, \(4, 3\), but got \(5, 3\)"),
-        (torch.ones(4, 3), torch.ones(4, 2), r"`z2` of the same shape as `z1`, \(4, 3\), but got \(4, 2\)"),
+        (torch.ones(4, 3), torch.ones(5, 3), r"`z2` of shape \(N, P\), N = 4, P = 3, but got \(5, 3\)"),
+        (torch.ones(4, 3), torch.ones(4, 2), r"`z2` of shape \(N, P\), N = 4, P = 3, but got \(4, 2\)"),
         (torch.ones(4, 3).int(), torch.ones(4, 3), "`z1` of a float dtype, but got torch.int32"),
         (torch.ones(4, 3), torch.ones(4, 3).bool(), "`z2` of a float dtype, but got torch.bool"),
         (torch.ones(0, 3), torch.ones(0, 3), "N >= [12] samples, but got 0"),
@@ -445,7 +445,7 @@ def test_wrong_views_are_named(function, z1, z2, message):
 
 @pytest.mark.parametrize("function", [info_nce_entropy, info_nce_upper_bound, hardest_negative])
 def test_a_single_sample_has_no_hardest_negative(function):
-    with pytest.raises(ValueError, match=r"N >= 2 samples, but got 1 \(a single one has no negatives"):
+    with pytest.raises(ValueError, match=r"N >= 2 samples, but got 1 \(a single sample has no negatives"):
         function(torch.ones(1, 3), torch.ones(1, 3))
 
 

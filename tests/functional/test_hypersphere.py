@@ -52,12 +52,19 @@ def test_two_antipodes():
     assert gaussian_potential(z, 0.5).item() == pytest.approx(math.exp(-2))
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"one shape \(N, P\), but got \(3, 2\), \(2, 2\)"):
-        alignment(torch.ones(3, 2), torch.ones(2, 2))
-    with pytest.raises(ValueError, match="`alpha` > 0, but got 0"):
-        alignment(torch.ones(3, 2), torch.ones(3, 2), alpha=0)
-    with pytest.raises(ValueError, match=r"N >= 2, but got \(1, 2\)"):
-        gaussian_potential(torch.ones(1, 2))
-    with pytest.raises(ValueError, match="`t` > 0, but got -1"):
-        uniformity(torch.ones(3, 2), -1)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: alignment(torch.ones(3, 2), torch.ones(2, 2)),
+            r"`z2` of shape \(N, P\), N = 3, P = 2, but got \(2, 2\)",
+        ),
+        (lambda: alignment(torch.ones(3, 2), torch.ones(3, 2), alpha=0), "`alpha` > 0, but got 0"),
+        (lambda: gaussian_potential(torch.ones(1, 2)), "`N` >= 2, but got 1"),
+        (lambda: gaussian_potential(torch.ones(2)), r"`z` of shape \(N, P\), but got \(2,\)"),
+        (lambda: uniformity(torch.ones(3, 2), -1), "`t` > 0, but got -1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -52,15 +52,18 @@ def test_weights_do_not_overflow():
     assert knn_predict(torch.eye(2), torch.eye(2), torch.tensor([1, 0]), 2, 2, temperature=1e-4).tolist() == [1, 0]
 
 
-def test_bad_input():
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bank": torch.ones(3, 4)}, r"`bank` of shape \(B, D\), D = 2, but got \(3, 4\)"),
+        ({"label": torch.zeros(2).long()}, r"`label` of shape \(B,\), B = 3, but got \(2,\)"),
+        ({"k": 4}, "`k` from 1 to 3, the size of the bank, but got 4"),
+        ({"temperature": 0}, "`temperature` > 0, but got 0"),
+        ({"chunk_size": 0}, "`chunk_size` >= 1, but got 0"),
+    ],
+)
+def test_bad_input(arguments, message):
     one = torch.ones(3, 2)
-    with pytest.raises(ValueError, match=r"`bank` \(B, D\), but got \(3, 2\) and \(3, 4\)"):
-        knn_predict(one, torch.ones(3, 4), torch.zeros(3).long(), 2)
-    with pytest.raises(ValueError, match=r"`label` of shape \(3,\), but got \(2,\)"):
-        knn_predict(one, one, torch.zeros(2).long(), 2)
-    with pytest.raises(ValueError, match="`k` from 1 to 3, the size of the bank, but got 4"):
-        knn_predict(one, one, torch.zeros(3).long(), 2, 4)
-    with pytest.raises(ValueError, match="`temperature` > 0, but got 0"):
-        knn_predict(one, one, torch.zeros(3).long(), 2, 1, temperature=0)
-    with pytest.raises(ValueError, match="`chunk_size` >= 1, but got 0"):
-        knn_predict(one, one, torch.zeros(3).long(), 2, 1, chunk_size=0)
+    settings = {"bank": one, "label": torch.zeros(3).long(), "num_classes": 2, "k": 1, **arguments}
+    with pytest.raises(ValueError, match=message):
+        knn_predict(one, **settings)

@@ -69,14 +69,26 @@ def test_it_is_computed_in_float64():
     assert lidar(h).item() == lidar(h.double()).item()
 
 
-def test_bad_input():
-    for shape in ((1, 5, 3), (5, 3), (2, 1, 3)):
-        with pytest.raises(ValueError, match=r"`h` of shape \(q, N, D\) with q >= 2 and N >= 2, but got"):
-            lidar(torch.ones(shape))
-    for delta in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match=f"`delta` > 0, but got {delta}"):
-            lidar(views(), delta=delta)
-    with pytest.raises(ValueError, match="samples of different means, but all means are equal"):
-        lidar(torch.ones(2, 5, 3))
-    with pytest.raises(ValueError, match=r"one shape \(D, D\), but got \(3, 3\) and \(2, 2\)"):
-        scatter_lidar(torch.eye(3), torch.eye(2))
+SHAPE = r"`h` of shape \(q, N, D\) with q >= 2 and N >= 2, but got"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lidar(torch.ones(1, 5, 3)), SHAPE),
+        (lambda: lidar(torch.ones(5, 3)), SHAPE),
+        (lambda: lidar(torch.ones(2, 1, 3)), SHAPE),
+        (lambda: lidar(views(), delta=0), "`delta` > 0, but got 0"),
+        (lambda: lidar(views(), delta=-1), "`delta` > 0, but got -1"),
+        (lambda: lidar(views(), delta=float("nan")), "`delta` > 0, but got nan"),
+        (lambda: lidar(torch.ones(2, 5, 3)), "samples of different means, but all means are equal"),
+        (
+            lambda: scatter_lidar(torch.ones(3, 2), torch.eye(3)),
+            r"`between` of shape \(D, D\), D = 3.* but got \(3, 2\)",
+        ),
+        (lambda: scatter_lidar(torch.eye(3), torch.eye(2)), r"`within` of shape \(D, D\), D = 3.* but got \(2, 2\)"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -138,8 +138,8 @@ def test_half_precision_and_autocast_are_computed_in_float32(name):
         ({"eps": -1.0}, r"`eps` >= 0, but got -1\.0"),
         ({"block_size": 0}, "`block_size` >= 1, but got 0"),
         ({"z1": torch.zeros(3)}, r"`z1` of shape \(N, P\), but got \(3,\)"),
-        ({"z2": torch.zeros(9, 4)}, r"`z2` of the same shape as `z1`, \(9, 3\), but got \(9, 4\)"),
-        ({"z1": torch.zeros(1, 3), "z2": torch.zeros(1, 3)}, r"N >= 2 samples, but got 1 \(a single one has no neg"),
+        ({"z2": torch.zeros(9, 4)}, r"`z2` of shape \(N, P\), N = 9, P = 3, but got \(9, 4\)"),
+        ({"z1": torch.zeros(1, 3), "z2": torch.zeros(1, 3)}, r"N >= 2 samples, but got 1 \(a single sample has no neg"),
     ],
 )
 def test_bad_arguments(arguments, message):

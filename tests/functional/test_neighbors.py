@@ -44,21 +44,25 @@ def test_chance_is_what_random_neighbours_agree():
     assert found.item() == pytest.approx(chance_agreement(label).item(), abs=2e-3)
 
 
-def test_bad_input():
-    ok = torch.ones(3, 2)
-    with pytest.raises(ValueError, match=r"`a` and `b` of one shape \(N, D\), but got \(3, 2\) and \(2, 3\)"):
-        normalized_distance(ok, ok.T)
-    with pytest.raises(ValueError, match="`b` without rows of 0"):
-        normalized_distance(ok, torch.zeros(3, 2))
-    with pytest.raises(ValueError, match="`a` with a row other than 0"):
-        normalized_distance(torch.zeros(3, 2), ok, scale="mean")
-    with pytest.raises(ValueError, match=r"`scale` to be one of \('unit', 'mean'\), but got 'max'"):
-        normalized_distance(ok, ok, scale="max")
-    with pytest.raises(ValueError, match=r"`label` of N >= 1 integers, but got torch\.float32"):
-        label_agreement(torch.ones(3), torch.arange(3))
-    with pytest.raises(ValueError, match="`label` of N >= 2 integers"):
-        chance_agreement(torch.arange(1))
-    with pytest.raises(ValueError, match="`neighbor` of 3 positions below that"):
-        label_agreement(torch.arange(3), torch.tensor([0, 1, 3]))
-    with pytest.raises(ValueError, match="`neighbor` of 3 positions below that"):
-        label_agreement(torch.arange(3), torch.arange(2))
+OK = torch.ones(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: normalized_distance(OK, OK.T), r"`b` of shape \(N, D\), N = 3, D = 2, but got \(2, 3\)"),
+        (lambda: normalized_distance(OK, torch.zeros(3, 2)), "`b` without rows of 0"),
+        (lambda: normalized_distance(torch.zeros(3, 2), OK, scale="mean"), "`a` with a row other than 0"),
+        (lambda: normalized_distance(OK, OK, scale="max"), r"`scale` to be one of \('unit', 'mean'\), but got 'max'"),
+        (
+            lambda: label_agreement(torch.ones(3), torch.arange(3)),
+            r"`label` of N >= 1 integers, but got torch\.float32",
+        ),
+        (lambda: chance_agreement(torch.arange(1)), "`label` of N >= 2 integers"),
+        (lambda: label_agreement(torch.arange(3), torch.tensor([0, 1, 3])), "`neighbor` of 3 positions below that"),
+        (lambda: label_agreement(torch.arange(3), torch.arange(2)), "`neighbor` of 3 positions below that"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -102,18 +102,22 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda h: sigreg(h, 5, standardize=True, generator=slices()), x)
 
 
-def test_bad_input():
-    h = torch.randn(9, 3)
-    with pytest.raises(ValueError, match=r"`h` of shape \(N, D\) with N >= 1, but got \(0, 3\)"):
-        sigreg(h[:0])
-    with pytest.raises(ValueError, match="`num_slices` >= 1, but got 0"):
-        sigreg(h, 0)
-    with pytest.raises(ValueError, match="`h` with rows that vary, to standardise them, but all are equal"):
-        sigreg(torch.ones(4, 2), standardize=True)
-    with pytest.raises(ValueError, match=r"`x` of shape \(N, ...\) with N >= 1, but got \(\)"):
-        epps_pulley(torch.tensor(1.0))
-    for t_max in (0, float("nan")):
-        with pytest.raises(ValueError, match=f"`t_max` > 0, but got {t_max}"):
-            epps_pulley(h, t_max=t_max)
-    with pytest.raises(ValueError, match="`num_points` >= 3, but got 2"):
-        epps_pulley(h, num_points=2)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sigreg(torch.ones(0, 3)), "`N` >= 1, but got 0"),
+        (lambda: sigreg(torch.ones(3)), r"`h` of shape \(N, D\), but got \(3,\)"),
+        (lambda: sigreg(torch.ones(9, 3), 0), "`num_slices` >= 1, but got 0"),
+        (
+            lambda: sigreg(torch.ones(4, 2), standardize=True),
+            "`h` with rows that vary, to standardise them, but all are equal",
+        ),
+        (lambda: epps_pulley(torch.tensor(1.0)), r"`x` of shape \(N, ...\) with N >= 1, but got \(\)"),
+        (lambda: epps_pulley(torch.ones(9), t_max=0), "`t_max` > 0, but got 0"),
+        (lambda: epps_pulley(torch.ones(9), t_max=math.nan), "`t_max` > 0, but got nan"),
+        (lambda: epps_pulley(torch.ones(9), num_points=2), "`num_points` >= 3, but got 2"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

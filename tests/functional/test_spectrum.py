@@ -94,14 +94,19 @@ def test_log_spectrum_does_not_depend_on_the_number_of_rows_and_sums_to_the_mean
     assert log_singular_values(torch.eye(3)[:, :2])[0].item() == pytest.approx(-0.5 * math.log(3))
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"at least 2 axes, but got shape \(3,\)"):
-        numerical_rank(torch.ones(3), 0.1)
-    with pytest.raises(ValueError, match=r"`tau` > 0, but got 0"):
-        numerical_rank(torch.eye(3), 0)
-    with pytest.raises(ValueError, match=r"`tau` > 0 and <= 1, but got 2"):
-        numerical_rank(torch.eye(3), 2, mode="relative")
-    with pytest.raises(ValueError, match=r"`mode` to be one of \('absolute', 'relative', 'cumulative'\), but got 'x'"):
-        numerical_rank(torch.eye(3), 1, mode="x")
-    with pytest.raises(ValueError, match="all are 0"):
-        effective_rank(torch.zeros(4, 3))
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: numerical_rank(torch.ones(3), 0.1), r"at least 2 axes, but got shape \(3,\)"),
+        (lambda: numerical_rank(torch.eye(3), 0), "`tau` > 0, but got 0"),
+        (lambda: numerical_rank(torch.eye(3), 2, mode="relative"), r"`tau` in \(0, 1\], but got 2"),
+        (
+            lambda: numerical_rank(torch.eye(3), 1, mode="x"),
+            r"`mode` to be one of \('absolute', 'relative', 'cumulative'\), but got 'x'",
+        ),
+        (lambda: effective_rank(torch.zeros(4, 3)), "all are 0"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -256,19 +256,35 @@ def test_an_eta_that_is_zero_for_a_pair():
             function(z1, -z1, eta=lambda t: torch.relu(1 - t))
 
 
-def test_bad_points():
-    z1, z2 = cloud(16)
-    with pytest.raises(ValueError, match=r"Expected `z2` of the same shape as `z1`, \(7, 3\), but got \(6, 3\)"):
-        variational_loss(z1, z2[:6])
-    with pytest.raises(ValueError, match="Expected `z1` and `z2` with N >= 1 samples, but got 0"):
-        first_variation(z1[:0], z2[:0])
-    with pytest.raises(ValueError, match=r"Expected `direction` of the same shape as `z`, \(7, 3\), but got \(7, 2\)"):
-        second_variation(z1, z2[:, :2])
-    with pytest.raises(ValueError, match="Expected rows of `z` of length 1 for `on_sphere`, but got 2 to 2"):
-        second_variation(2 * z1, z2, on_sphere=True)
-    with pytest.raises(ValueError, match="Expected `direction` tangent to the sphere, but got a radial part of 1"):
-        second_variation(z1, z1, on_sphere=True)
-    with pytest.raises(ValueError, match="Expected `z` without points at 0"):
-        tangential_gradient(torch.zeros(2), torch.ones(2))
-    with pytest.raises(ValueError, match=r"Expected `z` and `vector` \(..., d\), but got \(7, 3\), \(7, 2\)"):
-        tangential_gradient(z1, z2[:, :2])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda z1, z2: variational_loss(z1, z2[:6]),
+            r"Expected `z2` of shape \(N, P\), N = 7, P = 3, but got \(6, 3\)",
+        ),
+        (lambda z1, z2: first_variation(z1[:0], z2[:0]), "Expected `z1` and `z2` with N >= 1 samples, but got 0"),
+        (
+            lambda z1, z2: second_variation(z1, z2[:, :2]),
+            r"Expected `direction` of shape \(N, d\), N = 7, d = 3, but got \(7, 2\)",
+        ),
+        (lambda z1, z2: second_variation(z1[:0], z2[:0]), "Expected `N` >= 1, but got 0"),
+        (lambda z1, z2: second_variation(z1.long(), z2), "Expected `z` of a float dtype"),
+        (
+            lambda z1, z2: second_variation(2 * z1, z2, on_sphere=True),
+            "Expected rows of `z` of length 1 for `on_sphere`, but got 2 to 2",
+        ),
+        (
+            lambda z1, z2: second_variation(z1, z1, on_sphere=True),
+            "Expected `direction` tangent to the sphere, but got a radial part of 1",
+        ),
+        (lambda z1, z2: tangential_gradient(0 * z1, z2), "Expected `z` without points at 0"),
+        (
+            lambda z1, z2: tangential_gradient(z1, z2[:, :2]),
+            r"Expected `z` and `vector` \(..., d\), but got \(7, 3\), \(7, 2\)",
+        ),
+    ],
+)
+def test_bad_points(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*cloud(16))

@@ -215,8 +215,8 @@ def test_wrong_settings_are_named(settings, message):
     ("z1", "z2", "message"),
     [
         (torch.ones(4), torch.ones(4), r"`z1` of shape \(N, P\), but got \(4,\)"),
-        (torch.ones(4, 3), torch.ones(5, 3), r"`z2` of the same shape as `z1`, \(4, 3\), but got \(5, 3\)"),
-        (torch.ones(4, 3), torch.ones(4, 2), r"`z2` of the same shape as `z1`, \(4, 3\), but got \(4, 2\)"),
+        (torch.ones(4, 3), torch.ones(5, 3), r"`z2` of shape \(N, P\), N = 4, P = 3, but got \(5, 3\)"),
+        (torch.ones(4, 3), torch.ones(4, 2), r"`z2` of shape \(N, P\), N = 4, P = 3, but got \(4, 2\)"),
         (torch.ones(4, 3).int(), torch.ones(4, 3), "`z1` of a float dtype, but got torch.int32"),
         (torch.ones(1, 3), torch.ones(1, 3), "N >= 2 samples, which have a variance, but got 1"),
         (torch.ones(0, 3), torch.ones(0, 3), "N >= 2 samples, which have a variance, but got 0"),

@@ -144,24 +144,28 @@ def test_wrong_settings_of_the_momentum_are_named(arguments, message):
 
 
 @pytest.mark.parametrize("loss", [byol, BYOLLoss()], ids=["function", "module"])
-def test_wrong_tensors_are_named(loss):
-    q1, q2, z1, z2 = tensors()
-    with pytest.raises(ValueError, match=r"Expected `q2` of the same shape as `q1`, \(7, 4\), but got \(6, 4\)"):
-        loss(q1, q2[1:], z1, z2)
-    with pytest.raises(ValueError, match=r"Expected `z1` of the same shape as `q1`, \(7, 4\), but got \(7, 3\)"):
-        loss(q1, q2, z1[:, 1:], z2)
-    with pytest.raises(ValueError, match=r"Expected `q1` of shape \(N, P\), but got \(7,\)"):
-        loss(q1[:, 0], q2, z1, z2)
-    with pytest.raises(ValueError, match=r"Expected `z2` of a float dtype, but got torch\.int64"):
-        loss(q1, q2, z1, z2.long())
-    with pytest.raises(ValueError, match="Expected `q1` with N >= 1 samples, but got 0"):
-        loss(*(x[:0] for x in (q1, q2, z1, z2)))
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"q2": lambda x: x[1:]}, r"Expected `q2` of shape \(N, P\), N = 7, P = 4, but got \(6, 4\)"),
+        ({"z1": lambda x: x[:, 1:]}, r"Expected `z1` of shape \(N, P\), N = 7, P = 4, but got \(7, 3\)"),
+        ({"q1": lambda x: x[:, 0]}, r"Expected `q1` of shape \(N, P\), but got \(7,\)"),
+        (dict.fromkeys(("q1", "q2", "z1", "z2"), lambda x: x[:0]), "Expected `N` >= 1, but got 0"),
+    ],
+    ids=["rows", "columns", "axes", "none"],
+)
+def test_wrong_tensors_are_named(loss, changed, message):
+    given = dict(zip(("q1", "q2", "z1", "z2"), tensors(), strict=True))
+    with pytest.raises(ValueError, match=message):
+        loss(**given | {name: change(given[name]) for name, change in changed.items()})
 
 
 def test_wrong_pairs_are_named():
     q, z, *_ = tensors()
-    with pytest.raises(ValueError, match=r"Expected `z` of the same shape as `q`, \(7, 4\), but got \(7, 2\)"):
+    with pytest.raises(ValueError, match=r"Expected `z` of shape \(N, P\), N = 7, P = 4, but got \(7, 2\)"):
         byol_prediction_error(q, z[:, :2])
+    with pytest.raises(ValueError, match=r"Expected `z2` of a float dtype, but got torch\.int64"):
+        BYOLLoss()(q, q, z, z.long())
 
 
 @pytest.mark.parametrize("eps", [-1.0, float("nan")])

@@ -126,7 +126,7 @@ def test_the_variational_form_of_one_point_has_no_others_either(negatives, symme
     ],
 )
 def test_without_the_positive_the_denominator_is_empty(call):
-    with pytest.raises(ValueError, match=r"N >= 2 samples, but got 1 \(a single one has no negatives, and the denom"):
+    with pytest.raises(ValueError, match=r"N >= 2 samples, but got 1 \(a single sample has no negatives, so the denom"):
         call(*pair())
 
 

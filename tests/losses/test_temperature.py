@@ -129,11 +129,11 @@ def test_constant_outputs_are_not_content():
         (lambda: LearnedTemperature(4, initial=-1.0), r"Expected `temperature` > 0 and finite, but got -1\.0"),
         (lambda: LearnedTemperature(4, initial=[1.0, 2.0]), "with P = 4 values, one per dimension, but got 2"),
         (lambda: GradientSpectrumTemperature(0), "Expected `dim` >= 1, but got 0"),
-        (lambda: GradientSpectrumTemperature(4, momentum=1.0), r"0 <= momentum < 1, but got 1\.0"),
-        (lambda: GradientSpectrumTemperature(4, floor=2.0), r"`floor` with 0 < floor <= 1, but got 2\.0"),
+        (lambda: GradientSpectrumTemperature(4, momentum=1.0), r"`momentum` in \[0, 1\), but got 1\.0"),
+        (lambda: GradientSpectrumTemperature(4, floor=2.0), r"`floor` in \(0, 1\], but got 2\.0"),
         (lambda: GradientSpectrumTemperature(4, min_ratio=1.0), r"`min_ratio` > 1 and finite, but got 1\.0"),
         (lambda: GradientSpectrumTemperature(4, eps=-1.0), r"`eps` > 0 and finite, but got -1\.0"),
-        (lambda: GradientSpectrumTemperature(3)(Z, Z), "with P = 4 values, one per dimension, but got 3"),
+        (lambda: GradientSpectrumTemperature(3)(Z, Z), r"`z1` of shape \(N, P\), P = 3, but got"),
     ],
 )
 def test_wrong_input_is_named(call, message):

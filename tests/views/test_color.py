@@ -132,21 +132,21 @@ def test_errors_name_the_argument():
     order, factor = torch.arange(4).expand(2, 4), torch.ones(2, 4)
     with pytest.raises(ValueError, match="`image` with 1 or 3 channels, but got 2"):
         adjust_hue(image[:, :2], one)
-    with pytest.raises(ValueError, match=r"`image` of a floating-point dtype, but got torch.uint8"):
+    with pytest.raises(ValueError, match=r"`image` of a float dtype, but got torch.uint8"):
         adjust_brightness(image.byte(), one)
-    with pytest.raises(ValueError, match=r"`factor` of shape \(2,\), but got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"`factor` of shape \(N,\), N = 2, but got \(1,\)"):
         adjust_contrast(image, one[:1])
     with pytest.raises(ValueError, match=r"`factor` >= 0, but got -1.0"):
         adjust_saturation(image, -one)
     with pytest.raises(ValueError, match=r"`shift` within \[-0.5, 0.5\], but got 1.0"):
         adjust_hue(image, one)
-    with pytest.raises(ValueError, match=r"`gray` of shape \(2,\), but got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"`gray` of shape \(N,\), N = 2, but got \(3,\)"):
         grayscale(image, torch.ones(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"`order` of shape \(2, 4\), but got shape \(1, 4\)"):
+    with pytest.raises(ValueError, match=r"`order` of shape \(N, 4\), N = 2, but got \(1, 4\)"):
         color_jitter(image, order[:1], factor)
-    with pytest.raises(ValueError, match=r"`factor` of shape \(2, 4\), but got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"`factor` of shape \(N, 4\), N = 2, but got \(2,\)"):
         color_jitter(image, order, one)
     with pytest.raises(ValueError, match=r"`order` that are permutations of 0, 1, 2, 3, but got \[0, 0, 2, 3\]"):
         color_jitter(image, torch.tensor([[0, 1, 2, 3], [0, 0, 2, 3]]), factor)
-    with pytest.raises(ValueError, match=r"`factor` >= 0 in its first three columns, but got -1.0"):
+    with pytest.raises(ValueError, match=r"`factor` >= 0, but got -1.0"):
         color_jitter(image, order, -factor)

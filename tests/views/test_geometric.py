@@ -111,15 +111,15 @@ def test_autocast_changes_nothing():
 
 def test_errors_name_the_argument():
     image, one = torch.rand(2, 3, 8, 8), torch.ones(2).long()
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got shape \(3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 8, 8\)"):
         resized_crop(image[0], one, one, one, one, 4)
-    with pytest.raises(ValueError, match=r"`image` of a floating-point dtype, but got torch.uint8"):
+    with pytest.raises(ValueError, match=r"`image` of a float dtype, but got torch.uint8"):
         horizontal_flip(image.byte(), one.bool())
-    with pytest.raises(ValueError, match=r"`flip` of shape \(2,\), but got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"`flip` of shape \(N,\), N = 2, but got \(1,\)"):
         horizontal_flip(image, one[:1].bool())
     with pytest.raises(ValueError, match=r"inside of 8 x 8 pixels, but got \(1, 1, 1, 8\) for sample 1"):
         resized_crop(image, one, one, one, torch.tensor([7, 8]), 4)
-    with pytest.raises(ValueError, match=r"`width` of shape \(2,\), but got shape \(\)"):
+    with pytest.raises(ValueError, match=r"`width` of shape \(N,\), N = 2, but got \(\)"):
         resized_crop(image, one, one, one, torch.tensor(1), 4)
     for size in (0, (3, -1), 2.5, (1, 2, 3)):
         with pytest.raises(ValueError, match="`size` to be a positive integer or two of them, but got"):

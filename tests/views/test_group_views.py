@@ -186,6 +186,23 @@ def test_batches_of_other_views_have_none():
     assert "g" not in data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
 
 
+def test_anybodys_views_add_entries():
+    class Numbered(torch.nn.Module):
+        def forward(self, image, index, epoch, mean, std):
+            return image / 255, image / 255
+
+        def batch_entries(self, index, epoch, height, width):
+            return {"size": torch.tensor([epoch, height, width]), "label": index % 2, "g": (index, -index)}
+
+    data = DigitsDataModule(batch_size=64, views=Numbered())
+    data.setup()
+    raw = next(iter(data.train_dataloader()))
+    made = data.on_after_batch_transfer(raw, 0)
+    assert made["size"].tolist() == [0, 8, 8]
+    assert torch.equal(made["label"], raw["index"] % 2)
+    assert torch.equal(made["g"][1], -raw["index"])
+
+
 @pytest.mark.parametrize(
     ("given", "actions"),
     [
@@ -204,7 +221,9 @@ def test_the_command_line_can_say_it(given, actions):
 
 def test_bad_settings():
     for action in ("shear", ["rotation", "shear"]):
-        with pytest.raises(ValueError, match="`action` of 'translation', 'rotation', 'scale', but got 'shear'"):
+        with pytest.raises(
+            ValueError, match=r"`action` to be one of \('translation', 'rotation', 'scale'\), but got 'shear'"
+        ):
             GroupViews(action)
     with pytest.raises(ValueError, match=r"each `action` once, but got \('scale', 'scale'\)"):
         GroupViews(["scale", "scale"])
@@ -222,16 +241,16 @@ def test_bad_settings():
 def test_bad_input():
     image, index = batch(4)
     views = GroupViews("rotation")
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got shape \(3, 12, 12\)"):
+    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 12, 12\)"):
         views(image[0], index)
-    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a floating-point dtype, but got torch.int64"):
+    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a float dtype, but got torch.int64"):
         views(image.long(), index)
     for wrong in (index[:3], index.float()):
         with pytest.raises(ValueError, match=r"`index` of shape \(4,\) and torch.int64, but got shape"):
             views(image, wrong)
-    with pytest.raises(ValueError, match=r"`mean` of shape \(3,\), but got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"`mean` of shape \(C,\), C = 3, but got \(1,\)"):
         views(image, index, 0, torch.zeros(1))
-    with pytest.raises(ValueError, match=r"`std` of shape \(3,\), but got shape \(\)"):
+    with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
         views(image, index, 0, None, torch.tensor(1.0))
     with pytest.raises(ValueError, match="square images where they are turned, but got 12 x 10 pixels"):
         views(image[..., :10], index)

@@ -72,8 +72,8 @@ def test_bad_arguments(mean, std, message):
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (torch.zeros(2, 1, 8, 8), r"`image` \(N, 3, H, W\), but got shape \(2, 1, 8, 8\)"),
-        (torch.zeros(2, 3, 8), r"`image` \(N, 3, H, W\), but got shape \(2, 3, 8\)"),
+        (torch.zeros(2, 1, 8, 8), r"`image` of shape \(N, C, H, W\), C = 3, but got \(2, 1, 8, 8\)"),
+        (torch.zeros(2, 3, 8), r"`image` of shape \(N, C, H, W\), C = 3, but got \(2, 3, 8\)"),
         (255 * images(), r"once `mean` \(0.2, 0.4, 0.6\) and .* are undone, but got values from 0.206 to 76.6"),
         (torch.full((2, 3, 8, 8), float("nan")), "are undone, but got values from nan to nan"),
         (torch.full((2, 3, 8, 8), -1.9), "are undone, but got values from -0.37 to"),

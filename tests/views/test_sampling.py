@@ -120,9 +120,9 @@ def test_uniform_is_the_blurs_sigma():
 
 
 def test_errors_name_the_argument():
-    with pytest.raises(ValueError, match=r"`u` of shape \(N, 22\), but got shape \(2, 5\)"):
+    with pytest.raises(ValueError, match=r"`u` of shape \(N, 22\), but got \(2, 5\)"):
         sample_resized_crop(torch.rand(2, 5), 8, 8)
-    with pytest.raises(ValueError, match=r"`u` of shape \(N, 5\), but got shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"`u` of shape \(N, 5\), but got \(5,\)"):
         sample_color_jitter(torch.rand(5), (0, 1), (0, 1), (0, 1), (0, 0.1))
     for scale in ((0.0, 1.0), (0.5, 0.4), (0.5, 1.1), (0.5,)):
         with pytest.raises(ValueError, match=r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum <= 1.0"):

@@ -241,8 +241,8 @@ def test_views_are_the_same_on_a_gpu(color):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"strength": "huge"}, "`strength` to be one of 'small', 'moderate', 'large', but got 'huge'"),
-        ({"color": "slow"}, "`color` to be one of 'exact', 'fast', but got 'slow'"),
+        ({"strength": "huge"}, r"`strength` to be one of \('small', 'moderate', 'large'\), but got 'huge'"),
+        ({"color": "slow"}, r"`color` to be one of \('exact', 'fast'\), but got 'slow'"),
         ({"size": 0}, "`size` to be a positive integer or two of them, but got 0"),
         ({"num_views": 0}, "`num_views` to be an integer >= 1, but got 0"),
         ({"chunk_size": 0.5}, r"`chunk_size` to be an integer >= 1, but got 0.5"),
@@ -265,9 +265,9 @@ def test_constructor_names_the_argument(arguments, message):
 def test_forward_names_the_argument():
     image, index = batch(4)
     views = SimCLRViews()
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got shape \(3, 20, 28\)"):
+    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 20, 28\)"):
         views(image[0], index)
-    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a floating-point dtype, but got torch.int64"):
+    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a float dtype, but got torch.int64"):
         views(image.long(), index)
     with pytest.raises(ValueError, match="`image` with 1 or 3 channels, but got 2"):
         views(image[:, :2], index)
@@ -275,9 +275,9 @@ def test_forward_names_the_argument():
         views(image, index[:3])
     with pytest.raises(ValueError, match=r"`index` of shape .* but got shape \(4,\) and torch.int32"):
         views(image, index.int())
-    with pytest.raises(ValueError, match=r"`mean` of shape \(3,\), but got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"`mean` of shape \(C,\), C = 3, but got \(1,\)"):
         views(image, index, mean=torch.zeros(1))
-    with pytest.raises(ValueError, match=r"`std` of shape \(3,\), but got shape \(\)"):
+    with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
         views(image, index, std=torch.tensor(1.0))
     with pytest.raises(ValueError, match="`kernel_size` odd and at most 39, but got 99"):
         SimCLRViews(blur=1.0, blur_kernel=99)(image, index)

@@ -1,4 +1,4 @@
-"""The forms of InfoNCE: which terms its denominator has, and what its similarity is."""
+"""The forms of InfoNCE, which differ in their denominators and similarities."""
 
 __all__ = [
     "CALDER_LEE",
@@ -30,7 +30,7 @@ _SIMILARITIES: Mapping[str, Similarity] = {"dot": Dot(), "distance": SquaredDist
 
 
 class InfoNCESwitches(TypedDict, total=False):
-    """The attributes of :class:`InfoNCEForm`, each of which may change a form; `p` and `power` are deprecated."""
+    """Attributes of :class:`InfoNCEForm` to change; `p` and `power` are deprecated."""
 
     normalize: bool
     positive_in_denominator: bool
@@ -47,7 +47,7 @@ class InfoNCESwitches(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNCEForm:
-    r"""What tells one InfoNCE from another; the defaults are SimCLR's NT-Xent.
+    r"""Settings of InfoNCE; the defaults are SimCLR's NT-Xent.
 
     With :math:`s_{ab}` the similarity of two embeddings divided by the temperature, :math:`a` an anchor, :math:`a^+`
     the other view of its sample and :math:`B_a` its negatives, every form is
@@ -55,8 +55,7 @@ class InfoNCEForm:
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    and the attributes choose :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets. The forms of the
-    papers have names:
+    and the attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets:
 
     ======================== ================================================= ===========
     form                     what differs from NT-Xent                         at s = 0
@@ -65,42 +64,36 @@ class InfoNCEForm:
     `COSENTINO`              positive_in_denominator=False, symmetric=False    log(2(N-1))
     `RUSAK`                  symmetric=False, negatives="same"                 log(N)
     `CL_ICA`                 symmetric=False, negatives="same",                log(N+1)
-                             include_self=True, similarity="distance",
-                             normalize=False
+                             include_self=True, similarity="distance", normalize=False
     `CALDER_LEE`             symmetric=False, denominator="mean"               log(3-2/N)
     `CALDER_LEE_INVARIANT`   symmetric=False, denominator="mean",              log(2)
                              negatives="other", include_self=True
     `KELLER`                 positive_in_denominator=False, joint=True         log(4(N-1))
     `CRL_TAC`                positive_in_denominator=False, symmetric=False,   0
-                             denominator="mean", negatives="other",
-                             include_self=True
+                             denominator="mean", negatives="other", include_self=True
     ======================== ================================================= ===========
 
-    `NT_XENT` is that of Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020);
-    `COSENTINO` is Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive
-    Learning; `RUSAK` is Eq. 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive
-    learning; `CL_ICA` is the code of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process
-    (2021); `CALDER_LEE` is Eq. 1 and `CALDER_LEE_INVARIANT` is Eq. 4 of Calder & Lee, Understanding Contrastive
-    Learning through Variational Analysis and Neural Network Optimization Perspectives; `KELLER` is Eq. 2 and 3 of
-    Keller et al., Homomorphic Self-Supervised Learning; `CRL_TAC` is Eq. 20 of Contrastive Representation Learning with
+    `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020). `COSENTINO`:
+    Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning. `RUSAK`: Eq.
+    1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning; they draw M negatives
+    independently, here M = N-1 other samples of the anchor's view. `CL_ICA`: the code of Zimmermann et al., Contrastive
+    Learning Inverts the Data Generating Process (2021). `CALDER_LEE`, `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder
+    & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization Perspectives;
+    Eq. 4 has exp(-\|x-y\|^2 / 2 tau), which is `similarity="distance"` with temperature 2 tau, or on the unit sphere
+    the cosine with tau. `KELLER`: Eq. 2 and 3 of Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints
+    z_k(g_k^-1 g_0) where the sum over l asks for g_l. `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with
     Trainable Augmentation Channel.
 
-    Rusak et al. draw M negatives independently; here they are the M = N-1 other samples of the anchor's view. Keller
-    et al.'s Eq. 3 prints z_k(g_k^-1 g_0) where the sum over l asks for g_l. Calder & Lee's Eq. 4 has
-    exp(-\|x-y\|^2 / 2 tau): `similarity="distance"` with temperature 2 tau, on the unit sphere the cosine with tau.
-
     Attributes:
-        normalize: Scale the rows to unit length: the dot product is then the cosine.
+        normalize: Scale the rows to unit length, so that their dot product is the cosine.
         positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
-        symmetric: Average over the anchors of both views, instead of those of view 1 only.
-        negatives: The views of other samples that an anchor meets: its own ("same"), its positive's ("other"), "both".
-        include_self: The anchor's own sample counts among the negatives in those views too: itself in its own view,
-            the positive in the other.
-        joint: One logarithm per pair, whose denominator runs over both anchors.
-        denominator: "sum", or "mean": the negatives' sum is divided by N, the number of samples per view.
+        symmetric: Take the anchors of both views; otherwise only those of view 1.
+        negatives: View of the negatives: the anchor's ("same"), its positive's ("other") or "both".
+        include_self: Let the anchor's own sample count among the negatives too.
+        joint: Take one logarithm per pair, whose denominator sums over both anchors.
+        denominator: "sum", or "mean": the sum over the negatives is divided by N, the number of samples per view.
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
-        eps: A row no longer than this has no direction to normalise to: it counts as 0, with gradient 0, so that both
-            stay finite.
+        eps: Largest length of a row that counts as 0 in the normalisation, with gradient 0.
 
     Raises:
         ValueError: If an attribute is out of its range or contradicts another.
@@ -133,22 +126,17 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity, as an object; of several that are equal, the fastest."""
+        """The similarity as an object; the fastest implementation if several are equal."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 
     @property
     def least(self) -> int:
-        """The number of samples from which on the denominator is not empty."""
+        """The smallest number of samples for which the denominator is not empty."""
         return 1 if self.include_self or self.positive_in_denominator else 2
 
     def but(self, **switches: Unpack[InfoNCESwitches]) -> "InfoNCEForm":
-        """Change some attributes of this form.
-
-        Raises:
-            TypeError: If there is no such attribute.
-            ValueError: As the constructor.
-        """
+        """Return this form with some attributes changed; a TypeError if an attribute is unknown."""
         if "p" in switches or "power" in switches:
             switches["similarity"] = _of_a_norm(self, switches)
         return replace(self, **switches)  # type: ignore[misc]
@@ -171,11 +159,11 @@ FORMS: Mapping[str, InfoNCEForm] = {name: globals()[name] for name in get_args(F
 
 
 def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]) -> InfoNCEForm:
-    """Take a form or the name of one, and change some of its attributes.
+    """Return a form, given by name or as an object, with some attributes changed.
 
     Raises:
-        TypeError: If there is no such attribute.
-        ValueError: If there is no such form, or an attribute is out of its range.
+        TypeError: If an attribute is unknown.
+        ValueError: If the name is unknown, or an attribute is out of its range.
 
     >>> named_form("RUSAK").negatives
     'same'
@@ -187,7 +175,6 @@ def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]
 
 
 def _of_a_norm(form: InfoNCEForm, switches: InfoNCESwitches) -> Similarity:
-    """Make the similarity that the switches `p` and `power` stood for."""
     p, power = switches.pop("p", 2.0), switches.pop("power", True)
     given = switches.get("similarity", form.similarity)
     if given in ("dot", Dot()):

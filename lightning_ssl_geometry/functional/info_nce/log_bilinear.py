@@ -1,4 +1,4 @@
-r"""InfoNCE with a log-bilinear similarity, whose matrix is learnt.
+r"""InfoNCE with a log-bilinear similarity and a learnt matrix.
 
 Van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018), score a pair by
 :math:`\exp(z^T W c)`. Keller et al., Homomorphic Self-Supervised Learning, Appendix C, write Deep InfoMax's local loss
@@ -12,14 +12,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce.forms import (
-    NT_XENT,
-    FormName,
-    InfoNCEForm,
-    InfoNCESwitches,
-    named_form,
-)
-from lightning_ssl_geometry.functional.info_nce.settings import check_temperature, check_views, without_negatives
+from lightning_ssl_geometry.checks import floating, shaped
+from lightning_ssl_geometry.functional.info_nce.forms import NT_XENT, FormName, InfoNCEForm, InfoNCESwitches, named_form
+from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 
@@ -34,23 +29,18 @@ def log_bilinear_info_nce(
     form: InfoNCEForm | FormName = BILINEAR,
     **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
-    r"""Contrast the two views of each sample with the other samples, by a similarity that W makes.
+    r"""Contrast the two views of each sample with the other samples, by a similarity with a matrix W.
 
     .. math::
         s_{ab} &= a^T W b / \tau \\
         L &= \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
             {[\exp s_{a a^+}] + \sum_{b \in B_a} \exp s_{ab}}
 
-    With W the identity it is :func:`info_nce` of the same form.
-
-    W need not be symmetric, so it matters which of two embeddings stands on its left: the anchor does, in every term
-    of its own row, whether b is of its own view or of the other. An anchor of view 1 asks :math:`z^{1T}_i W b`; an
-    anchor of view 2, where `symmetric` adds them, asks :math:`z^{2T}_i W b` of the same W, of its positive
-    :math:`z^1_i` too. W thus answers "which b belongs to the anchor a", with both views in the part of a, which is
-    sound where they are drawn alike; the transposed reading, in which the anchors of view 2 stand on the right, is
-    `weight.T` and swapped views. Where the views have different parts (a context and its target, as in CPC), take
-    `symmetric=False, negatives="other"`. With `joint` there is one positive per pair, and it is
-    :math:`z^{1T}_i W z^2_i`, view 1 on the left, as Keller et al.'s numerator has it.
+    W need not be symmetric; the anchor always stands on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
+    :math:`z^{2T}_i W b` for those of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
+    exchange the views. If the views play different roles (a context and its target, as in CPC), use `symmetric=False,
+    negatives="other"`. With `joint`, the one positive of a pair is :math:`z^{1T}_i W z^2_i`, as in Keller et al.'s
+    numerator. With W the identity the loss is :func:`info_nce` of the same form.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -61,29 +51,26 @@ def log_bilinear_info_nce(
     Keller et al., Appendix C       positive_in_denominator=False, joint=True     log(4(N-1))
     =============================== ============================================= ===========
 
-    Keller et al. print sim(a, b) = exp(a^T W b) inside another exponential; it is read as sim(a, b) = a^T W b, which is
-    CPC's density ratio and what "log-bilinear" says. Here the negatives are of other samples only, where CPC and Deep
-    InfoMax also draw them from other places of the same sample.
+    Keller et al. print sim(a, b) = exp(a^T W b) inside another exponential; here sim(a, b) = a^T W b, as in CPC. The
+    negatives are other samples only; CPC and Deep InfoMax also draw other places of the same sample.
 
-    The logits are dense, and so differentiable any number of times: memory is O(N^2), up to four matrices of logits
-    and what autograd keeps of them. In float32 (float64 for float64 views), whatever the autocast.
+    Memory is O(N^2): up to four dense matrices of logits, and what autograd keeps of them. The loss can be
+    differentiated any number of times. Autocast has no effect.
 
     Args:
-        z1: (N, P), embeddings of view 1, N >= 2 (with the positive in the denominator, N >= 1). Any float dtype.
+        z1: (N, P), embeddings of view 1, N >= 2 (N >= 1 with the positive in the denominator). Any float dtype.
         z2: (N, P), embeddings of view 2.
         weight: (P, P), W. Any float dtype.
-        temperature: tau > 0. It scales W, and no more than that.
-        form: Which InfoNCE it is: one with `normalize=False`, the similarity "dot", the denominator "sum" and without
-            `include_self`.
+        temperature: tau > 0, one number.
+        form: An InfoNCE with `normalize=False`, the similarity "dot", the denominator "sum" and without `include_self`.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator, and 0, with
-        gradient 0, for one sample alone.
+        The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator, and 0 with
+        gradient 0 for N = 1.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, P); if N = 1 and the denominator is empty; if `weight` is not
-            (P, P); if `temperature` is not one number > 0; if the form is another one.
+        ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.
         TypeError: If there is no such switch.
 
     >>> z = torch.eye(4)
@@ -93,7 +80,8 @@ def log_bilinear_info_nce(
     form = named_form(form, **switches)
     check_log_bilinear_settings(temperature, form)
     check_views(z1, z2, least=form.least)
-    _check_weight(weight, z1.shape[1])
+    shaped("P, P", {"P": z1.shape[1]}, weight=weight)
+    floating(weight=weight)
     with torch.autocast(z1.device.type, enabled=False):
         views = in_full_precision(z1, z2)
         w = weight.to(views[0].dtype) / temperature
@@ -111,12 +99,8 @@ def log_bilinear_info_nce(
 
 
 def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
-    """Check a temperature and a form.
-
-    Raises:
-        ValueError: If the temperature is not one number > 0, or there is no such form of a log-bilinear similarity.
-    """
-    check_temperature(temperature)
+    """Check that there is one temperature > 0, and that the form fits a log-bilinear similarity."""
+    temperature_range(temperature)
     for field in ("normalize", "include_self", "denominator", "similarity"):
         expected, got = getattr(BILINEAR, field), getattr(form, field)
         if got != expected:
@@ -126,20 +110,12 @@ def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
 
 
 def _seen(views: tuple[Tensor, Tensor], own: int, negatives: str) -> tuple[Tensor, ...]:
-    """The views whose samples an anchor of view `own` meets."""
+    """Return the views whose samples are negatives of an anchor of view `own`."""
     return {"both": views, "same": views[own : own + 1], "other": views[1 - own : 2 - own]}[negatives]
 
 
 def _negative_logsumexp(anchors: Tensor, seen: tuple[Tensor, ...]) -> Tensor:
-    """Log-sum-exp of each anchor's logits (N,), without those of its own sample."""
+    """Return the log-sum-exp (N,) of each anchor's logits with other samples."""
     own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     logits = [matrix_product(anchors, view.T).masked_fill(own, -torch.inf) for view in seen]
     return torch.cat(logits, dim=1).logsumexp(dim=1)
-
-
-def _check_weight(weight: Tensor, dimensions: int) -> None:
-    if weight.shape != (dimensions, dimensions):
-        expected = f"(P, P) = ({dimensions}, {dimensions})"
-        raise ValueError(f"Expected `weight` of shape {expected}, but got {tuple(weight.shape)}.")
-    if not weight.is_floating_point():
-        raise ValueError(f"Expected `weight` of a float dtype, but got {weight.dtype}.")

@@ -10,20 +10,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
-from lightning_ssl_geometry.functional.info_nce.forms import (
-    NT_XENT,
-    FormName,
-    InfoNCEForm,
-    InfoNCESwitches,
-    named_form,
-)
-from lightning_ssl_geometry.functional.info_nce.settings import (
-    check_length,
-    check_temperature,
-    check_views,
-    temperature_range,
-    without_negatives,
-)
+from lightning_ssl_geometry.functional.info_nce.forms import NT_XENT, FormName, InfoNCEForm, InfoNCESwitches, named_form
+from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.info_nce.similarity import Similarity
 from lightning_ssl_geometry.functional.info_nce.tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
@@ -43,29 +31,26 @@ def info_nce(
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` lists the other forms, their equations and their papers.
-
-    The logits are computed in tiles, forward and again backward, so memory grows with N and not N^2; in float32
-    (float64 for float64 input), whatever the autocast. There is no second derivative.
+    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` lists the other forms and their papers. The logits are
+    computed in tiles, once forward and once backward, so that memory grows with N and not with N^2. Autocast has no
+    effect. There is no second derivative.
 
     Args:
         z1: (N, P), embeddings of view 1. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0, by which a similarity is divided. P values (or one, as a tensor) divide the products, or
-            the differences to the power p, of each dimension; a tensor may require a gradient. With `power=False`
-            they divide the differences.
+        temperature: tau > 0, which divides the similarity; or P values, one per dimension, which divide the product or
+            the power of the difference in each dimension. A tensor may require a gradient.
         form: Which InfoNCE it is: a :class:`InfoNCEForm` or the name of one, such as "RUSAK".
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). One sample alone has no negatives: with its positive
-        in the denominator the loss is log(1) = 0, with gradient 0.
+        The loss, a scalar in float32 (float64 for float64 input). For N = 1 with the positive in the denominator it is
+        log(1) = 0, with gradient 0.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, P); if the denominator is empty (N = 1, without the positive or
-            `include_self`); if `temperature` is not positive or has another length than P; if another argument is out
-            of its range or contradicts the rest.
+        ValueError: If the shapes differ or are not (N, P), if the denominator is empty (N = 1, without the positive or
+            `include_self`), or if an argument is out of its range or contradicts another.
         TypeError: If there is no such switch.
 
     >>> z = torch.eye(4)
@@ -73,13 +58,12 @@ def info_nce(
     tensor(0.5944)
     """
     form = named_form(form, **switches)
-    check_temperature(temperature)
     if block_size is not None:
         at_least(1, block_size=block_size)
     check_views(z1, z2, least=form.least)
-    check_length(temperature, z1.shape[1])
+    smallest, _ = temperature_range(temperature, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
-        x1, x2, logit, bounded = _logit(z1, z2, temperature, form)
+        x1, x2, logit = _logit(z1, z2, temperature, form=form)
         if len(z1) == 1 and not form.include_self:
             return without_negatives(logit.pairwise(x1, x2))
         contrast = Contrast(
@@ -88,7 +72,7 @@ def info_nce(
             same=form.negatives != "other",
             other=form.negatives != "same",
             own=form.include_self,
-            bounded=bounded,
+            bounded=form.normalize and form.logit.spread / smallest < _widest(x1),
             block=block_size or _block_size(x1),
         )
         ratio = negative_logsumexp(x1, x2, contrast) - logit.pairwise(x1, x2)  # (A, N)
@@ -102,29 +86,31 @@ def info_nce(
 
 
 def _block_size(x: Tensor) -> int:
-    # A CPU's cache would do with 512; but every operation on a tile ends where all threads meet, and on cores that are
-    # shared with other processes fewer of those are worth more. A GPU needs enough work to fill it.
+    # 512 would suit a CPU's cache. But all threads wait for each other after every operation on a tile; on cores that
+    # other processes use too, fewer tiles are faster. A GPU needs enough work to fill it.
     return 4096 if x.is_cuda else 1024
 
 
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
-) -> tuple[Tensor, Tensor, Similarity, bool]:
-    """The views, scaled and shifted, the similarity that makes logits of them, and whether these are bounded."""
+) -> tuple[Tensor, Tensor, Similarity]:
+    """Scale and shift the views; return them with the similarity whose values are the logits."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:
         x1, x2 = unit_rows(x1, x2, form.eps)
-    x1, x2, scale = _tempered(x1, x2, temperature, similarity.degree)
-    widest = 2 / 3 * math.log(torch.finfo(x1.dtype).max)  # see `Contrast.bounded`
-    bounded = form.normalize and similarity.spread / temperature_range(temperature)[0] < widest
-    return *similarity.centred(x1, x2), similarity.scaled(scale), bounded
+    x1, x2, scale = _tempered(x1, x2, temperature, degree=similarity.degree)
+    return *similarity.centred(x1, x2), similarity.scaled(scale)
+
+
+def _widest(x: Tensor) -> float:
+    return 2 / 3 * math.log(torch.finfo(x.dtype).max)  # see `Contrast.bounded`
 
 
 def _tempered(
     x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Divide a similarity that is homogeneous of this degree: by a number afterwards, by a tensor beforehand."""
+    """Scale the views by a tensor of temperatures; for a number, return the factor that scales the similarity."""
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)

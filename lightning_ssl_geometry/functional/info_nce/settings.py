@@ -1,12 +1,6 @@
-"""What temperatures and views of InfoNCE may be, for the functions and for the modules."""
+"""Which temperatures and views InfoNCE takes, for the functions and for the modules."""
 
-__all__ = [
-    "check_length",
-    "check_temperature",
-    "check_views",
-    "temperature_range",
-    "without_negatives",
-]
+__all__ = ["check_views", "temperature_range", "without_negatives"]
 
 import math
 from collections.abc import Sequence
@@ -14,59 +8,51 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import floating, shaped
 
-def check_temperature(temperature: float | Sequence[float] | Tensor) -> None:
-    """Raise a ValueError unless every temperature is positive and finite.
 
-    >>> check_temperature(-1.0)
-    Traceback (most recent call last):
-    ValueError: Expected `temperature` > 0 and finite, but got -1.0.
+def temperature_range(
+    temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
+) -> tuple[float, float]:
+    """Return the smallest and the largest temperature. Waits for the device if the temperature is a tensor.
+
+    Raises:
+        ValueError: If one is not positive and finite, or if there is neither one temperature nor P = `dimensions`.
+
+    >>> temperature_range([0.5, 1.0], dimensions=2)
+    (0.5, 1.0)
     """
-    smallest, largest = temperature_range(temperature)
+    if isinstance(temperature, int | float):
+        smallest = largest = temperature
+    else:
+        tau = torch.as_tensor(temperature).detach()
+        if tau.ndim > 1 or tau.numel() == 0:
+            raise ValueError(f"Expected `temperature` to be a number or P numbers, but got shape {tuple(tau.shape)}.")
+        smallest, largest = torch.stack(tau.aminmax()).tolist()
+        if tau.ndim == 1 and dimensions not in (None, len(tau)):
+            expected = f"P = {dimensions} values, one per dimension"
+            raise ValueError(f"Expected `temperature` with {expected}, but got {len(tau)}.")
     if not 0 < smallest <= largest < math.inf:
         worst = largest if smallest > 0 else smallest
         raise ValueError(f"Expected `temperature` > 0 and finite, but got {worst}.")
-
-
-def temperature_range(temperature: float | Sequence[float] | Tensor) -> tuple[float, float]:
-    """The smallest and the largest of one temperature or several; waits for the device where they are a tensor."""
-    if isinstance(temperature, int | float):
-        return temperature, temperature
-    tau = torch.as_tensor(temperature).detach()
-    if tau.ndim > 1 or tau.numel() == 0:
-        raise ValueError(f"Expected `temperature` to be a number or P numbers, but got the shape {tuple(tau.shape)}.")
-    smallest, largest = torch.stack(tau.aminmax()).tolist()
     return smallest, largest
 
 
 def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
-    """Raise a ValueError unless both views are (N, P), of a float dtype, with N >= `least`."""
-    if z1.ndim != 2:
-        raise ValueError(f"Expected `z1` of shape (N, P), but got {tuple(z1.shape)}.")
-    if z2.shape != z1.shape:
-        raise ValueError(f"Expected `z2` of the same shape as `z1`, {tuple(z1.shape)}, but got {tuple(z2.shape)}.")
-    for name, z in (("z1", z1), ("z2", z2)):
-        if not z.is_floating_point():
-            raise ValueError(f"Expected `{name}` of a float dtype, but got {z.dtype}.")
+    """Check that both views have one shape (N, P) with N >= `least`, and a float dtype.
+
+    >>> check_views(torch.ones(4, 2), torch.ones(4, 2), least=2)
+    """
+    shaped("N, P", z1=z1, z2=z2)
+    floating(z1=z1, z2=z2)
     if len(z1) < least:
-        reason = " (a single one has no negatives, and the denominator is empty)" if len(z1) == 1 else ""
+        reason = " (a single sample has no negatives, so the denominator is empty)" if len(z1) == 1 else ""
         raise ValueError(f"Expected `z1` and `z2` with N >= {least} samples, but got {len(z1)}{reason}.")
 
 
 def without_negatives(positive: Tensor) -> Tensor:
-    """Compute InfoNCE of one sample whose positive is all of the denominator: log(1) = 0, with gradient 0.
+    """Return the loss of one sample whose denominator holds only the positive: log(1) = 0, with gradient 0.
 
-    Args:
-        positive: (1,), the logit of the pair, with gradient; NaN or infinite, so is the loss NaN.
-
-    >>> without_negatives(torch.tensor([-3.0]))
-    tensor(0.)
+    `positive` (1,) is the logit of the pair; if it is NaN or infinite, the loss is NaN.
     """
     return 0 * positive.mean() + 0.0  # not -0
-
-
-def check_length(temperature: float | Sequence[float] | Tensor, dimensions: int) -> None:
-    """Raise a ValueError unless the temperature is one number or one per dimension."""
-    shape = torch.as_tensor(temperature).shape
-    if shape not in ((), (dimensions,)):
-        raise ValueError(f"Expected `temperature` with P = {dimensions} values, one per dimension, but got {shape[0]}.")

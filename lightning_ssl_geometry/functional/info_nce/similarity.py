@@ -5,12 +5,12 @@ __all__ = ["Dot", "LpDistance", "Similarity", "SquaredDistance"]
 import abc
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.checks import inside, switch
 
 
 class Similarity(abc.ABC):
@@ -30,23 +30,23 @@ class Similarity(abc.ABC):
     @property
     @abc.abstractmethod
     def spread(self) -> float:
-        """Largest minus smallest similarity of unit vectors at scale 1; infinite where it depends on the dimension."""
+        """Largest minus smallest similarity of unit vectors at scale 1; infinite if it depends on the dimension."""
 
     def scaled(self, scale: float) -> Self:
-        """Take another scale."""
+        """Return the same similarity with another scale."""
         return replace(self, scale=scale)  # type: ignore[type-var]
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift both views (N, P) by one vector, where that leaves the similarity and lessens its rounding."""
+        """Shift both views (N, P) by one vector if that keeps the similarity and reduces its rounding error."""
         return x1, x2
 
     @abc.abstractmethod
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """The logits of row i of `a` (N, P) with row i of `b` (N, P): (N,), differentiable."""
+        """Return the logits (N,) of row i of `a` (N, P) with row i of `b` (N, P), differentiable."""
 
     @abc.abstractmethod
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """The logits of every row of `a` (A, P) with every row of `b` (B, P), written to `out` (A, B)."""
+        """Write the logits of every row of `a` (A, P) with every row of `b` (B, P) to `out` (A, B)."""
 
     @abc.abstractmethod
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
@@ -54,20 +54,26 @@ class Similarity(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Dot(Similarity):
-    """The inner product, scale <a, b>."""
-
+class _Quadratic(Similarity):
     scale: float = 1.0
+    _spread: ClassVar[float]
 
     @property
     def degree(self) -> float:
-        """2: a factor of each of the two embeddings."""
+        """2, one factor c from each of the two embeddings."""
         return 2.0
 
     @property
     def spread(self) -> float:
-        """2: cosines reach from -1 to 1."""
-        return 2.0
+        """2 for inner products, from -1 to 1; 4 for squared distances, from 0 to 4."""
+        return self._spread
+
+
+@dataclass(frozen=True)
+class Dot(_Quadratic):
+    """The inner product, scale <a, b>."""
+
+    _spread: ClassVar[float] = 2.0
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
         """Multiply row by row."""
@@ -85,40 +91,30 @@ class Dot(Similarity):
 
 
 @dataclass(frozen=True)
-class SquaredDistance(Similarity):
-    """-scale |a - b|^2, by the expansion scale (2 <a, b> - |a|^2 - |b|^2), which is one matrix product."""
+class SquaredDistance(_Quadratic):
+    """-scale |a - b|^2, computed as scale (2 <a, b> - |a|^2 - |b|^2) by one matrix product."""
 
-    scale: float = 1.0
-
-    @property
-    def degree(self) -> float:
-        """2: squares."""
-        return 2.0
-
-    @property
-    def spread(self) -> float:
-        """4: squared distances on the unit sphere reach from 0 to 4."""
-        return 4.0
+    _spread: ClassVar[float] = 4.0
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift the mean of both views to the origin, near which the expansion into products loses less."""
+        """Shift the mean of both views to the origin, which reduces the rounding error of the expansion."""
         centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
         return x1 - centre, x2 - centre
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """-scale |a_i - b_i|^2, from the differences."""
+        """Return -scale |a_i - b_i|^2, from the differences."""
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """-scale |a_i - b_j|^2, expanded."""
+        """Write -scale |a_i - b_j|^2, by the expansion."""
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
         out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
         if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
-            out.fill_diagonal_(0)  # of rows to themselves: the expansion leaves rounding there
+            out.fill_diagonal_(0)  # distances of rows to themselves, where the expansion leaves a rounding error
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """2 scale (w b - a sum w) for `a`, and the same transposed for `b`."""
+        """Add 2 scale (w b - a sum w) for `a`, and the transposed expression for `b`."""
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
@@ -127,14 +123,11 @@ class SquaredDistance(Similarity):
 
 @dataclass(frozen=True)
 class LpDistance(Similarity):
-    """-scale ||a - b||_p, or -scale ||a - b||_p^p where `power` is set, from the differences themselves.
+    """-scale ||a - b||_p^p, or -scale ||a - b||_p with `power=False`, computed from the differences.
 
     Attributes:
         p: The norm, 1 <= p < inf.
-        power: Whether the norm is raised to p.
-
-    Raises:
-        ValueError: If an attribute is out of its range.
+        power: Whether the norm is raised to the power p.
     """
 
     scale: float = 1.0
@@ -142,33 +135,32 @@ class LpDistance(Similarity):
     power: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.p < math.inf:
-            raise ValueError(f"Expected `p` with 1 <= p < inf, but got {self.p}.")
+        inside("[1, inf)", p=self.p)
         switch(power=self.power)
 
     @property
     def degree(self) -> float:
-        """P where the norm is raised to p, else 1."""
+        """`p` if the norm is raised to the power p, else 1."""
         return self.p if self.power else 1.0
 
     @property
     def spread(self) -> float:
-        """Infinite: no tile of it is summed without its maximum."""
+        """Infinite, so that every tile is summed relative to its maximum."""
         return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """-scale ||a_i - b_i||_p^(p)."""
+        """Return the similarity of corresponding rows."""
         difference = a - b
         if self.power:
             return difference.abs().pow(self.p).sum(dim=-1) * -self.scale
         return torch.linalg.vector_norm(difference, ord=self.p, dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """-scale ||a_i - b_j||_p^(p)."""
+        """Write the similarity of every two rows."""
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """By autograd on the tile; coinciding rows have gradient 0."""
+        """Add the gradients that autograd finds for the tile; equal rows have gradient 0."""
         with torch.enable_grad():
             a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
             distances = self._distances(a, b)

@@ -1,7 +1,7 @@
-"""InfoNCE split into an alignment and a uniformity term, anchor by anchor.
+"""InfoNCE split into an alignment and a uniformity term for each anchor.
 
-Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), compare representations
-by the two in Table 1. The split is that of Wang & Isola (2020), with the finite sum that InfoNCE has.
+Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), Table 1. The split is
+that of Wang & Isola (2020), with the finite sum of InfoNCE in place of an expectation.
 """
 
 __all__ = ["ONE_SIDED", "LossTerms", "alignment_uniformity_terms", "check_split"]
@@ -13,19 +13,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
-from lightning_ssl_geometry.functional.info_nce.forms import (
-    RUSAK,
-    FormName,
-    InfoNCEForm,
-    InfoNCESwitches,
-    named_form,
-)
-from lightning_ssl_geometry.functional.info_nce.settings import (
-    check_length,
-    check_temperature,
-    check_views,
-    without_negatives,
-)
+from lightning_ssl_geometry.functional.info_nce.forms import RUSAK, FormName, InfoNCEForm, InfoNCESwitches, named_form
+from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance, SquaredDistance
 from lightning_ssl_geometry.functional.info_nce.tiles import Contrast, negative_logsumexp
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
@@ -34,12 +23,12 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """What each anchor adds to InfoNCE: the means are the terms of the loss, the deviations their +- over samples.
+    """The terms of each anchor. Their means are the terms of the loss.
 
     Attributes:
         align: (N,), minus the similarity to the positive.
-        uniform: (N,), the log-sum-exp of the similarities to the negatives, the logarithm of the denominator.
-        total: (N,), their sum.
+        uniform: (N,), the logarithm of the denominator.
+        total: (N,), the sum of both.
     """
 
     align: Tensor
@@ -56,7 +45,7 @@ def alignment_uniformity_terms(
     block_size: int = 1024,
     **switches: Unpack[InfoNCESwitches],
 ) -> LossTerms:
-    r"""Split the InfoNCE of each anchor into what its positive adds and what its negatives do.
+    r"""Split the InfoNCE of each anchor into a term of its positive and a term of its denominator.
 
     .. math::
         L_\mathrm{align} &= \frac1N \sum_i -s(z_i, \tilde z_i), \quad
@@ -64,14 +53,13 @@ def alignment_uniformity_terms(
         s(a, b) &= \sum_k \frac{a_k b_k}{\tau_k} \;\text{("dot")}, \quad
         s(a, b) = -\sum_k \frac{(a_k - b_k)^2}{\tau_k} \;\text{("distance")}
 
-    Table 1 of Rusak et al. prints the means, and the standard deviations over the samples behind them; which similarity
-    it means, it does not say: `normalize=False, similarity="distance"` on the box and "dot" on the sphere, both with
-    temperature 1, give its numbers for the inverse of the process. The total, as it is printed there, is the sum of the
-    two. So written it is the InfoNCE whose denominator lacks the positive, which has no least value: collapsed and
-    scaled up, it falls to minus infinity. With `positive_in_denominator`, as in their Eq. 1, exp s of the pair joins
-    the sum under the logarithm, total becomes :math:`\log(1 + e^\mathrm{total})`, and 0 is the least; with
-    `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is log 2, and the table's trained network on
-    the box, 0.23 + 0.66 = 0.89, lies just above. Where many samples are near, all of these agree.
+    Table 1 of Rusak et al. prints the means and the standard deviations over the samples, and their sum as the total.
+    The paper does not name the similarity: `normalize=False, similarity="distance"` on the box and "dot" on the sphere,
+    both with temperature 1, give its numbers for the inverse of the process. Without the positive in the denominator
+    the total has no lower bound: it falls to minus infinity as collapsed embeddings grow. With
+    `positive_in_denominator`, as in their Eq. 1, total becomes :math:`\log(1 + e^\mathrm{total})`, which is >= 0; with
+    `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >= log 2. The table's trained network on the
+    box has 0.23 + 0.66 = 0.89.
 
     The logits are computed in tiles: O(N P + block_size^2) memory, O(N^2 P) time. Differentiable once.
 
@@ -79,17 +67,16 @@ def alignment_uniformity_terms(
         z1: (N, P), the anchors, N >= 2. Any float dtype.
         z2: (N, P), their positives.
         temperature: tau > 0 and finite, a number or one per dimension.
-        form: Which InfoNCE it is. The anchors are view 1 and their negatives of view 1, as in `RUSAK` and `CL_ICA`;
-            the default is `RUSAK` without the positive in the denominator.
+        form: An InfoNCE whose anchors and negatives are all of view 1, such as `RUSAK` or `CL_ICA`; the default is
+            `RUSAK` without the positive in the denominator.
         block_size: Rows and columns of a tile of logits.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
 
     Returns:
-        Three tensors (N,) in float32 (float64 for float64 input); the mean of `total` is :func:`info_nce` in the same
-        form.
+        Three tensors (N,) in float32 (float64 for float64 input). The mean of `total` is :func:`info_nce` in this form.
 
     Raises:
-        ValueError: As :func:`info_nce`, or if the form has other anchors or negatives, or the similarity
+        ValueError: If an argument is out of its range, or the form has other anchors or negatives, or the similarity
             :class:`LpDistance`.
 
     >>> z = torch.eye(4)
@@ -97,10 +84,10 @@ def alignment_uniformity_terms(
     [-1.0, 1.099, 0.099]
     """
     form = named_form(form, **switches)
-    check_split(temperature, form)
+    check_split(form)
     at_least(1, block_size=block_size)
     check_views(z1, z2, least=form.least)
-    check_length(temperature, z1.shape[1])
+    temperature_range(temperature, z1.shape[1])
     with torch.autocast(z1.device.type, enabled=False):
         x1, x2 = in_full_precision(z1, z2)
         if form.normalize:
@@ -109,13 +96,15 @@ def alignment_uniformity_terms(
         x1, x2 = x1 * scale, x2 * scale  # either similarity is of degree 2
         logit = form.logit
         if isinstance(logit, SquaredDistance):
-            centre = x1.detach().mean(dim=0)  # distances keep, and their expansion loses less to rounding
+            centre = x1.detach().mean(
+                dim=0
+            )  # distances stay the same, and the rounding error of their expansion is smaller
             x1, x2 = x1 - centre, x2 - centre
         negatives = Contrast(
             logit, anchors=1, same=True, other=False, own=form.include_self, bounded=False, block=block_size
         )
         align = -logit.pairwise(x1, x2)
-        if len(x1) == 1 and not form.include_self:  # no negatives: the positive is all of the denominator
+        if len(x1) == 1 and not form.include_self:  # the denominator holds only the positive
             return LossTerms(align, -align, without_negatives(align)[None])
         uniform = negative_logsumexp(x1, x2, negatives)[0]
         if form.positive_in_denominator:
@@ -123,13 +112,8 @@ def alignment_uniformity_terms(
     return LossTerms(align, uniform, align + uniform)
 
 
-def check_split(temperature: float | Sequence[float] | Tensor, form: InfoNCEForm) -> None:
-    """Check that InfoNCE of this form splits into an alignment and a uniformity term, anchor by anchor.
-
-    Raises:
-        ValueError: If it does not, or the temperature is out of its range.
-    """
-    check_temperature(temperature)
+def check_split(form: InfoNCEForm) -> None:
+    """Check that InfoNCE of this form splits into an alignment and a uniformity term for each anchor."""
     if (form.symmetric, form.negatives, form.denominator) != (False, "same", "sum"):
         raise ValueError(
             "Expected a `form` with symmetric=False, negatives='same' and denominator='sum', but got "

@@ -1,9 +1,9 @@
 """Log-sum-exp of the similarities between all samples of two views, tile by tile, forward and backward.
 
-The N x N logits of two views are never held: a tile of `block` x `block` of them is written into one buffer,
-reduced, and overwritten by the next, and the backward pass computes it again. Beside the inputs and their
-gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal
-serves the one below it too; between views it serves the anchors of both.
+The N x N logits of two views are never in memory together: each tile of `block` x `block` logits is written into one
+buffer, reduced, and overwritten by the next tile; the backward pass computes it again. Beside the inputs and their
+gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal also
+serves below it; between views, a tile serves the anchors of both.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
@@ -24,17 +24,16 @@ _Views = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Contrast:
-    """Which similarities enter which anchor's log-sum-exp, and how they are computed.
+    """Settings of :func:`negative_logsumexp`.
 
     Attributes:
         similarity: The logit of a pair.
-        anchors: 1 where only the rows of view 1 are anchors, 2 where those of view 2 are too.
-        same: Whether an anchor meets the samples of its own view.
-        other: Whether it meets those of the other view.
-        own: Whether its own sample is among them.
-        bounded: Whether the logits' spread, and their size, are below two thirds of the dtype's range of exponents.
-            Sums of exponentials, and these over those times a gradient, are then normal numbers, and the exponentials
-            can be summed as they are instead of against each row's maximum.
+        anchors: 1: the rows of view 1 are anchors; 2: those of view 2 too.
+        same: Whether samples of the anchor's own view are negatives.
+        other: Whether samples of the other view are negatives.
+        own: Whether the anchor's own sample is among them.
+        bounded: Whether the size and the spread of the logits stay below two thirds of the largest exponent of the
+            dtype. Exponentials of logits can then be summed without subtracting each row's maximum.
         block: Rows and columns of a tile.
     """
 
@@ -48,12 +47,12 @@ class Contrast:
 
 
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
-    """Sum each anchor's exponentiated similarities with its negatives, and take the logarithm.
+    """Compute the log-sum-exp of each anchor's similarities with its negatives.
 
     Args:
         x1: (N, P) float32 or float64, view 1.
         x2: (N, P) of the same dtype, view 2.
-        contrast: Which pairs are summed.
+        contrast: The pairs to sum, and how to sum them.
 
     Returns:
         (contrast.anchors, N): row v holds the anchors of view v + 1. Differentiable once.
@@ -86,11 +85,11 @@ class _NegativeLogSumExp(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """Rows (view, samples) against columns (view, samples)."""
+    """The rows and columns of a tile, each as (view, samples)."""
 
     row: tuple[int, slice]
     col: tuple[int, slice]
-    mirrored: bool  # the columns are anchors too, and the rows their negatives
+    mirrored: bool  # the columns are anchors too, with the rows as negatives
 
     @property
     def symmetric(self) -> bool:
@@ -116,7 +115,7 @@ def _tiles(n: int, contrast: Contrast) -> Iterator[_Tile]:
 
 
 def _sums(x: _Views, contrast: Contrast) -> Tensor:
-    """Take log sum exp(logit) as it is written, for bounded logits."""
+    """Compute log sum exp(logit) directly, for bounded logits."""
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
@@ -128,7 +127,7 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
 
 
 def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
-    """Take log sum exp(logit) for logits of any size: of each tile against its own maxima, then of these."""
+    """Compute log sum exp(logit) for logits of any size, relative to the maxima of each tile."""
     n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
     total = x[0].new_full((contrast.anchors, n), -torch.inf)
     for tile in _tiles(n, contrast):
@@ -140,32 +139,28 @@ def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
 
 
 def _logsumexp(logits: Tensor, dim: int, scratch: Tensor) -> Tensor:
-    # A row that is all -inf, an anchor alone with itself in a tile, must give -inf and not -inf - -inf = nan.
+    # A row that is all -inf (a tile with only the anchor itself) must give -inf and not -inf - -inf = nan.
     peak = logits.amax(dim=dim, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
     terms = _exp_(torch.sub(logits, peak, out=scratch))
     return terms.sum(dim=dim).log_().add_(peak.squeeze(dim))
 
 
 def _exp_(exponent: Tensor) -> Tensor:
-    """Take exp, in place, of what is added to terms of size 1; 0 where that is far below their rounding error.
-
-    Without the cut, exponents of some -90 (float32) become subnormal numbers, on which a CPU's exp and matrix product
-    are a hundred times slower.
-    """
+    """Take exp in place; very small results become 0, since a CPU is a hundred times slower on subnormal numbers."""
     cut = -0.75 * math.log(torch.finfo(exponent.dtype).max)
     return torch.threshold_(exponent, cut, -torch.inf).exp_()
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Weigh a logit by d total_a / d logit_ab = exp(logit_ab - total_a), summed where it serves two anchors."""
+    """Weigh each logit by d total_a / d logit_ab = exp(logit_ab - total_a), summed over both anchors of the pair."""
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
     scale = grad * total.neg().exp() if contrast.bounded else None
     for tile in _tiles(len(x[0]), contrast):
         if scale is not None:
-            weight = _bounded_weights(x, tile, contrast, scale, buffers)
+            weight = _bounded_weights(x, tile, contrast, scale=scale, buffers=buffers)
         else:
-            weight = _weights(x, tile, contrast, total, grad, buffers)
+            weight = _weights(x, tile, contrast, total=total, grad=grad, buffers=buffers)
         (view, rows), (view_col, cols) = tile.row, tile.col
         grad_col = None if tile.symmetric else gradients[view_col][cols]
         contrast.similarity.accumulate(weight, x[view][rows], x[view_col][cols], gradients[view][rows], grad_col)
@@ -175,7 +170,7 @@ def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _V
 def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Weigh by exp(logit_ab) (scale_a + scale_b), where scale_a = grad_a exp(-total_a)."""
+    """Return exp(logit_ab) (scale_a + scale_b), with scale_a = grad_a exp(-total_a)."""
     terms = _logits(x, tile, contrast, buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
@@ -185,7 +180,7 @@ def _bounded_weights(
 def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Weigh by grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b): no exponent is above 0."""
+    """Return grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b); no exponent is above 0."""
     logits, weight = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:
@@ -206,6 +201,6 @@ def _buffer(x: Tensor, contrast: Contrast) -> Tensor:
 
 
 def _shaped(buffer: Tensor, tile: _Tile) -> Tensor:
-    """The head of `buffer` as a contiguous matrix of the tile's shape: the last blocks are smaller."""
+    """Return the head of `buffer` as a contiguous matrix of the tile's shape; the last tiles are smaller."""
     shape = [samples.stop - samples.start for _, samples in (tile.row, tile.col)]
     return buffer[: shape[0] * shape[1]].view(shape)

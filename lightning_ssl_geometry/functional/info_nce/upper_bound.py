@@ -1,12 +1,12 @@
-r"""What InfoNCE is made of: its exact form with an entropy, its upper bound, and the hardest negative behind that.
+r"""InfoNCE with an entropy term, its upper bound, and the hardest negative of each anchor.
 
-Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). All three are
-about their Eq. 1, `info_nce(z1, z2, temperature, positive_in_denominator=False, symmetric=False)`:
+Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), on their Eq. 1,
+`info_nce(z1, z2, temperature, positive_in_denominator=False, symmetric=False)`:
 
 .. math:: L = -\frac1N \sum_i \log \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^2_i))}
     {\sum_{j \ne i, k} \exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}, \quad \beta = 1/\tau
 
-where the anchors are the first views, the positive is not in the denominator and Sim is the cosine.
+where Sim is the cosine.
 """
 
 __all__ = ["hardest_negative", "info_nce_entropy", "info_nce_upper_bound"]
@@ -16,14 +16,15 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.info_nce.settings import check_temperature, check_views
+from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
 def info_nce_entropy(
     z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 128
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Split InfoNCE into an invariance term, the similarity to the negatives it looks at, and their entropy.
+    r"""Split InfoNCE into an invariance term, the expected similarity to the negatives, and their entropy.
 
     .. math::
         p_i(j, k) &= \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
@@ -31,35 +32,31 @@ def info_nce_entropy(
         L &= \beta L_{invariance} + \beta \frac1N \sum_i E_{p_i}[\mathrm{Sim}(z^1_i, \cdot)]
             + \frac1N \sum_i H(p_i)
 
-    Eq. 13 (Proposition C.1) of Cosentino et al., with the sign of its second term put right: the paper prints a minus
-    there, and derives a plus in Eq. 15. The sum is exactly the loss; :func:`info_nce_upper_bound` replaces the
-    expectation by the maximum and the entropy by its largest value.
+    Eq. 13 (Proposition C.1) of Cosentino et al., with a plus before the second term, as derived in Eq. 15; Eq. 13
+    prints a minus. The sum is exactly the loss; :func:`info_nce_upper_bound` replaces the expectation by the maximum
+    and the entropy by its largest value.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
         temperature: tau > 0.
-        eps: A row no longer than this counts as 0, as in :func:`info_nce`; >= 0.
+        eps: >= 0; a row no longer than this counts as 0.
         block_size: Anchors handled at once; memory is O(N x block_size).
 
     Returns:
         invariance in [-1, 1], expectation in [-1, 1] and entropy in [0, log(2(N-1))] in nats, three scalars.
 
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, `temperature` is not a number > 0, or `eps` < 0.
-
     >>> z = torch.eye(4)
     >>> info_nce_entropy(z, z, temperature=0.5)  # log 6: all negatives alike
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
-    _check(z1, z2, temperature, eps)
+    u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
-        u1, u2 = unit_rows(*in_full_precision(z1, z2), eps)
         expectation, entropy = u1.new_zeros(()), u1.new_zeros(())
         for start in range(0, len(u1), block_size):
             cosine = _negative_cosines(u1, u2, slice(start, start + block_size))  # (2, block, N)
             top = cosine.amax((0, 2)).detach()
-            p = ((cosine - top[:, None]) / temperature).exp()  # up to its sum; 0 for the sample itself, at -inf
+            p = ((cosine - top[:, None]) / temperature).exp()  # p times its sum; 0 for the sample itself
             total = p.sum((0, 2))  # (block,)
             expected = (p * cosine.masked_fill(p == 0, 0)).sum((0, 2)) / total
             expectation = expectation + expected.sum()
@@ -77,29 +74,23 @@ def info_nce_upper_bound(
         L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
-    Equations 3-5 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning
-    (2022), who bound the form of their Eq. 1: `info_nce(z1, z2, temperature, positive_in_denominator=False,
-    symmetric=False)`. Sim is the cosine.
+    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
         temperature: tau > 0.
-        eps: A row no longer than this counts as 0, as in :func:`info_nce`; >= 0.
+        eps: >= 0; a row no longer than this counts as 0.
 
     Returns:
         invariance in [-1, 1], repulsion in [-1, 1] and the bound, three scalars; differentiable.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, `temperature` is not a number > 0, or `eps` < 0.
 
     >>> z = torch.eye(4)
     >>> info_nce_upper_bound(z, z, temperature=0.5)  # the bound is -2 + log 6, and so is the loss
     (tensor(-1.), tensor(0.), tensor(-0.2082))
     """
-    _check(z1, z2, temperature, eps)
+    u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
-        u1, u2 = unit_rows(*in_full_precision(z1, z2), eps)
         _, _, similarity = _hardest(u1, u2)
         invariance = -torch.linalg.vecdot(u1, u2).mean()
         repulsion = similarity.mean()
@@ -112,30 +103,25 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
     Sim is the cosine; the maximum runs over both views of the N-1 other samples (Proposition 3.1 of Cosentino et al.,
-    2022, where h* is the encoder's vector at the same index). Of several that are equally similar, the first. Memory is
-    O(N x 256): the search goes by tiles.
+    2022). If several are equally similar, the first is taken. Memory is O(N x 256).
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
-        eps: A row no longer than this counts as 0, as in :func:`info_nce`; >= 0.
+        eps: >= 0; a row no longer than this counts as 0.
 
     Returns:
-        index: (N,) int64, the sample j.
-        view: (N,) int64, 0 where the negative is a row of `z1`, 1 where it is one of `z2`.
-        similarity: (N,) in [-1, 1], the cosine with it; differentiable.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, P), N < 2, or `eps` < 0.
+        index: (N,) int64, the sample j. view: (N,) int64, 0 where the negative is a row of `z1`, 1 where it is one of
+        `z2`. similarity: (N,) in [-1, 1], the cosine with it; differentiable.
 
     >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> z2 = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     >>> hardest_negative(z1, z2)
     (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
     """
-    _check(z1, z2, 1.0, eps)
+    u1, u2 = _unit_views(z1, z2, 1.0, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
-        return _hardest(*unit_rows(*in_full_precision(z1, z2), eps))
+        return _hardest(u1, u2)
 
 
 def _hardest(u1: Tensor, u2: Tensor, block: int = 256) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,16 +140,17 @@ def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _negative_cosines(u1: Tensor, u2: Tensor, rows: slice) -> Tensor:
-    """Similarities of some anchors to all samples of both views, (2, block, N), -inf for the anchors' own."""
+    """Return cosines (2, block, N) of some anchors with both views of all samples; -inf for an anchor's own sample."""
     cosine = torch.stack([u1[rows] @ u1.T, u1[rows] @ u2.T])
     own = torch.arange(len(u1), device=u1.device) == torch.arange(len(u1), device=u1.device)[rows, None]
     return cosine.masked_fill(own, -torch.inf)
 
 
-def _check(z1: Tensor, z2: Tensor, temperature: float, eps: float) -> None:
-    check_temperature(temperature)
+def _unit_views(z1: Tensor, z2: Tensor, temperature: float, eps: float) -> tuple[Tensor, Tensor]:
+    temperature_range(temperature)
     if torch.as_tensor(temperature).ndim != 0:
         raise ValueError(f"Expected `temperature` to be one number, but got {temperature!r}.")
-    if not eps >= 0:
-        raise ValueError(f"Expected `eps` >= 0, but got {eps}.")
+    at_least(0, eps=eps)
     check_views(z1, z2, least=2)
+    with torch.autocast(z1.device.type, enabled=False):
+        return unit_rows(*in_full_precision(z1, z2), eps)

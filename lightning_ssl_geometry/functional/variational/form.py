@@ -1,4 +1,4 @@
-"""What the variational form of the contrastive loss is made of: its settings, Psi and eta with their derivatives."""
+"""The settings of the variational contrastive loss, and Psi and eta with their derivatives."""
 
 __all__ = [
     "Derivatives",
@@ -13,13 +13,14 @@ __all__ = [
 ]
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import one_of, switch
-from lightning_ssl_geometry.functional.info_nce.settings import check_temperature
+from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
 Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors
@@ -27,24 +28,25 @@ Negatives = Literal["other", "both"]
 
 
 class VariationalSwitches(TypedDict, total=False):
-    """The last three attributes of :class:`Form`, by name."""
+    """The last three attributes of :class:`Form`."""
 
     negatives: Negatives
     include_self: bool
     symmetric: bool
 
 
-class Form(NamedTuple):
-    """Which loss :func:`functional.variational_loss` is.
+@dataclass(frozen=True)
+class Form:
+    """Settings of :func:`functional.variational_loss`.
 
     Attributes:
-        temperature: tau > 0 of the default eta; without effect beside another.
-        psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
-        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive, with a finite slope;
-            element by element. None: exp(-t / tau).
+        temperature: tau > 0 of the default eta; another eta ignores it.
+        psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
+        eta: A positive similarity of t = half a squared distance, largest at t = 0, with a finite slope, applied to
+            each element. None: exp(-t / tau).
         negatives: "other": the points of the other view; "both": those of the anchor's own view too.
-        include_self: Whether j = i is among the sums.
-        symmetric: Mean of the loss and of that with the views exchanged, which are equal in expectation.
+        include_self: Whether the sums include j = i.
+        symmetric: Average the loss over both orders of the views.
     """
 
     temperature: float = 0.1
@@ -54,23 +56,22 @@ class Form(NamedTuple):
     include_self: bool = True
     symmetric: bool = False
 
-    def check(self) -> None:
-        """Raise a ValueError that names the first of them that is out of its range."""
-        check_temperature(self.temperature)
+    def __post_init__(self) -> None:
+        temperature_range(self.temperature)
         one_of(get_args(Negatives), negatives=self.negatives)
         switch(include_self=self.include_self, symmetric=self.symmetric)
 
     def outer(self, ratio: Tensor) -> Tensor:
-        """Psi of G."""
+        """Apply Psi to G."""
         return ratio.log1p() if self.psi is None else self.psi(ratio)
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether Psi is log(1 + t), which is computed from the logarithm of G."""
+        """Whether Psi is log(1 + t); then it is computed from the logarithm of G."""
         return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
-        """Eta of half a squared distance."""
+        """Apply eta to half a squared distance."""
         return (-t / self.temperature).exp() if self.eta is None else self.eta(t)
 
 
@@ -83,10 +84,10 @@ class Derivatives(NamedTuple):
 
 
 def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
-    """Evaluate a function and its derivatives, without a graph.
+    """Evaluate a function and its first two derivatives, without a graph.
 
     Raises:
-        ValueError: As :func:`applied`.
+        ValueError: If the function returns anything but a tensor of the same shape.
 
     >>> derivatives(torch.square, torch.tensor([3.0]), "psi")
     Derivatives(value=tensor([9.]), first=tensor([6.]), second=tensor([2.]))
@@ -100,11 +101,7 @@ def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
 
 
 def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
-    """Evaluate a function that somebody gave.
-
-    Raises:
-        ValueError: If it returns anything but a tensor of the same shape.
-    """
+    """Evaluate a user's function; a ValueError if it returns anything but a tensor of the same shape."""
     value = function(t)
     if not isinstance(value, Tensor) or value.shape != t.shape:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -113,18 +110,14 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """The similarity of the two views of each point, by which the loss divides.
-
-    Raises:
-        ValueError: If one is not positive.
-    """
+    """Return the similarities of the two views of each point; a ValueError if one is not positive."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:
-    """Half the squared distances of rows, (N, N); not below 0, where rounding would put it."""
+    """Return half the squared distances of all rows (N, N), at least 0."""
     squares = a.square().sum(-1)[:, None] + b.square().sum(-1)
     return (squares / 2 - matrix_product(a, b.T)).clamp(min=0)
 

@@ -2,8 +2,7 @@ r"""The contrastive loss as a functional of the latent distribution, with its fi
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
 Perspectives (2025): NT-Xent without the indicator of x != y, for any increasing Psi and any similarity eta of half the
-squared distance. On a finite sample the expectations over mu are means over its N points, and those over the views T
-and T' are the two views that are given.
+squared distance. Expectations over mu are means over N points; expectations over T and T' use the two given views.
 """
 
 __all__ = ["first_variation", "tangential_gradient", "variational_loss"]
@@ -36,43 +35,42 @@ def variational_loss(
     eta: Elementwise | None = None,
     **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
-    r"""Weigh how near other points come to an anchor against how near its own other view is.
+    r"""Compare the similarity of each anchor to the other points with its similarity to its own other view.
 
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5, where j = i is among the sum. With `negatives="both"` and `include_self=False` and rows on the unit
-    sphere it is Eq. 1: the points of both views are summed, without j = i, each mean over all N. The paper's NT-Xent
-    has means where SimCLR's has sums. An invariant map is one whose two views are equal, z1 = z2: then the loss is a
-    function of the latent points alone (Prop. 2.1).
+    Eq. 4 and 5; the sum includes j = i. With `negatives="both"` and `include_self=False` and rows on the unit sphere it
+    is Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent has means
+    where SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop. 2.1).
 
-    The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms: neither
-    overflows. Nothing is normalised here. O(N^2) memory, float32 (float64 for float64 input) whatever the autocast.
+    The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms, so that
+    neither overflows. The points are not normalised. O(N^2) memory. Autocast has no effect.
 
     Args:
         z1: (N, d), the anchors: points under T. Any float dtype.
         z2: (N, d), the points under T'.
-        temperature: tau > 0 of the default eta; not looked at beside another.
-        psi: Psi, increasing; maps a tensor element by element, differentiably. None: log(1 + t).
-        eta: The similarity of t = half a squared distance, from 0 on, greatest at 0 and positive, with a finite slope;
-            element by element.
-        **switches: `negatives` ("other": the points of the other view, the default; "both": those of the anchor's own
-            view too), `include_self` (whether j = i is among the sums; True), `symmetric` (the mean of the loss and of
-            that with the views exchanged, which are equal in expectation; False).
+        temperature: tau > 0 of the default eta; another eta ignores it.
+        psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
+        eta: A positive similarity of t = half a squared distance, largest at t = 0, with a finite slope, applied to
+            each element. None: exp(-t / tau).
+        **switches: `negatives` ("other", the default: points of the other view; "both": also of the anchor's own view),
+            `include_self` (whether the sums include j = i; default True) and `symmetric` (average over both orders of
+            the views; default False).
 
     Returns:
-        The loss, a scalar. With the defaults: log 2 where all points are one, and less where they spread.
+        The loss, a scalar in float32 (float64 for float64 input). With the defaults: log 2 if all points are equal, and
+        less if they spread.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, d), there is no point, an argument is out of its range, or `psi`
-            or `eta` changes the shape, or `eta` is not positive for the two views of a point.
+        ValueError: If the shapes differ or are not (N, d), N = 0, an argument is out of its range, `psi` or `eta`
+            changes the shape, or `eta` is not positive for the two views of a point.
 
     >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> variational_loss(z, z, temperature=1.0)
     tensor(0.4496)
     """
     form = Form(temperature, psi, eta, **switches)
-    form.check()
     check_views(z1, z2, least=1)
     with torch.autocast(z1.device.type, enabled=False):
         z1, z2 = in_full_precision(z1, z2)
@@ -88,7 +86,7 @@ def first_variation(
     eta: Elementwise | None = None,
     **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
-    r"""Derive :func:`variational_loss` by the points, in closed form.
+    r"""Return the derivative of :func:`variational_loss` with respect to the points, in closed form.
 
     .. math::
         g_i &= \Big(\frac{\Psi'(G_i)}{\eta_{ii}}\Big) \frac1N \sum_j \eta'_{ij} (z_i - z'_j)
@@ -96,24 +94,15 @@ def first_variation(
         g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
-    It is N times the gradient, so that the change of the loss along directions h is the mean of <g_i, h_i>. Prop. 3.1
-    gathers both roles of a point, which it has where the loss is symmetric: its bracket is twice this one with
-    `symmetric=True` (each of the views is half of nu). There Psi' at y belongs to G with T and T' exchanged; as printed
-    it is no derivative. At an invariant map the sum over the two views is Eq. 7.
+    This is N times the gradient: along directions h the loss changes by the mean of <g_i, h_i>. The bracket of Prop.
+    3.1 is twice this result with `symmetric=True`, since each view is half of nu there. Its printed Psi' at y belongs
+    to G with T and T' exchanged; as printed it is no derivative. At an invariant map the sum over the two views is Eq.
+    7.
 
-    Args:
-        z1: (N, d), the anchors.
-        z2: (N, d), the points under T'.
-        temperature: tau > 0 of the default eta.
-        psi: Psi; None: log(1 + t).
-        eta: The similarity; None: exp(-t / tau).
-        **switches: `negatives`, `include_self` and `symmetric` of :func:`variational_loss`.
+    The arguments are those of :func:`variational_loss`.
 
     Returns:
-        (2, N, d), by z1 and by z2, in float32 (float64 for float64 input), without a graph.
-
-    Raises:
-        ValueError: As :func:`variational_loss`.
+        (2, N, d), with respect to z1 and to z2, in float32 (float64 for float64 input), without a graph.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> first_variation(z, z, temperature=1.0).sum(0)  # apart: descent goes against it
@@ -121,7 +110,6 @@ def first_variation(
             [ 0.2185, -0.2185]])
     """
     form = Form(temperature, psi, eta, **switches)
-    form.check()
     check_views(z1, z2, least=1)
     with torch.no_grad(), torch.autocast(z1.device.type, enabled=False):
         z1, z2 = in_full_precision(z1, z2)
@@ -130,16 +118,16 @@ def first_variation(
 
 
 def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
-    r"""Part of a vector that is tangent to the sphere through a point.
+    r"""Project a vector onto the tangent space of the sphere through a point.
 
     .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
 
     Args:
         z: (..., d), points, none of them 0.
-        vector: (..., d), a vector at each.
+        vector: (..., d), a vector at each point.
 
     Returns:
-        (..., d).
+        (..., d), orthogonal to `z`.
 
     Raises:
         ValueError: If the last axes differ, or a point is 0.
@@ -158,14 +146,14 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
 def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     if form.eta is None:
-        log_ratio = _log_ratio(own, others, left_out, form)
+        log_ratio = _log_ratio(own, others, left_out, form=form)
         return softplus(log_ratio).mean() if form.is_logarithm else applied(form.outer, log_ratio.exp(), "psi").mean()
     near = torch.stack([applied(form.eta, t, "eta").masked_fill(left_out, 0).mean(1) for t in others]).sum(0)
     return applied(form.outer, near / positive(applied(form.eta, own, "eta")), "psi").mean()
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Half squared distances to the own other view (N,) and to the points of one view or two; which do not count."""
+    """Return half squared distances to the other view (N,) and to all points (N, N), and a mask of skipped pairs."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -174,7 +162,6 @@ def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], 
 
 
 def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> Tensor:
-    """Logarithm of G for the default eta."""
     exponents = [((own[:, None] - t) / form.temperature).masked_fill(left_out, -torch.inf) for t in others]
     return torch.cat(exponents, 1).logsumexp(1) - math.log(len(own))
 
@@ -182,7 +169,7 @@ def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) 
 def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
     own, others, left_out = _squares(z1, z2, form)
     stable = form.eta is None and form.is_logarithm
-    weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form)
+    weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form=form)
     towards = pull[:, None] * (z1 - z2)
     by_z1, by_z2 = _apart(weights[0], z1, z2) - towards, _apart(weights[0].T, z2, z1) + towards
     for weight in weights[1:]:
@@ -191,7 +178,7 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
+    """Return Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
     pair = derivatives(form.similarity, own, "eta")
     positive(pair.value)
     near = [derivatives(form.similarity, t, "eta") for t in others]
@@ -202,8 +189,8 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
 
 
 def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """The same for the default Psi and eta, from logarithms."""
-    log_ratio = _log_ratio(own, others, left_out, form)
+    """Return the weights of :func:`_weights` for the default Psi and eta, from logarithms."""
+    log_ratio = _log_ratio(own, others, left_out, form=form)
     least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
     weights = [
         -(least - t / form.temperature).masked_fill(left_out, -torch.inf).exp() / form.temperature for t in others
@@ -212,5 +199,5 @@ def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: 
 
 
 def _apart(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Sum over j of w_ij (a_i - b_j)."""
+    """Return the sums over j of w_ij (a_i - b_j)."""
     return weight.sum(1, keepdim=True) * a - weight @ b

@@ -5,12 +5,12 @@ __all__ = ["second_variation"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.checks import at_least, floating, shaped, switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 
-_UNIT = 1e-4  # how far from 1 a length may be that counts as such
+_UNIT = 1e-4  # tolerance of lengths and products
 
 
 def second_variation(
@@ -30,40 +30,40 @@ def second_variation(
         \ddot G_i &= \frac1N \sum_j \frac{\eta''_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle^2
             + \frac{\eta'_{ij}}{\eta(0)} \|h_i - h_j\|^2
 
-    The proof of Lemma A.2, for any Psi and eta: the second derivative of L(z + s h) by s at 0. The points leave the
-    sphere on that line; with `on_sphere` they follow great circles instead, which adds
-    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with Eq. 7's g: then a local minimum on the sphere has no
-    negative curvature.
+    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2, for any Psi and eta. Along that
+    line the points leave the sphere; with `on_sphere` they follow great circles, which adds :math:`-\frac1N \sum_i
+    \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7. A local minimum on the sphere then has no negative curvature.
 
     Args:
-        z: (N, d), the latent points of an invariant map.
+        z: (N, d), the latent points of an invariant map, N >= 1.
         direction: (N, d), h.
-        temperature: tau > 0, as the next two in :func:`variational_loss`.
+        temperature: tau > 0 of the default eta.
         psi: Psi, twice differentiable; None: log(1 + t).
         eta: The similarity, twice differentiable; None: exp(-t / tau).
-        on_sphere: Along great circles: rows of `z` must be of length 1, those of `direction` orthogonal to them.
+        on_sphere: Follow great circles; rows of `z` must have length 1, and rows of `direction` be orthogonal to them.
 
     Returns:
         A scalar in float32 (float64 for float64 input), without a graph.
 
     Raises:
-        ValueError: As :func:`variational_loss`, or if `on_sphere` does not fit the rows.
+        ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
 
     >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> second_variation(z, z, temperature=0.3) > 0  # apart
     tensor(True)
     """
     form = Form(temperature, psi, eta)
-    form.check()
     switch(on_sphere=on_sphere)
-    _check_points(z, direction)
+    shaped("N, d", z=z, direction=direction)
+    floating(z=z)
+    at_least(1, N=len(z))
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         z, h = in_full_precision(z, direction)
         if on_sphere:
             _check_tangent(z, h)
         curvature = _along_line(z, h, form)
         if on_sphere:
-            gradient = first_variation(z, z, temperature, psi, eta).sum(0)
+            gradient = first_variation(z, z, temperature, psi=psi, eta=eta).sum(0)
             curvature = curvature - ((gradient * z).sum(-1) * h.square().sum(-1)).mean()
         return curvature
 
@@ -78,15 +78,6 @@ def _along_line(z: Tensor, h: Tensor, form: Form) -> Tensor:
     second = (near.second * speed.square() + near.first * apart).mean(1) / scale
     outer = derivatives(form.outer, near.value.mean(1) / scale, "psi")
     return (outer.second * first.square() + outer.first * second).mean()
-
-
-def _check_points(z: Tensor, direction: Tensor) -> None:
-    if z.ndim != 2 or not len(z) or not z.is_floating_point():
-        raise ValueError(f"Expected `z` of shape (N, d) and a float dtype, but got {tuple(z.shape)}, {z.dtype}.")
-    if direction.shape != z.shape:
-        raise ValueError(
-            f"Expected `direction` of the same shape as `z`, {tuple(z.shape)}, but got {tuple(direction.shape)}."
-        )
 
 
 def _check_tangent(z: Tensor, h: Tensor) -> None:

@@ -1,0 +1,103 @@
+"""Base of the modules that make views, and what anybody's modules may say of themselves."""
+
+__all__ = ["ImageViews", "batch_entries", "image_range"]
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.types import Batch
+from lightning_ssl_geometry.views.validation import check_image
+
+Normalization = tuple[Tensor, Tensor]
+
+
+class ImageViews(nn.Module, ABC):
+    """Base of views that are functions of (seed, epoch, sample index, view) and an image in [0, 1].
+
+    Any module that is called with (image, index, epoch, mean, std) and returns V views may stand in its place. The
+    module may have the two members below; without them it adds no entries and takes images in [0, 1].
+
+    Attributes:
+        image_range: Least and greatest value of the floating-point images that the module takes; None: the module
+            checks its images itself.
+    """
+
+    image_range: tuple[float, float] | None = (0.0, 1.0)
+
+    def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
+        """Return further entries of a batch beside its views; an entry replaces that of the same key.
+
+        Args:
+            index: (N,) int64, the position of each sample in its data set.
+            epoch: Of the training.
+            height: H, of the images.
+            width: W, of the images.
+
+        Returns:
+            Key -> a tensor, or a tuple of V tensors, on any device. Nothing by default.
+        """
+        return {}
+
+    @torch.no_grad()
+    def forward(
+        self, image: Tensor, index: Tensor, epoch: int = 0, mean: Tensor | None = None, std: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Make V views of every image.
+
+        Args:
+            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change, H = W where images
+                are turned.
+            index: (N,) int64, the position of each sample in its data set.
+            epoch: Of the training: other epochs see other views.
+            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
+            std: (C,), divides the views after that; None: 1.
+
+        Returns:
+            V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.
+
+        Raises:
+            ValueError: If an argument has another shape or dtype, or a blur's kernel is too large for the view.
+        """
+        check_image(image, allow_uint8=True, color=self._changes_colors)
+        if index.shape != image.shape[:1] or index.dtype != torch.int64:
+            got = f"shape {tuple(index.shape)} and {index.dtype}"
+            raise ValueError(f"Expected `index` of shape ({len(image)},) and torch.int64, but got {got}.")
+        moments = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
+        shaped("C,", {"C": image.shape[1]}, **moments)
+        if mean is None and std is None:
+            return self._views(image, index, epoch, None)
+        c = image.shape[1]
+        pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
+        shift, by = (value.to(image.device, non_blocking=True) for value in pair)
+        return self._views(image, index, epoch, (shift, by))
+
+    @property
+    def _changes_colors(self) -> bool:
+        return False
+
+    @abstractmethod
+    def _views(
+        self, image: Tensor, index: Tensor, epoch: int, normalize: Normalization | None
+    ) -> tuple[Tensor, ...]: ...
+
+
+def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
+    """Return the entries that anybody's views add to a batch; see :meth:`ImageViews.batch_entries`.
+
+    >>> batch_entries(nn.Identity(), torch.arange(2), 0, 8, 8)
+    {}
+    """
+    entries = getattr(views, "batch_entries", None)
+    return {} if entries is None else entries(index, epoch, height, width)
+
+
+def image_range(views: nn.Module) -> tuple[float, float] | None:
+    """Return the range of the floating-point images that anybody's views take: [0, 1] unless they say otherwise.
+
+    >>> image_range(nn.Identity())
+    (0.0, 1.0)
+    """
+    return getattr(views, "image_range", ImageViews.image_range)
