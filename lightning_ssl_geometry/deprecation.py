@@ -76,7 +76,8 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
             late = dict(zip(names, given[most:], strict=False))
             if late:
                 said = ", ".join(f"`{name}`" for name in late)
-                called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                constructs = function.__name__ == "__init__"
+                called = type(given[0]).__name__ if constructs else function.__name__
                 deprecated(f"`{called}` with {said} by position", ", ".join(f"`{name}=...`" for name in late))
             if twice := late.keys() & named.keys():
                 raise TypeError(f"{function.__qualname__}() got multiple values for argument {min(twice)!r}")
