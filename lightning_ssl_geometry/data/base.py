@@ -167,7 +167,7 @@ class ImageDataModule(ResumableDataModule):
         height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
         for part in (source.train, source.test):
             if part.box is not None:
-                check_box(part.box, part.image, height, width)
+                check_box(part.box, part.image, height=height, width=width)
         around = 0 if source.train.box is None else height * width - source.train.image[0, 0].numel()
         seen = (source.train.image, train) if len(train) else (source.test.image, test)
         self.mean, self.std = _moments(*seen, self.channels, around)
@@ -244,18 +244,18 @@ class ImageDataModule(ResumableDataModule):
         self.setup()
         if not len(self._positions[split]):
             raise ValueError(f"Expected images in the split {split!r}, but it has none.")
-        slices = _Slices(self._images[split], self._positions[split], self.channels, split, augmented)
-        return self._batches(slices, len(self._positions[split]), shuffle, drop_last)
+        slices = _Slices(self._images[split], self._positions[split], self.channels, split=split, augmented=augmented)
+        return self._batches(slices, len(self._positions[split]), shuffle=shuffle, drop_last=drop_last)
 
 
 class _Slices:
     """Whole batches by a tensor of positions."""
 
-    def __init__(self, images: Images, rows: Tensor, channels: int | None, split: Split, augmented: bool) -> None:
+    def __init__(self, images: Images, rows: Tensor, channels: int | None, **kind: Any) -> None:
         self.images = images
         self.rows = rows
         self.channels = channels
-        self.kind = {"split": split, "augmented": augmented}
+        self.kind = kind
 
     def __getitem__(self, positions: Tensor) -> dict[str, Any]:
         index = self.rows[positions]

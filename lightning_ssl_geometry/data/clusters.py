@@ -87,7 +87,7 @@ class ClusterDataModule(SyntheticDataModule):
         if not 1 <= manifold_dim <= dim - (noise > 0):
             room = "below" if noise else "at most"
             raise ValueError(f"Expected `manifold_dim` from 1, {room} `dim` = {dim}, but got {manifold_dim}.")
-        on_manifold = cluster_centers(centers, clusters, manifold_dim, spacing)
+        on_manifold = cluster_centers(centers, clusters, dim=manifold_dim, spacing=spacing)
         self.labels = torch.arange(len(on_manifold)).repeat_interleave(_sizes(points_per_cluster, len(on_manifold)))
         self.centers = torch.cat([on_manifold, torch.zeros(len(on_manifold), dim - manifold_dim)], 1)
         self.points = self.centers[self.labels]
@@ -134,7 +134,7 @@ class ClusterDataModule(SyntheticDataModule):
         epoch = -1 if clean else 0 if self._overfits else batch["epoch"]
         index = draw % len(self.points) if clean or self._all_points else self._shuffled(draw, epoch)
         point = self.points.to(draw.device)[index]
-        views = tuple(self._noisy(point, epoch, draw, view) for view in range(2))
+        views = tuple(self._noisy(point, epoch=epoch, draw=draw, view=view) for view in range(2))
         made: Batch = {"views": views, "label": self.labels.to(draw.device)[index], "index": index}
         if clean:
             made["image"] = point
@@ -150,7 +150,7 @@ class ClusterDataModule(SyntheticDataModule):
             index = torch.where(draw // n == turn, order[draw % n], index)
         return index
 
-    def _noisy(self, point: Tensor, epoch: int, draw: Tensor, view: int) -> Tensor:
+    def _noisy(self, point: Tensor, *, epoch: int, draw: Tensor, view: int) -> Tensor:
         size = point.shape[1] - self.manifold_dim
         alpha = self.noise * (2 * counter_uniform(self.seed, _NOISE, epoch, draw, view, size=size) - 1)
         return torch.cat([point[:, : self.manifold_dim], alpha], 1)

@@ -91,7 +91,7 @@ class ImageFolderDataModule(ImageDataModule):
         key = content_key(self.root, listing.files, self.image_size, listing.train_size, listing.classes)
         path = self.cache / f".ssl_geometry-{self.image_size}.pt"
         remedy = "Name another folder as `cache`."
-        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy)
+        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy=remedy)
 
 
 def _list(root: Path) -> Listing:
@@ -106,7 +106,7 @@ def _list(root: Path) -> Listing:
         raise ValueError(f"Expected {train} and {test} of `root` to be alike, but only the second has folders.")
     if not classes and _images_in(train):
         parts = [_images_in(part) for part in (train, test) if part is not None]
-        return Listing([file for part in parts for file in part], [], len(parts[0]), [])
+        return Listing([file for part in parts for file in part], [], train_size=len(parts[0]), classes=[])
     if len(classes) < 2:
         raise ValueError(f"Expected `root` to have a folder for each of 2 classes or more, but {train} has {classes}.")
     if test_classes is not None and test_classes != classes:
@@ -118,7 +118,7 @@ def _list(root: Path) -> Listing:
         if part is not None
     ]
     files, labels = zip(*(pair for part in found for pair in part), strict=True)
-    return Listing(list(files), list(labels), len(found[0]), classes)
+    return Listing(list(files), list(labels), train_size=len(found[0]), classes=classes)
 
 
 def _classes(folder: Path) -> list[str]:

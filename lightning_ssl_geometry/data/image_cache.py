@@ -53,7 +53,7 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
         OSError: If the file cannot be written; if possible, before anything is decoded.
     """
     if (image := _load(path, key)) is None:
-        _write(path, key, decode, remedy)
+        _write(path, key, decode, remedy=remedy)
         image = _load(path, key)
     assert image is not None, "another process decoded another version of the folder meanwhile"
     return image
@@ -119,7 +119,7 @@ def _load(path: Path, key: str) -> Tensor | None:
     return decoded["image"] if isinstance(decoded, dict) and decoded.get("key") == key else None
 
 
-def _write(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> None:
+def _write(path: Path, key: str, decode: Callable[[], Tensor], *, remedy: str) -> None:
     """Decode into a temporary file, and rename it when it is complete."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -73,7 +73,7 @@ class InvertibleMLP(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         conditions = torch.cat([_condition(matrix) for matrix in _matrices(dim, candidates, generator)])
         self.threshold = conditions.sort().values[min(int(quantile * candidates), candidates - 1)].item()
-        layers = list(islice(_conditioned(dim, tries, self.threshold, generator), depth))
+        layers = list(islice(_conditioned(dim, tries, threshold=self.threshold, generator=generator), depth))
         if len(layers) < depth:
             raise ValueError(
                 f"Expected {depth} matrices of condition number <= {self.threshold:g} among `tries` = {tries}, "
@@ -105,7 +105,7 @@ class InvertibleMLP(nn.Module):
         return z.to(x.dtype)
 
 
-def _conditioned(dim: int, tries: int, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
+def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield those of `tries` matrices whose condition number is at most `threshold`."""
     for matrix in _matrices(dim, tries, generator):
         # The bound takes half the time of an SVD of every matrix.

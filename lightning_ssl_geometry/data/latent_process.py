@@ -123,7 +123,8 @@ class LatentProcess:
         centre = 0.5 if self.space == "box" else 0.0
         mean = torch.full((len(key), self.dim), centre, dtype=torch.float32, device=key.device)
         scale = factor * _values(self.marginal_scale, self.dim, key.device)
-        z = generalized_normal(mean, scale, shape, _per_dimension(key, self.dim), *_BOUNDS[self.space])
+        low, high = _BOUNDS[self.space]
+        z = generalized_normal(mean, scale, shape, key=_per_dimension(key, self.dim), low=low, high=high)
         return normalize(z.double(), dim=1).float() if self.space == "sphere" else z
 
     def _positives(self, anchor: Tensor, key: Tensor) -> Tensor:
@@ -137,7 +138,9 @@ class LatentProcess:
 
     def _noisy(self, mean: Tensor, scale: Tensor, key: Tensor) -> Tensor:
         shape, factor = _shape(self.conditional, self.p)
-        return generalized_normal(mean, factor * scale, shape, _per_dimension(key, mean.shape[1]), *_BOUNDS[self.space])
+        low, high = _BOUNDS[self.space]
+        key = _per_dimension(key, mean.shape[1])
+        return generalized_normal(mean, factor * scale, shape, key=key, low=low, high=high)
 
     def _turned(self, style: Tensor, key: Tensor) -> Tensor:
         """Draw styles (N, d_s) of the given styles' lengths."""

@@ -49,7 +49,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        super().__init__(range(size), world_size, rank, shuffle, seed, drop_last)  # type: ignore[arg-type]
+        super().__init__(range(size), world_size, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)  # type: ignore[arg-type]
         self.size = size
         self.global_batch_size = batch_size * world_size
         self._lag = 0

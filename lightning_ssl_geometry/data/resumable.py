@@ -83,10 +83,12 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     def _batches(self, source: BatchSource, size: int, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
         """Make this rank's loader of batches of a source with `size` samples."""
-        if (trainer := self.trainer) is None:
-            return BatchLoader(source, GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed))
-        world_size, rank = trainer.world_size, trainer.global_rank
-        sampler = GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed, world_size, rank)
+        trainer = self.trainer
+        world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
+        order = {"shuffle": shuffle, "drop_last": drop_last}
+        sampler = GlobalBatchSampler(size, self.batch_size, **order, seed=self.seed, world_size=world_size, rank=rank)
+        if trainer is None:
+            return BatchLoader(source, sampler)
         progress = trainer.fit_loop.epoch_loop.batch_progress
         return BatchLoader(source, sampler, lambda: progress.current.processed)  # type: ignore[attr-defined]
 

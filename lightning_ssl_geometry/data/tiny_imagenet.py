@@ -72,7 +72,8 @@ class TinyImageNetDataModule(TorchvisionDataModule):
         key = content_key(folder, listing.files, _SIZE)
         remedy = "Let `root` be a folder that can be written, with space for them."
         path = folder / f".ssl_geometry-{_SIZE}.pt"
-        return listing, mapped_images(path, key, lambda: decode_files(listing.files, _SIZE, _decode_one), remedy)
+        decode = lambda: decode_files(listing.files, _SIZE, _decode_one)  # noqa: E731
+        return listing, mapped_images(path, key, decode, remedy=remedy)
 
 
 def _list(folder: Path) -> Listing:
@@ -84,7 +85,7 @@ def _list(folder: Path) -> Listing:
     train = _training_images(folder / "train", wnids)
     test = _annotated_images(folder / "val", wnids)
     files, label = [file for file, _ in train + test], [label for _, label in train + test]
-    return Listing(files, label, len(train), _words(folder / "words.txt", wnids))
+    return Listing(files, label, train_size=len(train), classes=_words(folder / "words.txt", wnids))
 
 
 def _training_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:

@@ -67,9 +67,10 @@ class SSLModule(L.LightningModule):
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        optimizer: Makes the optimizer from parameter groups; AdamW with learning rate 1e-3 by default.
+        optimizer: Makes the optimizer from parameter groups. None: AdamW with learning rate 1e-3, if the method's
+            description names no other.
         lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to zero
-            over all steps of the run, stepped per optimizer step.
+            over all optimizer steps of the run, if the method's description names no other.
         warmup_epochs: Length of that warm-up; fractions are fine. Must be 0 beside an `lr_scheduler`.
         exclude_norm_and_bias: Parameters with one axis (biases, normalisation) have no weight decay and, with timm's
             LARS, no trust ratio, as in SimCLR.
@@ -141,7 +142,14 @@ class SSLModule(L.LightningModule):
             kwargs["_instantiator"] = None  # Lightning's own imports the classes that the hyper-parameters name
         load = super().load_from_checkpoint
         with all_named(cls):
-            return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
+            return load(
+                checkpoint_path,
+                map_location,
+                hparams_file=hparams_file,
+                strict=strict,
+                weights_only=weights_only,
+                **kwargs,
+            )
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
@@ -92,7 +93,7 @@ class BYOLModule(SSLModule):
         loss: nn.Module | None = None,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        byol_momentum(0, 1, momentum, final_momentum)  # raises
+        inside("[0, 1]", momentum=momentum, final_momentum=final_momentum)
         super().__init__(backbone, projector, **settings)
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
@@ -156,7 +157,8 @@ class BYOLModule(SSLModule):
 
     def _tau(self) -> float:
         """Compute tau_k; the Trainer counts a step after the optimizer's hooks."""
-        return byol_momentum(self.trainer.global_step, self._steps, self.momentum, self.final_momentum)
+        ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}
+        return byol_momentum(self.trainer.global_step, self._steps, **ends)
 
     def _length(self) -> int:
         """Count K, the optimizer steps of the run; 1 where the momentum is constant and K has no effect."""

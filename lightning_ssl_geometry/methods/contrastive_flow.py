@@ -97,7 +97,7 @@ class ContrastiveFlowModule(SSLModule):
         inside("[0, 1)", bunching=bunching)
         if wrong := [module for module in (network or nn.Identity()).modules() if isinstance(module, _OF_CHANCE)]:
             raise ValueError(f"Expected `network` without batch norm and dropout, but got {wrong[0]}.")
-        cloud = _random_cloud(num_points, dim, bunching, seed)
+        cloud = _random_cloud(num_points, dim, bunching=bunching, seed=seed)
         backbone = _FreePoints(cloud) if network is None else network
         super().__init__(backbone, _UnitSphere(), **settings)
         self.start = None if network is None else copy.deepcopy(network).requires_grad_(False)
@@ -143,7 +143,7 @@ class ContrastiveFlowModule(SSLModule):
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
         """Take a step, and project free points back to the sphere."""
-        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()
 
@@ -172,7 +172,7 @@ class _UnitSphere(nn.Module):
         return normalize(h, dim=-1)
 
 
-def _random_cloud(num_points: int, dim: int, bunching: float, seed: int) -> Tensor:
+def _random_cloud(num_points: int, dim: int, *, bunching: float, seed: int) -> Tensor:
     """Draw points on the unit sphere, (n, d)."""
     points = uniform_sphere(counter_hash(seed, torch.arange(num_points)), dim)
     points[:, 0] += bunching

@@ -193,10 +193,11 @@ class CRLTACModule(AlternatingModule):
 
     def parts(self) -> list[Part]:
         """List the encoder (backbone and projector) and the policy, if there is one."""
-        encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, self.grad_clip_h)
+        encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, grad_clip=self.grad_clip_h)
         if self.policy is None:
             return [encoder]
-        return [encoder, Part((self.policy,), self.policy_optimizer, self.policy_lr_scheduler, self.grad_clip_pi)]
+        policy = Part((self.policy,), self.policy_optimizer, self.policy_lr_scheduler, grad_clip=self.grad_clip_pi)
+        return [encoder, policy]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Refuse a batch of empty images; checked once per epoch, because it waits for the accelerator."""

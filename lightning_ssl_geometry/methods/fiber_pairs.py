@@ -102,7 +102,7 @@ class FiberPairs:
                 "Expected `group_shape` (scales, orientations) for a `backbone` without that attribute, whose group "
                 f"axis has length {features.shape[2]}, but got None."
             )
-        maps, group = feature_map(features, self.group, shape, self.circular)
+        maps, group = feature_map(features, self.group, shape, circular=self.circular)
         bases, *near = self._base_spaces(group, maps.device)
         view = maps.unflatten(0, (self.num_views, -1))  # (V, N, C, |G|)
         first, second = (uniform * len(bases)).long().unbind(1)
