@@ -100,11 +100,11 @@ class ImageDataModule(ResumableDataModule):
             stay those of the original images.
 
     Attributes:
-        num_classes: Number of classes, after `setup`, if the set has labels.
-        class_names: Their names, after `setup`; empty if it has none.
-        image_shape: (C, H, W) of an image in a batch, after `setup`.
-        mean: (C,), of the training images in [0, 1], after `setup`.
-        std: (C,), standard deviation of the same pixels, after `setup`.
+        num_classes: After `setup`, as all attributes: number of classes, if the set has labels.
+        class_names: Their names; empty without labels.
+        image_shape: (C, H, W) of an image in a batch.
+        mean: (C,), of the training images in [0, 1].
+        std: (C,), standard deviation of the same pixels.
 
     Raises:
         ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, has only
@@ -190,11 +190,7 @@ class ImageDataModule(ResumableDataModule):
         return self._loader("test", augmented=True)
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
+        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`."""
         one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
@@ -267,18 +263,10 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split n samples at random, for data sets without a published test set.
-
-    Args:
-        n: Number of samples.
-        test_fraction: Fraction of the test set, in (0, 1).
-        seed: Seed of the split.
-
-    Returns:
-        The rows for training and those for testing, each in order.
+    """Split the rows 0 to n - 1 at random into those for training and those for testing, each in order.
 
     Raises:
-        ValueError: If one of both would be empty.
+        ValueError: If `test_fraction`, in (0, 1), leaves nothing for one of both.
 
     >>> [len(rows) for rows in random_split(10, 0.2, seed=0)]
     [8, 2]
@@ -305,10 +293,7 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Compute mean and standard deviation per channel of images in [0, 1], each surrounded by `around` zeros.
-
-    Both are exact, from the counts of the 256 values.
-    """
+    """Compute exact mean and standard deviation per channel in [0, 1], with `around` zeros about each image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -119,11 +119,7 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """The points, each once, in order, with `image` and the same views in every epoch, whatever the split.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
+        """The points, each once, in order, with `image` and the same views in every epoch, whatever the split."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)

@@ -9,14 +9,9 @@ from lightning_ssl_geometry.checks import shaped
 
 
 def fit(image: Tensor, size: int | None) -> Tensor:
-    """Resize the axes that are longer than `size` and pad the shorter ones.
+    """Resize the axes that are longer than `size` pixels, and pad the shorter ones with zeros; None leaves the images.
 
-    Args:
-        image: uint8 (N, C, H, W).
-        size: Height and width in pixels; None leaves the images.
-
-    Returns:
-        uint8 (N, C, size, size): zeros around the image, the odd pixel at the bottom and right.
+    uint8 (N, C, H, W) becomes uint8 (N, C, size, size); of an odd number of zeros, one more is at the bottom or right.
     """
     if size is None or image.shape[2:] == (size, size):
         return image
@@ -35,11 +30,8 @@ def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
     Args:
         image: (N, C, h, w), of any dtype.
         box: int64 (N, 4), top, left, bottom and right (exclusive) in pixels, that :func:`check_box` accepts.
-        height: H, of the result.
-        width: W, of the result.
-
-    Returns:
-        (N, C, H, W), of the image's dtype and on its device.
+        height: H, height of the result (N, C, H, W).
+        width: W, width of the result.
 
     >>> place(torch.ones(1, 1, 1, 1), torch.tensor([[1, 0, 3, 2]]), 3, 3)[0, 0].tolist()
     [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]

@@ -113,11 +113,7 @@ class SyntheticDataModule(ResumableDataModule):
         return self.unaugmented_dataloader("test")
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split with `image`, each sample once, in order; "train" is the training set's first epoch.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
+        """Batches of a split with `image`, each sample once, in order; "train" is the training set's first epoch."""
         one_of(get_args(Split), split=split)
         return self._batches(_Positions(split, clean=True), self.size(split))
 

@@ -39,19 +39,11 @@ POLICY_QUANTITIES = {
 
 
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
-    """Compute log P(T | X) in at least float32.
-
-    Args:
-        policy: Maps images to logits (N, K). None: P(T | X) is uniform.
-        image: (N, C, H, W).
-        members: K, the size of the family.
-
-    Returns:
-        (N, K).
+    """Compute log P(T | X) (N, K) of images in at least float32; uniform without a policy.
 
     Raises:
-        ValueError: If the logits have another shape, or are not finite; the latter is checked on the CPU only, since
-            an accelerator would have to be waited for.
+        ValueError: If the policy's logits have another shape, or are not finite. The second check is made on the CPU
+            only, because it would wait for an accelerator.
 
     >>> log_probabilities(None, torch.zeros(1, 3, 8, 8), 2).exp()
     tensor([[0.5000, 0.5000]])
@@ -68,15 +60,7 @@ def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> 
 
 
 class EntropyWatch:
-    """Warns if the mean entropy of a policy stays below a bound in every batch of an epoch.
-
-    Args:
-        least: The bound in nats, from 0 to below log K.
-        members: K, the size of the family.
-
-    Raises:
-        ValueError: If `least` is out of range.
-    """
+    """Warns if the mean entropy of a policy over K members stays below `least` nats in every batch of an epoch."""
 
     def __init__(self, least: float, members: int) -> None:
         self.uniform = math.log(members)

@@ -160,11 +160,7 @@ class SSLModule(L.LightningModule):
         return self.backbone(x)
 
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Pass all views through both networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P).
-
-        Raises:
-            ValueError: If the backbone does not return (N, D), or the projector takes another D.
-        """
+        """Pass all views through both networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P)."""
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
@@ -172,11 +168,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P).
-
-        Raises:
-            ValueError: If the projector takes another D.
-        """
+        """Map h (N, D) to z (N, P); a ValueError names a projector that takes another D."""
         try:
             return self.projector(h)
         except RuntimeError as error:
@@ -248,11 +240,7 @@ class SSLModule(L.LightningModule):
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another class.
-
-        Raises:
-            ValueError: If the checkpoint is not one of this class.
-        """
+        """Raise a ValueError for a checkpoint of another class."""
         found = checkpoint.get(_CLASS, "a class of another package")
         if found != type(self).__name__:
             raise ValueError(f"Expected a checkpoint of {type(self).__name__}, but got one of {found}.")

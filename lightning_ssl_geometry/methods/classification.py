@@ -39,15 +39,11 @@ ACCURACY = Quantity(
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Compute the cross entropy over all ranks' samples, and the accuracy over this rank's.
 
-    Args:
-        logits: (V N, classes), of V views one after the other.
-        batch: Its `label` (N,) has the classes.
-
-    Returns:
-        Two scalars; the first has a gradient, and is the same on every rank.
+    `logits` (V N, classes) belong to V views, one after the other, of the batch's N samples with `label` (N,). The
+    cross entropy has a gradient, and is the same on every rank.
 
     Raises:
-        ValueError: If the batch has no label, or the logits are not of V views of its N samples.
+        ValueError: If the batch has no label, or the logits do not fit it.
     """
     if "label" not in batch:
         raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")

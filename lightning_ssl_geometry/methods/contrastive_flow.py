@@ -106,11 +106,7 @@ class ContrastiveFlowModule(SSLModule):
         self.register_buffer("cloud", cloud)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x (N, ...) by the network f_w to (N, d), without the cloud.
-
-        Raises:
-            ValueError: If there is no network.
-        """
+        """Map x (N, ...) by the network f_w to (N, d), without the cloud; a ValueError if the points are free."""
         if self.start is None:
             raise ValueError("Expected a ContrastiveFlowModule with a `network` to map x, but its points are free.")
         return self.backbone(x)

@@ -67,15 +67,14 @@ class CRLTACModule(AlternatingModule):
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector. None: not clipped.
         grad_clip_pi: Largest norm of the policy's gradient. None: not clipped.
-        collapse_entropy: In nats. A policy whose mean entropy is below this in every batch of an epoch causes a
-            warning.
+        collapse_entropy: In nats. If the policy's mean entropy is below it in every batch of an epoch, it warns.
         seed: Seed of the draws.
         **settings: Those of :class:`SSLModule`, for backbone and projector: `optimizer` and `lr_scheduler`; and
             `warmup_epochs` and `exclude_norm_and_bias`, which hold for the policy, too.
 
     Raises:
-        ValueError: If an argument is out of its range; with several processes of another strategy than DDP's; in a
-            step, if the policy has not one logit per member or, on the CPU, one is not finite, or if an epoch's first
+        ValueError: If an argument is out of range; with several processes of another strategy than DDP's; in a step, if
+            the policy has not one finite logit per member (finite is checked on the CPU only), or an epoch's first
             batch has only empty images.
     """
 
@@ -136,15 +135,10 @@ class CRLTACModule(AlternatingModule):
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Integrate f and the embedding over the family; each distinct augmented image is embedded once.
+        """Integrate f and the embedding over the family by S distributions for each image, `weight` (S, N, K).
 
-        Args:
-            image: (N, C, H, W).
-            weight: (S, N, K), S distributions over the members for each image.
-
-        Returns:
-            (S, N, D), the weighted means of f; (S, N, P), the weighted means of the normalised embeddings, normalised
-            again.
+        Returns (S, N, D), the weighted means of f, and (S, N, P), the weighted means of the normalised embeddings,
+        normalised again. Each distinct augmented image is embedded once.
         """
         widths: list[int] = []
 

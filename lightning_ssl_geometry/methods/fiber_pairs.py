@@ -27,9 +27,6 @@ class FiberPairs:
 
     The arguments are those of :class:`methods.HSSLModule`. "h-ssl" pairs one view in two base spaces, "a-ssl" two views
     in one base space; "hybrid" pairs view 1 and view 2 in one base space, and view 1 in that and another.
-
-    Raises:
-        ValueError: If an argument is out of its range.
     """
 
     def __init__(
@@ -68,11 +65,7 @@ class FiberPairs:
         return 1 if self.mode == "h-ssl" else 2
 
     def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the V views of a batch that are used.
-
-        Raises:
-            ValueError: If there are fewer.
-        """
+        """Return the V views of a batch that are used; a ValueError says that there are fewer."""
         if len(views) < self.num_views:
             wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")
