@@ -16,9 +16,9 @@ def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
     """Warn that something will be removed in the next release.
 
     Args:
-        old: What was used.
-        new: What does the same.
-        stacklevel: How many calls above this one the user's is.
+        old: The old name or call.
+        new: Its replacement.
+        stacklevel: Number of calls from this function up to the user's.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
@@ -29,14 +29,10 @@ def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make a module's `__getattr__` that finds what has another name now.
+    """Make a module's `__getattr__`, which returns renamed objects by their old names, with a warning.
 
-    Args:
-        module: Name of the module.
-        names: Old name -> new name, or the new import path where it moved.
-
-    Returns:
-        A function of a name, which raises an AttributeError for any other.
+    `names` maps an old name to the new one, or to the new import path of what moved. Any other name raises an
+    AttributeError.
     """
 
     def find(name: str) -> Any:
@@ -50,10 +46,10 @@ def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def by_position(*names: str) -> Callable[[_Function], _Function]:
-    """Let arguments that have to be named now still be given by position, with a warning.
+    """Make a decorator that still accepts keyword-only arguments by position, with a warning.
 
     Args:
-        names: Those arguments, in the order in which they once followed the others.
+        names: These arguments, in the order in which they followed the others.
 
     >>> @by_position("width")
     ... def area(height, *, width=1.0):
@@ -76,7 +72,8 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
             late = dict(zip(names, given[most:], strict=False))
             if late:
                 said = ", ".join(f"`{name}`" for name in late)
-                called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                constructs = function.__name__ == "__init__"
+                called = type(given[0]).__name__ if constructs else function.__name__
                 deprecated(f"`{called}` with {said} by position", ", ".join(f"`{name}=...`" for name in late))
             if twice := late.keys() & named.keys():
                 raise TypeError(f"{function.__qualname__}() got multiple values for argument {min(twice)!r}")

@@ -11,10 +11,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def passed_on(function: _Function) -> _Function:
-    """Let the command line read defaults and descriptions of `**settings` where these are passed on to.
+    """Let the command line show defaults and descriptions of a constructor's `**settings: Unpack[...]`.
 
-    jsonargparse takes the names of an `Unpack[...]` without their defaults. Where the arguments are not annotated, it
-    reads in the source whose they are. Type checkers go by the source, and still see the annotation.
+    From `Unpack[...]`, jsonargparse takes names without defaults. Without an annotation, it finds in the source which
+    constructor gets the settings, and reads that one. So the annotation is removed at run time; type checkers still see
+    it in the source.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
@@ -32,9 +33,10 @@ def passed_on(function: _Function) -> _Function:
 
 @contextmanager
 def all_named(kind: type) -> Iterator[None]:
-    """Let a class's constructor show the names that its `**settings` may have, instead of any.
+    """Give a class's constructor a signature that lists the names its `**settings` accepts.
 
-    Lightning leaves out the hyper-parameters of a checkpoint that a constructor does not take, unless that takes any.
+    Lightning drops the hyper-parameters of a checkpoint that a constructor does not accept, but not if the constructor
+    has `**settings`.
 
     >>> class Base:
     ...     def __init__(self, depth=1): ...
@@ -57,7 +59,7 @@ def all_named(kind: type) -> Iterator[None]:
 
 
 def _signature(kind: type) -> inspect.Signature:
-    """The constructor's, with those of its parents in the place of `**settings`, up to one that passes nothing on."""
+    """Join the constructor's parameters with its parents', up to a constructor without `**settings`."""
     found: dict[str, inspect.Parameter] = {}
     for each in kind.__mro__:
         if "__init__" not in vars(each):

@@ -12,7 +12,7 @@ from torchmetrics import Metric
 
 import lightning_ssl_geometry as sslg
 from lightning_ssl_geometry.callbacks.evaluation import clean_batches
-from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.data import DigitsDataModule, LatentDGPDataModule
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.diagnostics import EquivarianceError, LossTerms, Stationarity, StepInvariance
 from lightning_ssl_geometry.functional import LpDistance, info_nce
@@ -23,8 +23,14 @@ from lightning_ssl_geometry.losses import (
     LogBilinearInfoNCELoss,
     VariationalLoss,
 )
-from lightning_ssl_geometry.methods import AdaptiveTemperatureModule, SimCLRModule
+from lightning_ssl_geometry.methods import (
+    AdaptiveTemperatureModule,
+    ContrastiveFlowModule,
+    CRLTACModule,
+    SimCLRModule,
+)
 from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
+from lightning_ssl_geometry.views import CropFamily
 
 SQUARED = {"form": "RUSAK", "normalize": False, "similarity": "distance"}
 
@@ -123,6 +129,38 @@ def test_the_settings_of_a_method_by_position():
     with pytest.warns(FutureWarning, match="use `optimizer=...`, `lr_scheduler=...`, `warmup_epochs=...`"):
         model = SimCLRModule(*network(), None, sgd, None, 2.0)
     assert (model.optimizer, model.warmup_epochs) == (sgd, 2.0)
+
+
+def crop_family():
+    return CropFamily(image_size=8, size=4, stride=2)
+
+
+@pytest.mark.parametrize(
+    ("build", "found", "said"),
+    [
+        (
+            lambda: CRLTACModule(*network(), crop_family(), None, 4, 0.5, 0.1, True, sgd, None, None, None, 2.0),
+            lambda model: (model.optimizer, model.warmup_epochs) == (sgd, 2.0),
+            "use `optimizer=...`, `policy_optimizer=...`, `lr_scheduler=...`, `policy_lr_scheduler=...`, `warmup",
+        ),
+        (
+            lambda: ContrastiveFlowModule(4, 2, None, None, 0.2, 0.0, 0, sgd),
+            lambda model: model.optimizer is sgd,
+            "`ContrastiveFlowModule` with `optimizer` by position .* use `optimizer=...`",
+        ),
+        (
+            lambda: LatentDGPDataModule(
+                4, 2, "sphere", "normal", 1.0, "laplace", 0.1, 0.0, 3.0, 400.0, nn.Identity(), 8
+            ),
+            lambda data: (data.process.space, data.process.style_scale, data.batch_size) == ("sphere", 0.1, 8),
+            "use `space=...`, `marginal=...`, `marginal_scale=...`, .*`mixing=...`, `batch_size=...`",
+        ),
+    ],
+    ids=["CRLTACModule", "ContrastiveFlowModule", "LatentDGPDataModule"],
+)
+def test_further_arguments_by_position(build, found, said):
+    with pytest.warns(FutureWarning, match=said):
+        assert found(build())
 
 
 def test_the_settings_of_the_loss_of_a_method():

@@ -12,20 +12,20 @@ __all__ = [
 ]
 
 from abc import abstractmethod
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.resize import check_box, fit, place
-from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
+from lightning_ssl_geometry.data.resumable import ResumableDataModule, Split
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import SimCLRViews, batch_entries
 
-Split = Literal["train", "val", "test"]
 _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
 
 
@@ -34,11 +34,12 @@ class Images(NamedTuple):
 
     Attributes:
         image: uint8 (M, C, H, W).
-        label: int64 (M,); None: nobody labelled them.
-        coarse_label: int64 (M,), superclasses, where there are some.
-        rows: int64 (N,), which rows of the above are of this part: two parts then share one tensor; None: all.
-        box: integers (M, 4), top, left, bottom and right (exclusive) of the cell that each image lies in, the rest of
-            `image_size` x `image_size` pixels being zeros, which then count in `mean` and `std`; None: no cells.
+        label: int64 (M,), or None for a set without labels.
+        coarse_label: int64 (M,), superclasses, if there are any.
+        rows: int64 (N,), the rows of the other columns that belong to this part, when two parts share tensors; None:
+            all rows.
+        box: integers (M, 4), top, left, bottom and right (exclusive) of the cell in which each image lies; the other
+            pixels of `image_size` x `image_size` are zeros, which count in `mean` and `std`. None: no cells.
     """
 
     image: Tensor
@@ -49,7 +50,7 @@ class Images(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a data set holds; `class_names` by label, none where there are no labels."""
+    """The contents of a data set; `class_names` in the order of the labels, empty without labels."""
 
     train: Images
     test: Images
@@ -57,7 +58,7 @@ class Source(NamedTuple):
 
 
 class SplitSettings(TypedDict, total=False):
-    """Settings of :class:`ImageDataModule` that say which samples it has."""
+    """Arguments of :class:`ImageDataModule` that choose its samples."""
 
     val_fraction: float
     subset: int | None
@@ -66,26 +67,26 @@ class SplitSettings(TypedDict, total=False):
 
 
 class ViewSettings(SplitSettings, total=False):
-    """These, and its views and seed."""
+    """The arguments that choose the samples, and the views and the seed."""
 
     views: nn.Module | None
     seed: int
 
 
 class ImageSettings(ViewSettings, total=False):
-    """All settings of :class:`ImageDataModule` but its batch size."""
+    """All arguments of :class:`ImageDataModule` but its batch size."""
 
     image_size: int | None
 
 
 class ImageDataModule(ResumableDataModule):
-    """Base of the image data sets: a subclass says in :meth:`load` where the images come from.
+    """Base of the image data sets: a subclass reads the images in :meth:`load`.
 
-    Training batches have `views`, validation and test batches `views` (the same in every epoch) and `image`
-    (without augmentation); all have `index`, the position in the training or the test set as published, or in the
-    whole set where nobody published a split, `label` where the set has labels, and `box` where each image lies in a
-    cell of its own. Images are brought to their size and views made in `on_after_batch_transfer`, so on the training
-    device; views are functions of (views' seed, epoch, index, view). Nothing is left to worker processes.
+    Training batches have `views`; validation and test batches have `views`, the same in every epoch, and `image`,
+    without augmentation. All have `index`, the position in the published training or test set (in the whole set if no
+    split was published), `label` if the set has labels, and `box` if each image lies in a cell. Images are resized and
+    views made on the training device, in `on_after_batch_transfer`; there are no worker processes. Views are functions
+    of (views' seed, epoch, index, view).
 
     Args:
         batch_size: Samples per process.
@@ -94,22 +95,23 @@ class ImageDataModule(ResumableDataModule):
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
         subset: Number of training samples to use, chosen by seed before the split; None: all.
         channels: 3 repeats grey images, 1 turns colour into grey; None leaves them as they are.
-        seed: Of subset, split and order.
+        seed: Seed of subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
-        image_size: Height and width of the images in a batch: larger ones are made by zero padding on all sides, the
-            odd pixel at the bottom and right; smaller ones by antialiased resizing; None leaves them. `mean` and
-            `std` stay those of the original images.
+        image_size: Height and width of the images in a batch: smaller images are padded by zeros on all sides, the odd
+            pixel at the bottom and right, and larger ones resized with antialiasing. None leaves them. `mean` and `std`
+            stay those of the original images.
 
     Attributes:
-        num_classes: Number of classes, after `setup`, where the set has labels.
-        class_names: Their names, after `setup`; empty where it has none.
-        image_shape: (C, H, W) of an image in a batch, after `setup`.
-        mean: (C,), of the training images in [0, 1], after `setup`.
-        std: (C,), likewise.
+        num_classes: After `setup`, as all attributes: number of classes, if the set has labels.
+        class_names: Their names; empty without labels.
+        image_shape: (C, H, W) of an image in a batch.
+        mean: (C,), of the training images in [0, 1].
+        std: (C,), standard deviation of the same pixels.
 
     Raises:
         ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, has only
-            one class, or leaves nothing for training or validation; where a split is asked for that has no images.
+            one class, or leaves one sample or none for training or none for validation; in a loader, if its split has
+            no images.
     """
 
     num_classes: int
@@ -132,14 +134,10 @@ class ImageDataModule(ResumableDataModule):
         image_size: int | None = None,
     ) -> None:
         super().__init__(batch_size, seed)
-        if not 0 <= val_fraction < 1:
-            raise ValueError(f"Expected `val_fraction` in [0, 1), but got {val_fraction}.")
-        if subset is not None and subset < 2:
-            raise ValueError(f"Expected `subset` >= 2, but got {subset}.")
-        if channels not in (None, 1, 3):
-            raise ValueError(f"Expected `channels` to be one of None, 1, 3, but got {channels}.")
-        if image_size is not None and image_size < 1:
-            raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
+        inside("[0, 1)", val_fraction=val_fraction)
+        at_least(2, subset=2 if subset is None else subset)
+        at_least(1, image_size=1 if image_size is None else image_size)
+        one_of((None, 1, 3), channels=channels)
         if views is not None and (not isinstance(views, nn.Module) or type(views) is nn.Module):
             raise ValueError(f"Expected `views` to be a module with a `forward`, or None, but got {views!r}.")
         self.views = SimCLRViews() if views is None else views
@@ -156,7 +154,7 @@ class ImageDataModule(ResumableDataModule):
         """Read the images."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the images and split them; once, whatever the stage."""
+        """Read the images and split them; once for all stages."""
         if self._images:
             return
         source = self.load()
@@ -166,11 +164,12 @@ class ImageDataModule(ResumableDataModule):
             self.num_classes = len(source.class_names)
         rows, test = _all_rows(source.train), _all_rows(source.test)
         train, val = self._split(rows) if len(rows) else (rows, rows)
-        check_training_size(len(train))
+        if len(train) == 1:
+            raise ValueError("Expected at least 2 training samples, to be contrasted with each other, but got 1.")
         height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
         for part in (source.train, source.test):
             if part.box is not None:
-                check_box(part.box, part.image, height, width)
+                check_box(part.box, part.image, height=height, width=width)
         around = 0 if source.train.box is None else height * width - source.train.image[0, 0].numel()
         seen = (source.train.image, train) if len(train) else (source.test.image, test)
         self.mean, self.std = _moments(*seen, self.channels, around)
@@ -180,7 +179,7 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Batches in an order of their own for each epoch; the same in every epoch under `overfit_batches`."""
+        """Batches in a new order for each epoch; the same in every epoch under `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
@@ -192,26 +191,17 @@ class ImageDataModule(ResumableDataModule):
         """Batches of the test set, in order, each sample once."""
         return self._loader("test", augmented=True)
 
-    def predict_dataloader(self) -> BatchLoader:
-        """Batches of the test set without views."""
-        return self.unaugmented_dataloader("test")
-
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
-        if split not in get_args(Split):
-            raise ValueError(f"Expected `split` to be one of {get_args(Split)}, but got {split!r}.")
+        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`."""
+        one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch, and leave a copy of the index behind: views draw from it without waiting for the device."""
+        """Move the batch, and keep the index on the host, from which views draw without waiting for the device."""
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Bring the images to their size, make views and normalise, on the device of the images."""
+        """Resize the images, make views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
         made: Batch = {"index": batch["index"]}
         if "label" in batch:
@@ -231,7 +221,7 @@ class ImageDataModule(ResumableDataModule):
             made |= move_data_to_device(entries, image.device)
         if not augmented or split != "train":
             made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
-        # Lightning has converted the uint8 images to the precision of the run already, to no effect.
+        # Lightning's own conversion to the precision of the run came earlier, when the images were still uint8.
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
 
     def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,18 +241,18 @@ class ImageDataModule(ResumableDataModule):
         self.setup()
         if not len(self._positions[split]):
             raise ValueError(f"Expected images in the split {split!r}, but it has none.")
-        slices = _Slices(self._images[split], self._positions[split], self.channels, split, augmented)
-        return self._batches(slices, len(self._positions[split]), shuffle, drop_last)
+        slices = _Slices(self._images[split], self._positions[split], self.channels, split=split, augmented=augmented)
+        return self._batches(slices, len(self._positions[split]), shuffle=shuffle, drop_last=drop_last)
 
 
 class _Slices:
     """Whole batches by a tensor of positions."""
 
-    def __init__(self, images: Images, rows: Tensor, channels: int | None, split: Split, augmented: bool) -> None:
+    def __init__(self, images: Images, rows: Tensor, channels: int | None, **kind: Any) -> None:
         self.images = images
         self.rows = rows
         self.channels = channels
-        self.kind = {"split": split, "augmented": augmented}
+        self.kind = kind
 
     def __getitem__(self, positions: Tensor) -> dict[str, Any]:
         index = self.rows[positions]
@@ -274,18 +264,10 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Choose a test set where nobody published one.
-
-    Args:
-        n: Number of samples.
-        test_fraction: Fraction of them, in (0, 1).
-        seed: Of the choice.
-
-    Returns:
-        The rows for training and those for testing, each in order.
+    """Split the rows 0 to n - 1 at random into those for training and those for testing, each in order.
 
     Raises:
-        ValueError: If `test_fraction` is out of range, or leaves nothing for one of both.
+        ValueError: If `test_fraction`, in (0, 1), leaves nothing for one of both.
 
     >>> [len(rows) for rows in random_split(10, 0.2, seed=0)]
     [8, 2]
@@ -305,17 +287,14 @@ def _all_rows(images: Images) -> Tensor:
 
 
 def _recolour(image: Tensor, channels: int | None) -> Tensor:
-    """Turn colour into grey for one channel; the reverse is a mere expand, left to the device."""
+    """Turn colour into grey for one channel; repeating grey for three is done on the device."""
     if channels != 1 or image.shape[1] == 1:
         return image
     return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation per channel of chosen images, in [0, 1], exact from the counts of the 256 values.
-
-    `around` is the number of zeros about each image.
-    """
+    """Compute exact mean and standard deviation per channel in [0, 1], with `around` zeros about each image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -56,7 +56,7 @@ def _read(name: str, root: str, train: bool, download: bool = False) -> Any:
     try:
         return data_set(root, train=train, download=download)
     except RuntimeError as error:
-        if download:  # what went wrong there is not that files are missing
+        if download:  # then the error is not that files are missing
             raise
         raise FileNotFoundError(
             f"Expected `root` to have {Path(root) / data_set.base_folder} with the files of {name} as published, but "
@@ -70,6 +70,6 @@ def _images(data_set: Any) -> Images:
 
 
 def _coarse(root: str, part: str) -> Tensor:
-    # torchvision compared the file's checksum with the published one just before: this pickle is that one.
+    # Safe to unpickle: torchvision has just compared the file's checksum with the published one.
     with (Path(root) / "cifar-100-python" / part).open("rb") as file:
         return torch.tensor(pickle.load(file, encoding="latin1")["coarse_labels"])

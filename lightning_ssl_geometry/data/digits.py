@@ -6,6 +6,7 @@ from typing import Unpack
 
 import torch
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, ImageSettings, Source, random_split
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
@@ -17,11 +18,11 @@ class DigitsDataModule(ImageDataModule):
     Args:
         batch_size: Samples per process.
         test_fraction: Fraction held out as the test set, in (0, 1).
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`, by
-            which the test set is drawn too, `drop_last`, `image_size`.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (also of
+            the test set), `drop_last`, `image_size`.
 
     Raises:
-        ValueError: As :class:`ImageDataModule`, and if `test_fraction` is out of range.
+        ValueError: If a setting or `test_fraction` is out of range.
     """
 
     @by_position(
@@ -30,12 +31,11 @@ class DigitsDataModule(ImageDataModule):
     @passed_on
     def __init__(self, batch_size: int = 256, *, test_fraction: float = 0.2, **settings: Unpack[ImageSettings]) -> None:
         super().__init__(batch_size, **settings)
-        if not 0 < test_fraction < 1:
-            raise ValueError(f"Expected `test_fraction` in (0, 1), but got {test_fraction}.")
+        inside("(0, 1)", test_fraction=test_fraction)
         self.test_fraction = test_fraction
 
     def load(self) -> Source:
-        """Read the digits, their values 0 to 16 spread over 0 to 255."""
+        """Read the digits, and scale their values from 0 to 16 to 0 to 255."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()

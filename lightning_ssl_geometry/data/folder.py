@@ -3,13 +3,14 @@
 __all__ = ["ImageFolderDataModule"]
 
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import at_least, inside
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
-from lightning_ssl_geometry.data.image_cache import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.image_cache import Listing, content_key, decode_files, mapped_images, read_rgb
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 
@@ -19,28 +20,25 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 class ImageFolderDataModule(ImageDataModule):
     """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
 
-    Every image is decoded once, its short side resized to `image_size` and its centre cropped, with a progress bar,
-    into one file (`.ssl_geometry-<image_size>.pt`) that every run maps into memory. A changed folder is decoded
-    anew.
+    Every image is decoded once, its short side resized to `image_size` and its centre cropped, into one file
+    (`.ssl_geometry-<image_size>.pt`) that every run maps into memory. A changed folder is decoded again.
 
     Args:
-        root: The folder. Without `train` in it, its folders are the classes; a folder that has images and no folders
-            has no labels. A folder `val` stands for `test` where
-            there is none of that name, and is left alone where there is; without both, the test set is chosen by
-            seed.
+        root: The folder. Without `train` in it, its folders are the classes; images without class folders have no
+            labels. Without `test`, a folder `val` is the test set; without both, the test set is chosen by seed.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction held out as the test set where the folder has none, in (0, 1]. 1: all images are the
-            test set, for a network that is only looked at; `mean` and `std` are then theirs.
-        cache: Folder of the decoded file, one for each data set; None: `root` itself.
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are
-            decoded as colour), `seed`, by which the test set is drawn too, `drop_last`.
+        test_fraction: Fraction held out as the test set if the folder has none, in (0, 1]. 1: all images are the test
+            set, for a network that is not trained; `mean` and `std` are then those of the test set.
+        cache: Folder of the decoded file, a different one for each data set; None: `root` itself.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are decoded
+            as colour), `seed` (also of the test set), `drop_last`.
 
     Raises:
-        ValueError: As :class:`ImageDataModule`; if the folder has no images, has one class, holds a file that is no
-            whole image of 8 bits, or its parts differ in their classes.
+        ValueError: If an argument is out of range; if the folder has no images, has one class, contains a file that is
+            no valid image of 8 bits, or training and test set differ in their classes.
         FileNotFoundError: If `root` does not exist.
-        OSError: If the decoded file cannot be written, before anything is decoded where that shows.
+        OSError: If the decoded file cannot be written.
     """
 
     image_size: int
@@ -60,10 +58,8 @@ class ImageFolderDataModule(ImageDataModule):
         **settings: Unpack[ViewSettings],
     ) -> None:
         super().__init__(batch_size, image_size=None, **settings)
-        if image_size < 1:
-            raise ValueError(f"Expected `image_size` >= 1, but got {image_size}.")
-        if not 0 < test_fraction <= 1:
-            raise ValueError(f"Expected `test_fraction` in (0, 1], but got {test_fraction}.")
+        at_least(1, image_size=image_size)
+        inside("(0, 1]", test_fraction=test_fraction)
         if test_fraction == 1 and settings.get("subset") is not None:
             raise ValueError(
                 f"Expected `subset` None with `test_fraction=1`, which leaves nothing for training, but got "
@@ -75,59 +71,46 @@ class ImageFolderDataModule(ImageDataModule):
         self.cache = Path(cache) if cache is not None else self.root
 
     def prepare_data(self) -> None:
-        """Decode the images, on one process, if that was not done before."""
+        """Decode the images on one process, unless the decoded file is there."""
         self._decoded()
 
     def load(self) -> Source:
-        """Map the decoded images into memory, and choose a test set where the folder has none."""
+        """Map the decoded images into memory, and choose a test set if the folder has none."""
         listing, image = self._decoded()
-        label, cut = torch.tensor(listing.label) if listing.classes else None, listing.train_size
-        if cut < len(image):
-            train_label, test_label = (None, None) if label is None else (label[:cut], label[cut:])
-            return Source(Images(image[:cut], train_label), Images(image[cut:], test_label), listing.classes)
+        if listing.train_size < len(image):
+            return listing.source(image)
+        label = torch.tensor(listing.label) if listing.classes else None
         if self.test_fraction == 1:
             train, test = torch.arange(0), torch.arange(len(image))
         else:
             train, test = random_split(len(image), self.test_fraction, self.seed)
         return Source(Images(image, label, rows=train), Images(image, label, rows=test), listing.classes)
 
-    def _decoded(self) -> tuple["_Listing", Tensor]:
+    def _decoded(self) -> tuple[Listing, Tensor]:
         listing = _list(self.root)
         key = content_key(self.root, listing.files, self.image_size, listing.train_size, listing.classes)
         path = self.cache / f".ssl_geometry-{self.image_size}.pt"
         remedy = "Name another folder as `cache`."
-        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy)
+        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy=remedy)
 
 
-class _Listing(NamedTuple):
-    """Files, those for training first, with their labels; no classes: no labels."""
-
-    files: list[Path]
-    label: list[int]
-    train_size: int
-    classes: list[str]
-
-
-def _list(root: Path) -> _Listing:
+def _list(root: Path) -> Listing:
     if not root.is_dir():
         raise FileNotFoundError(f"Expected `root` to be a folder of images, but there is none at {root}.")
     train, test = root, None
     if (root / "train").is_dir():
         train = root / "train"
         test = next((part for part in (root / "test", root / "val") if part.is_dir()), None)
-    for part in (train, test):
-        if part is not None:
-            _check_apart(part)
-    classes = _folders(train)
-    if not classes and test is not None and _folders(test):
+    classes, test_classes = _classes(train), None if test is None else _classes(test)
+    if not classes and test_classes:
         raise ValueError(f"Expected {train} and {test} of `root` to be alike, but only the second has folders.")
     if not classes and _images_in(train):
         parts = [_images_in(part) for part in (train, test) if part is not None]
-        return _Listing([file for part in parts for file in part], [], len(parts[0]), [])
+        return Listing([file for part in parts for file in part], [], train_size=len(parts[0]), classes=[])
     if len(classes) < 2:
         raise ValueError(f"Expected `root` to have a folder for each of 2 classes or more, but {train} has {classes}.")
-    if test is not None and _folders(test) != classes:
-        odd = sorted(set(classes) ^ set(_folders(test)))
+    if test_classes is not None and test_classes != classes:
+        odd = sorted(set(classes) ^ set(test_classes))
         raise ValueError(f"Expected {train} and {test} of `root` to have the same classes, but they differ in {odd}.")
     found = [
         [(file, label) for label, name in enumerate(classes) for file in _images_in(part / name)]
@@ -135,21 +118,20 @@ def _list(root: Path) -> _Listing:
         if part is not None
     ]
     files, labels = zip(*(pair for part in found for pair in part), strict=True)
-    return _Listing(list(files), list(labels), len(found[0]), classes)
+    return Listing(list(files), list(labels), train_size=len(found[0]), classes=classes)
 
 
-def _check_apart(folder: Path) -> None:
-    """Images beside folders would have no class."""
-    loose = [f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in _ENDINGS and not f.name.startswith(".")]
-    if loose and (classes := _folders(folder)):
+def _classes(folder: Path) -> list[str]:
+    """List the class folders; images beside them are refused, because they have no class."""
+    inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    classes = sorted(entry.name for entry in inside if entry.is_dir())
+    loose = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in _ENDINGS]
+    if loose and classes:
         raise ValueError(
             f"Expected `root` to have images or folders of images, but {folder} has {len(loose)} images beside the "
             f"folders {classes}."
         )
-
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
+    return classes
 
 
 def _images_in(folder: Path) -> list[Path]:

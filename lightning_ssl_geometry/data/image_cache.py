@@ -1,6 +1,6 @@
 """Images that are decoded once, into one file that every run maps into memory."""
 
-__all__ = ["content_key", "decode_files", "mapped_images", "read_rgb"]
+__all__ = ["Listing", "content_key", "decode_files", "mapped_images", "read_rgb"]
 
 import hashlib
 import json
@@ -9,52 +9,66 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-_FORMAT = 1  # of the decoded file: another number has every folder decoded anew
+from lightning_ssl_geometry.data.base import Images, Source
+
+_FORMAT = 1  # of the decoded file; with another number, every folder is decoded again
+
+
+class Listing(NamedTuple):
+    """The image files of a data set, those for training first, with their labels; without classes, there are none."""
+
+    files: list[Path]
+    label: list[int]
+    train_size: int
+    classes: list[str]
+
+    def source(self, image: Tensor) -> Source:
+        """Split the decoded images (M, C, H, W) into training and test set."""
+        cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
+        train, test = (None, None) if label is None else (label[:cut], label[cut:])
+        return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
 
 
 def content_key(root: Path, files: list[Path], *also: Any) -> str:
-    """Say what a decoded file was made of: the files by name, size and time, and whatever else went into it."""
+    """Make a key of what the decoded file depends on: the files' names, sizes and times, and further values."""
     shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
     return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Map the decoded images into memory; decode them first where the file is missing, broken or of another key.
+    """Map the decoded images into memory; decode them first if the file is missing, broken or of another key.
 
     Args:
         path: The decoded file.
-        key: Of :func:`content_key`.
+        key: The key by :func:`content_key`.
         decode: Makes the images, uint8 (M, C, H, W).
-        remedy: What to do where the file cannot be written.
+        remedy: A sentence for the error: what to do if the file cannot be written.
 
     Raises:
-        OSError: If the file cannot be written, before anything is decoded where that shows.
+        OSError: If the file cannot be written; if possible, before anything is decoded.
     """
     if (image := _load(path, key)) is None:
-        _write(path, key, decode, remedy)
+        _write(path, key, decode, remedy=remedy)
         image = _load(path, key)
     assert image is not None, "another process decoded another version of the folder meanwhile"
     return image
 
 
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
-    """Decode images on all cores, with a progress bar.
+    """Decode images on all cores, with a progress bar: uint8 (M, 3, size, size), in the order of the files.
 
     Args:
         files: The images.
         size: Height and width of the decoded images.
-        decode_one: Makes uint8 (3, size, size) of a file, or raises for one that will not do.
-
-    Returns:
-        uint8 (M, 3, size, size), in the order of the files.
+        decode_one: Decodes a file to uint8 (3, size, size), or raises.
 
     Raises:
-        ValueError: If some files will not do; it names the first five.
+        ValueError: If that fails for some files; the message names the first five.
     """
     from rich.progress import track
 
@@ -64,7 +78,7 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
     def decode(place: int) -> None:
         try:
             image[place] = decode_one(files[place])
-        except Exception as error:  # for a broken file, Pillow raises much besides OSError
+        except Exception as error:  # for broken files, Pillow raises not only OSError
             bad.append(f"{files[place]} ({error})")
 
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
@@ -80,7 +94,7 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
 
 
 def read_rgb(file: Path) -> Tensor:
-    """Read an image as colour, whatever its mode: uint8 (3, H, W).
+    """Read an image of any mode as colour: uint8 (3, H, W).
 
     Raises:
         ValueError: If it has more than 8 bits per channel.
@@ -95,7 +109,7 @@ def read_rgb(file: Path) -> Tensor:
 
 
 def _load(path: Path, key: str) -> Tensor | None:
-    """Map a decoded file into memory; None if there is none, or not of this key, or not whole."""
+    """Map a decoded file into memory; None if it is missing, broken or of another key."""
     if not path.is_file():
         return None
     try:
@@ -105,12 +119,12 @@ def _load(path: Path, key: str) -> Tensor | None:
     return decoded["image"] if isinstance(decoded, dict) and decoded.get("key") == key else None
 
 
-def _write(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> None:
-    """Decode, and put the file in place when it is whole."""
+def _write(path: Path, key: str, decode: Callable[[], Tensor], *, remedy: str) -> None:
+    """Decode into a temporary file, and rename it when it is complete."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()  # fails before the images were decoded
+        part.touch()  # fails before the images are decoded
         torch.save({"key": key, "image": decode()}, part)
         part.replace(path)
     except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full

@@ -1,7 +1,7 @@
-"""Generative models g: latents z to observations x, known, invertible and fixed.
+"""An invertible, fixed generative model g from latents z to observations x.
 
-The network and the choice of its matrices are those of Zimmermann et al., Contrastive Learning Inverts the Data
-Generating Process (2021), as its published code has them.
+Network and choice of matrices follow the published code of Zimmermann et al., Contrastive Learning Inverts the Data
+Generating Process (2021).
 """
 
 __all__ = ["InvertibleMLP"]
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from lightning_ssl_geometry.checks import at_least, inside
+
 _CHUNK = 2048  # matrices whose condition numbers are computed at once
 
 
@@ -21,26 +23,26 @@ class InvertibleMLP(nn.Module):
 
     .. math:: g(z) = W_L\, \sigma(W_{L-1} \cdots \sigma(W_1 z))
 
-    Entries are uniform on [-1, 1] and columns then of unit length. Of `candidates` such matrices, the `quantile` of the
-    condition numbers is the most that a layer may have: with the default 0 their minimum, which then takes about as
-    many matrices again for each layer. Weights are drawn once, from a generator of their own, and not trained.
-    A checkpoint brings back all of g: weights, slope and threshold.
+    Entries are uniform on [-1, 1], and columns then scaled to unit length. The largest condition number that a layer
+    may have is the `quantile` among those of `candidates` such matrices; with the default 0, their minimum, each layer
+    takes about `candidates` further draws. Weights come from a separate generator and are not trained; a checkpoint
+    restores weights, slope and threshold.
 
-    The search grows steeply with d: with the defaults it takes about a second for d = 10, but for d >= 32 minutes, and
-    may then find too few. Raise `quantile` there.
+    The search grows steeply with d: with the defaults it takes about a second for d = 10, but minutes for d >= 32, and
+    may then fail. Raise `quantile` there.
 
     Args:
         dim: d, of latents and observations, >= 1.
         depth: Number of matrices, >= 1; 1 is the linear mixing.
-        slope: Of LeakyReLU below 0, in (0, 1].
-        candidates: Number of matrices that set the greatest condition number, >= 1.
-        quantile: Which of theirs it is, in [0, 1].
-        tries: Number of matrices to look for all layers in, at most.
-        seed: Of the matrices.
+        slope: Slope of LeakyReLU below 0, in (0, 1].
+        candidates: Number of matrices that set the largest condition number, >= 1.
+        quantile: Quantile of their condition numbers, in [0, 1].
+        tries: Largest number of matrices to draw for all layers.
+        seed: Seed of the matrices.
 
     Attributes:
         weight: (depth, d, d), the matrices.
-        threshold: The greatest condition number that they may have.
+        threshold: The largest condition number that they may have.
 
     Raises:
         ValueError: If an argument is out of range, or too few of `tries` matrices are well enough conditioned.
@@ -64,18 +66,14 @@ class InvertibleMLP(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, value in {"dim": dim, "depth": depth, "candidates": candidates, "tries": tries}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
-        if not 0 < slope <= 1:
-            raise ValueError(f"Expected `slope` in (0, 1], but got {slope}.")
-        if not 0 <= quantile <= 1:
-            raise ValueError(f"Expected `quantile` in [0, 1], but got {quantile}.")
+        at_least(1, dim=dim, depth=depth, candidates=candidates, tries=tries)
+        inside("(0, 1]", slope=slope)
+        inside("[0, 1]", quantile=quantile)
         self.slope = slope
         generator = torch.Generator().manual_seed(seed)
         conditions = torch.cat([_condition(matrix) for matrix in _matrices(dim, candidates, generator)])
         self.threshold = conditions.sort().values[min(int(quantile * candidates), candidates - 1)].item()
-        layers = list(islice(_conditioned(dim, tries, self.threshold, generator), depth))
+        layers = list(islice(_conditioned(dim, tries, threshold=self.threshold, generator=generator), depth))
         if len(layers) < depth:
             raise ValueError(
                 f"Expected {depth} matrices of condition number <= {self.threshold:g} among `tries` = {tries}, "
@@ -84,11 +82,11 @@ class InvertibleMLP(nn.Module):
         self.register_buffer("weight", torch.stack(layers).float())
 
     def get_extra_state(self) -> dict[str, float]:
-        """What else than the weights belongs to g."""
+        """Save slope and threshold beside the weights."""
         return {"slope": self.slope, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Bring it back."""
+        """Restore slope and threshold."""
         self.slope, self.threshold = state["slope"], state["threshold"]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -107,10 +105,11 @@ class InvertibleMLP(nn.Module):
         return z.to(x.dtype)
 
 
-def _conditioned(dim: int, tries: int, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
+def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield those of `tries` matrices whose condition number is at most `threshold`."""
     for matrix in _matrices(dim, tries, generator):
-        likely = matrix[_condition_bound(matrix) <= threshold * (1 + 1e-6)]  # an SVD of each would take twice as long
+        # The bound takes half the time of an SVD of every matrix.
+        likely = matrix[_condition_bound(matrix) <= threshold * (1 + 1e-6)]
         yield from likely[_condition(likely) <= threshold]
 
 
@@ -128,7 +127,7 @@ def _condition(matrix: Tensor) -> Tensor:
 
 
 def _condition_bound(matrix: Tensor) -> Tensor:
-    r"""At most the condition number (n,): of :math:`G = W^\top W`, the least Cholesky pivot and |G|_F^2 / tr G."""
+    r"""Bound condition numbers (n,) from below by |G|_F^2 / tr G and the least Cholesky pivot, :math:`G = W^\top W`."""
     gram = matrix.mT @ matrix
     least = torch.linalg.cholesky_ex(gram).L.diagonal(dim1=1, dim2=2).amin(1).square()  # >= its least eigenvalue
     return (gram.square().sum((1, 2)) / (matrix.shape[-1] * least)).sqrt()

@@ -1,22 +1,23 @@
-"""Pairs of latents (z, z~) of a known law: some dimensions are content, kept from anchor to positive, the rest style.
+"""Pairs of latents (z, z~) of a known law: the positive keeps the anchor's content and changes its style.
 
 Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the spaces
 of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021): anchors follow a marginal p(z),
 positives a conditional p(z~ | z) that is a delta distribution for the content z_c and a wider one for the style z_s.
 """
 
-__all__ = ["Conditional", "LatentProcess", "Marginal", "Space"]
+__all__ = ["Conditional", "LatentProcess", "LatentSettings", "Marginal", "Space"]
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.random import (
     counter_hash,
     counter_uniform,
@@ -32,18 +33,31 @@ _ANCHOR, _POSITIVE = 0, 1
 _BOUNDS = {"box": (0.0, 1.0), "sphere": (-math.inf, math.inf), "unbounded": (-math.inf, math.inf)}
 
 
+class LatentSettings(TypedDict, total=False):
+    """The arguments of :class:`LatentProcess` beside its dimensions."""
+
+    space: Space
+    marginal: Marginal
+    marginal_scale: float | Sequence[float]
+    conditional: Conditional
+    style_scale: float | Sequence[float]
+    content_scale: float | Sequence[float]
+    p: float
+    concentration: float
+
+
 @dataclass(frozen=True)
 class LatentProcess:
     r"""The law of anchors and positives, of which the first `content_dim` dimensions are content.
 
-    - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5; it and the conditional are
+    - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
       truncated to the box, per coordinate.
     - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
-    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content
-      stays as it is, so style moves on its own sphere, of radius :math:`|z_s|`: von Mises-Fisher, that is
-      :math:`\exp(\kappa \langle z, \tilde z \rangle)` on all of the sphere, given the content, so with concentration
-      :math:`\kappa |z_s|^2` there; or with noise of the other conditionals, scaled back to the radius. Where
-      `content_scale` is not 0, noise of these is added to all of the latents, which are scaled back to length 1.
+    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content is
+      kept, so style moves on its own sphere of radius :math:`|z_s|`. With "von_mises_fisher", the density is
+      :math:`\exp(\kappa \langle z, \tilde z \rangle)` given the content, which is von Mises-Fisher with concentration
+      :math:`\kappa |z_s|^2` on that sphere. The other conditionals add noise to the style and scale it back to the
+      radius; if `content_scale` is not 0, they add noise to all dimensions and scale back to length 1.
 
     A scale is the standard deviation of "normal" before truncation, b of "laplace" (density
     :math:`\exp(-|x| / b)`) and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
@@ -53,19 +67,19 @@ class LatentProcess:
         content_dim: d_c, in [0, d]. With d, positives equal anchors.
         space: "box", "sphere" or "unbounded".
         marginal: "uniform", "normal" or "laplace".
-        marginal_scale: Scale of the marginal: a number > 0, or d of them; without effect on "uniform".
-        conditional: "normal", "laplace", "generalized_normal" or, on the sphere alone, "von_mises_fisher".
-        style_scale: Scale of the conditional of the style: a number >= 0, or d_s = d - d_c of them; without effect on
+        marginal_scale: Scale of the marginal: a number > 0, or d of them; ignored for "uniform".
+        conditional: "normal", "laplace", "generalized_normal" or, on the sphere only, "von_mises_fisher".
+        style_scale: Scale of the conditional for the style: a number >= 0, or d_s = d - d_c of them; ignored for
             "von_mises_fisher".
-        content_scale: The same for the content, a number or d_c of them; 0: content stays exactly as it is. It must be
-            0 for "von_mises_fisher".
-        p: Shape of "generalized_normal", >= 1; without effect on the others.
-        concentration: kappa >= 0 of "von_mises_fisher"; without effect on the others.
+        content_scale: Scale of the conditional for the content: a number >= 0, or d_c of them; 0 keeps the content
+            exactly. It must be 0 for "von_mises_fisher".
+        p: Shape of "generalized_normal", >= 1; ignored for the others.
+        concentration: kappa >= 0 of "von_mises_fisher"; ignored for the others.
 
     Raises:
-        ValueError: If an argument is out of range or of the wrong kind or length, or the space has no such law: a
-            uniform one without bounds, von Mises-Fisher away from the sphere, one style dimension beside exact content
-            on it.
+        ValueError: If an argument is out of range or of the wrong type or length, or the space has no such law:
+            "uniform" in the unbounded space, "von_mises_fisher" outside the sphere, or one style dimension beside exact
+            content on the sphere.
     """
 
     dim: int
@@ -80,14 +94,13 @@ class LatentProcess:
     concentration: float = 400.0
 
     def __post_init__(self) -> None:
-        for name, choices in {"space": Space, "marginal": Marginal, "conditional": Conditional}.items():
-            if (chosen := getattr(self, name)) not in get_args(choices):
-                raise ValueError(f"Expected `{name}` to be one of {get_args(choices)}, but got {chosen!r}.")
+        one_of(get_args(Space), space=self.space)
+        one_of(get_args(Marginal), marginal=self.marginal)
+        one_of(get_args(Conditional), conditional=self.conditional)
         for name in ("dim", "content_dim"):
             if not isinstance(value := getattr(self, name), Integral):
                 raise ValueError(f"Expected `{name}` to be an integer, but got {value!r}.")
-        if self.dim < 1:
-            raise ValueError(f"Expected `dim` >= 1, but got {self.dim}.")
+        at_least(1, dim=self.dim)
         if not 0 <= self.content_dim <= self.dim:
             raise ValueError(f"Expected `content_dim` in [0, {self.dim}], but got {self.content_dim}.")
         self._check_scales()
@@ -95,18 +108,11 @@ class LatentProcess:
 
     @property
     def content(self) -> Tensor:
-        """Booleans (d,): which dimensions are content."""
+        """Booleans (d,), true for content."""
         return torch.arange(self.dim) < self.content_dim
 
     def sample(self, key: Tensor) -> Tensor:
-        """Draw anchors and positives.
-
-        Args:
-            key: (N,) int64, one per pair.
-
-        Returns:
-            float32 (2, N, d) on the device of the keys.
-        """
+        """Draw anchors and positives from a key per pair: int64 (N,) to float32 (2, N, d) on its device."""
         anchor = self._anchors(counter_hash(key, _ANCHOR))
         return torch.stack([anchor, self._positives(anchor, counter_hash(key, _POSITIVE))])
 
@@ -117,7 +123,8 @@ class LatentProcess:
         centre = 0.5 if self.space == "box" else 0.0
         mean = torch.full((len(key), self.dim), centre, dtype=torch.float32, device=key.device)
         scale = factor * _values(self.marginal_scale, self.dim, key.device)
-        z = generalized_normal(mean, scale, shape, _per_dimension(key, self.dim), *_BOUNDS[self.space])
+        low, high = _BOUNDS[self.space]
+        z = generalized_normal(mean, scale, shape, key=_per_dimension(key, self.dim), low=low, high=high)
         return normalize(z.double(), dim=1).float() if self.space == "sphere" else z
 
     def _positives(self, anchor: Tensor, key: Tensor) -> Tensor:
@@ -131,10 +138,12 @@ class LatentProcess:
 
     def _noisy(self, mean: Tensor, scale: Tensor, key: Tensor) -> Tensor:
         shape, factor = _shape(self.conditional, self.p)
-        return generalized_normal(mean, factor * scale, shape, _per_dimension(key, mean.shape[1]), *_BOUNDS[self.space])
+        low, high = _BOUNDS[self.space]
+        key = _per_dimension(key, mean.shape[1])
+        return generalized_normal(mean, factor * scale, shape, key=key, low=low, high=high)
 
     def _turned(self, style: Tensor, key: Tensor) -> Tensor:
-        """Draw styles (N, d_s) of the same lengths."""
+        """Draw styles (N, d_s) of the given styles' lengths."""
         style = style.double()
         radius = torch.linalg.vector_norm(style, dim=1, keepdim=True)
         if self.conditional == "von_mises_fisher":
@@ -179,12 +188,12 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """The shape p of a generalised normal distribution, and its scale s for each unit of the law's own scale."""
+    """Return a law's shape p as a generalised normal distribution, and its scale s per unit of the law's own scale."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 
 def _numbers(given: object) -> Tensor | None:
-    """What was given in float64, or None where it has no numbers."""
+    """Convert to float64; None if these are no numbers."""
     try:
         return torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

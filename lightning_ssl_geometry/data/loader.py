@@ -1,4 +1,4 @@
-"""Batches as slices of indices: one order for any number of processes, and a loader that resumes within an epoch."""
+"""Batches as slices of one order for any number of processes, and a loader that resumes within an epoch."""
 
 __all__ = ["BatchLoader", "GlobalBatchSampler"]
 
@@ -14,26 +14,26 @@ from lightning_ssl_geometry.random import counter_hash
 
 
 class GlobalBatchSampler(DistributedSampler[Tensor]):
-    """This rank's part of each global batch, as a tensor of positions.
+    """Yields this rank's part of each global batch, as a tensor of positions.
 
-    The order is a function of (seed, epoch). Global batch s is a slice of it, and rank r takes every world_size-th
+    The order is a function of (seed, epoch). A global batch is a slice of it, of which rank r takes every world_size-th
     position from the r-th on: 1 process with batch size B and 2 with B / 2 see the same global batches. Nothing is
-    padded or repeated. With `drop_last`, batches are full and the tail of the order waits for another epoch;
-    without, the order is cut into balanced batches, so that every rank has as many of them, none empty.
+    padded or repeated. With `drop_last`, batches are full and the rest of the order is left out; without, the order is
+    cut into balanced batches, so that every rank has the same number of them and none is empty.
 
-    It is a DistributedSampler so that Lightning does not replace it in a DataLoader either.
+    The base DistributedSampler keeps Lightning from replacing this sampler.
 
     Args:
         size: Number of samples in the set.
         batch_size: Samples per process and batch, at most.
-        shuffle: Draw an order for each epoch; else that of the set.
+        shuffle: Draw a new order for each epoch; False: the order of the set.
         drop_last: Only full batches.
-        seed: Of the order.
+        seed: Seed of the order.
         world_size: Number of processes.
-        rank: This one's.
+        rank: Number of this process.
 
     Raises:
-        ValueError: If the set is too small for one full global batch, or for a sample on every rank in each batch.
+        ValueError: If the set is too small for a full global batch, or for a sample on every rank in each batch.
 
     >>> [batch.tolist() for batch in GlobalBatchSampler(7, batch_size=2, world_size=2, rank=1)]
     [[1, 3], [5]]
@@ -49,7 +49,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        super().__init__(range(size), world_size, rank, shuffle, seed, drop_last)  # type: ignore[arg-type]
+        super().__init__(range(size), world_size, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)  # type: ignore[arg-type]
         self.size = size
         self.global_batch_size = batch_size * world_size
         self._lag = 0
@@ -79,11 +79,11 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):
             yield batch[self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order; Lightning calls this at the start of each epoch."""
+        """Choose the order of an epoch; Lightning calls this at its start."""
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
-        """Let the epoch that was set last be `epoch`, and the later ones follow on it."""
+        """Renumber: the epoch that was set last is `epoch`, and later ones are counted from it."""
         self._lag += self.epoch - epoch
         self.epoch = epoch
 
@@ -95,30 +95,28 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):
 
 
 class BatchSource(Protocol):
-    """What a tensor of positions picks a batch from."""
+    """Maps a tensor of positions to a batch."""
 
-    def __getitem__(self, positions: Tensor, /) -> dict[str, Any]:
-        """The samples at these positions."""
+    def __getitem__(self, positions: Tensor, /) -> dict[str, Any]: ...
 
 
 class BatchLoader:
-    """Yields whole batches, and the `epoch` that they belong to; its place in training is saved by Lightning.
+    """Yields whole batches with their `epoch`; Lightning saves its position in training.
 
-    Not a torch DataLoader: that draws from the global random state at every pass, Lightning advises to give it
-    workers, which would slow a slice down, and would cut it into single positions under `overfit_batches`.
+    A torch DataLoader would draw from the global random state at every pass; and Lightning would ask for workers, which
+    slow a slice down, and split batches into single positions under `overfit_batches`.
 
-    How far an epoch was trained is asked of the Trainer, at the checkpoint and again at the first batch after a
-    resume: a batch may have been handed out that was not trained when the run was interrupted, and Lightning counts
-    an epoch that `max_steps` cut short as a whole one but resumes in its middle.
+    The number of trained batches comes from the Trainer, at the checkpoint and again at the first batch after a resume:
+    at an interruption a batch may have been yielded but not trained, and Lightning counts an epoch that `max_steps` cut
+    short as complete but resumes in its middle.
 
     Args:
-        source: Indexed by a tensor of positions.
-        sampler: Yields such tensors.
-        trained: Says how many batches of the current epoch were trained; None: as many as were handed out.
+        source: Maps a tensor of positions to a batch.
+        sampler: Yields the positions; Lightning sets its epoch.
+        trained: Returns how many batches of the current epoch were trained; None: all that were yielded.
 
     Attributes:
-        sampler: As given; Lightning sets its epoch.
-        repeatable: Whether a pass beside Lightning's changes nothing: batches are a function of the epoch.
+        repeatable: True: batches are functions of the epoch, so a further pass beside Lightning's changes nothing.
     """
 
     repeatable = True
@@ -139,7 +137,7 @@ class BatchLoader:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of the sampler's epoch; those that were left, at first after a resume."""
+        """Yield the batches of the sampler's epoch; first after a resume, only those not yet trained."""
         self._handed = 0 if self._resumed_at is None else self._resume(self._resumed_at)
         self._epoch = self.sampler.epoch
         for positions in islice(self.sampler, self._handed, None):
@@ -147,17 +145,17 @@ class BatchLoader:
             yield self._source[positions] | {"epoch": self._epoch}
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch that was begun last, and how many of its batches were trained."""
+        """Save the epoch that was begun last, and how many of its batches were trained."""
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the next pass take up a saved epoch, or the one after it, as the Trainer says by then."""
+        """Let the next pass continue a saved epoch, or begin the one after it if the Trainer counts it as complete."""
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
 
     def _resume(self, saved: int) -> int:
         self._resumed_at, start = None, self._trained()
-        # The Trainer's count begins anew where it holds the saved epoch to be complete.
+        # The Trainer's count is 0 if it regards the saved epoch as complete.
         self.sampler.recount(self._epoch if start == saved else self._epoch + 1)
         return start
 

@@ -1,20 +1,17 @@
-"""Images brought to the size that they have in a batch: resized and padded, or each in a cell of its own."""
+"""Resizing and padding of images to their size in a batch, and placing each in a cell of a larger image."""
 
 __all__ = ["check_box", "fit", "place"]
 
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import shaped
+
 
 def fit(image: Tensor, size: int | None) -> Tensor:
-    """Resize the axes that are longer than `size` and pad the shorter ones.
+    """Resize the axes that are longer than `size` pixels, and pad the shorter ones with zeros; None leaves the images.
 
-    Args:
-        image: uint8 (N, C, H, W).
-        size: Height and width in pixels; None leaves the images.
-
-    Returns:
-        uint8 (N, C, size, size): zeros around the image, the odd pixel at the bottom and right.
+    uint8 (N, C, H, W) becomes uint8 (N, C, size, size); of an odd number of zeros, one more is at the bottom or right.
     """
     if size is None or image.shape[2:] == (size, size):
         return image
@@ -32,12 +29,9 @@ def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
 
     Args:
         image: (N, C, h, w), of any dtype.
-        box: int64 (N, 4), top, left, bottom and right (exclusive) in pixels; as :func:`check_box` wants it.
-        height: H, of the result.
-        width: W, of the result.
-
-    Returns:
-        (N, C, H, W), of the image's dtype and on its device.
+        box: int64 (N, 4), top, left, bottom and right (exclusive) in pixels, that :func:`check_box` accepts.
+        height: H, height of the result (N, C, H, W).
+        width: W, width of the result.
 
     >>> place(torch.ones(1, 1, 1, 1), torch.tensor([[1, 0, 3, 2]]), 3, 3)[0, 0].tolist()
     [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
@@ -52,19 +46,12 @@ def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
 
 
 def check_box(box: Tensor, image: Tensor, height: int, width: int) -> None:
-    """Refuse boxes that :func:`place` would write outside of.
-
-    Args:
-        box: Integers (N, 4), top, left, bottom and right (exclusive) in pixels.
-        image: (N, C, h, w), what is to lie in them.
-        height: H, of what the boxes lie in.
-        width: W, likewise.
+    """Check the arguments of :func:`place`.
 
     Raises:
-        ValueError: If a box is smaller than the image, or leaves the H x W pixels.
+        ValueError: If a box is smaller than the image, or not within the H x W pixels.
     """
-    if box.shape != (len(image), 4):
-        raise ValueError(f"Expected `box` of shape ({len(image)}, 4), but got {tuple(box.shape)}.")
+    shaped("N, 4", {"N": len(image)}, box=box)
     top, left, bottom, right = box.long().unbind(1)
     h, w = image.shape[2:]
     held = (bottom - top >= h) & (right - left >= w)

@@ -1,49 +1,34 @@
-"""What DataModules share whose batches are functions of (seed, epoch, position): where training is, and resuming it."""
+"""Bases of the DataModules, whose batches are functions of (seed, epoch, position): loaders, and resuming a run."""
 
-__all__ = ["ResumableDataModule", "check_training_size"]
+__all__ = ["ResumableDataModule", "Split", "SyntheticDataModule"]
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal, get_args
 
 import lightning as L
-from torch import nn
+from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalBatchSampler
 from lightning_ssl_geometry.deprecation import deprecated
 
-
-def check_training_size(size: int) -> None:
-    """Refuse a training set of one sample, which a contrastive loss has nothing to contrast with; an empty one is none.
-
-    Raises:
-        ValueError: If it has one sample.
-
-    >>> check_training_size(1)
-    Traceback (most recent call last):
-    ValueError: Expected at least 2 training samples, but got 1, which has no others to be contrasted with.
-    """
-    if size == 1:
-        raise ValueError("Expected at least 2 training samples, but got 1, which has no others to be contrasted with.")
+Split = Literal["train", "val", "test"]
 
 
 class ResumableDataModule(L.LightningDataModule, ABC):
-    """Base: a subclass says in :meth:`training_loader` what to train on, and a resumed run continues there.
+    """Base of DataModules whose training a checkpoint resumes within an epoch, exactly on the same processor.
 
-    On one machine that is to the last bit; another processor rounds otherwise, and so would train on from there.
+    A subclass makes the training batches in :meth:`training_loader`.
 
     Args:
-        batch_size: Samples per process.
-        seed: Of the order, and of what else a subclass draws.
-        saved: What a checkpoint is to hold, and to bring back, beside the place in training; None: nothing.
-
-    Raises:
-        ValueError: If `batch_size` is not positive.
+        batch_size: Samples per process, >= 1.
+        seed: Seed of the order, and of a subclass's draws.
+        saved: A module whose state checkpoints hold and restore, beside the position in training; None: no such module.
     """
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"Expected `batch_size` >= 1, but got {batch_size}.")
+        at_least(1, batch_size=batch_size)
         self.batch_size = batch_size
         self.seed = seed
         self._saved = saved
@@ -54,13 +39,25 @@ class ResumableDataModule(L.LightningDataModule, ABC):
     def training_loader(self) -> BatchLoader:
         """Make the loader of an epoch's batches."""
 
-    def clean_dataloader(self, split: str) -> BatchLoader:
+    @abstractmethod
+    def unaugmented_dataloader(self, split: Split) -> BatchLoader:
+        """Make the loader of a split's samples, each once, in order, with `image`.
+
+        Raises:
+            ValueError: If there is no such split.
+        """
+
+    def predict_dataloader(self) -> BatchLoader:
+        """Batches of :meth:`unaugmented_dataloader` for the test set."""
+        return self.unaugmented_dataloader("test")
+
+    def clean_dataloader(self, split: Split) -> BatchLoader:
         """Call `unaugmented_dataloader`, the new name of this method."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
-        return self.unaugmented_dataloader(split)  # type: ignore[attr-defined]
+        return self.unaugmented_dataloader(split)
 
     def train_dataloader(self) -> BatchLoader:
-        """Batches for training, from where a checkpoint left it."""
+        """Batches for training; after a resume, from the checkpoint's position on."""
         self._training = self.training_loader()
         if self._resumed is not None:
             self._training.load_state_dict(self._resumed)
@@ -68,12 +65,12 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self._training
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in training. Lightning saves the loader's too, but loses it where it asks early for its length."""
+        """Save the position in training, which Lightning itself loses if it asks early for the loader's length."""
         state: dict[str, Any] = {} if self._training is None else {"training": self._training.state_dict()}
         return state if self._saved is None else state | {"saved": self._saved.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Bring back what was saved, and let the next training loader begin there where the run is one of training."""
+        """Restore the saved module; in `fit`, the next training loader begins at the saved position."""
         if self._saved is not None:
             self._saved.load_state_dict(state_dict["saved"])
         if self.trainer is not None and self.trainer.state.fn == "fit":
@@ -81,14 +78,55 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     @property
     def _overfits(self) -> bool:
-        """Whether the Trainer wants the same batches in every epoch."""
+        """Whether the Trainer asks for the same batches in every epoch."""
         return self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
 
     def _batches(self, source: BatchSource, size: int, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
         """Make this rank's loader of batches of a source with `size` samples."""
-        if (trainer := self.trainer) is None:
-            return BatchLoader(source, GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed))
-        world_size, rank = trainer.world_size, trainer.global_rank
-        sampler = GlobalBatchSampler(size, self.batch_size, shuffle, drop_last, self.seed, world_size, rank)
+        trainer = self.trainer
+        world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
+        order = {"shuffle": shuffle, "drop_last": drop_last}
+        sampler = GlobalBatchSampler(size, self.batch_size, **order, seed=self.seed, world_size=world_size, rank=rank)
+        if trainer is None:
+            return BatchLoader(source, sampler)
         progress = trainer.fit_loop.epoch_loop.batch_progress
         return BatchLoader(source, sampler, lambda: progress.current.processed)  # type: ignore[attr-defined]
+
+
+class SyntheticDataModule(ResumableDataModule):
+    """Base of data that are computed on the training device from their positions; nothing is stored.
+
+    A batch of a loader is `index`, positions in a split, with `split`, `epoch` and `clean`: whether it comes from
+    :meth:`unaugmented_dataloader`. A subclass computes the samples in `on_after_batch_transfer`.
+    """
+
+    @abstractmethod
+    def size(self, split: Split) -> int:
+        """Count the samples of a split."""
+
+    def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
+        """Batches of the validation set, each sample once; nothing if it is empty."""
+        return self.unaugmented_dataloader("val") if self.size("val") else []
+
+    def test_dataloader(self) -> BatchLoader:
+        """Batches of the test set, each sample once."""
+        return self.unaugmented_dataloader("test")
+
+    def unaugmented_dataloader(self, split: Split) -> BatchLoader:
+        """Batches of a split with `image`, each sample once, in order; "train" is the training set's first epoch."""
+        one_of(get_args(Split), split=split)
+        return self._batches(_Positions(split, clean=True), self.size(split))
+
+    def training_loader(self) -> BatchLoader:
+        """New batches in every epoch; the same in every epoch under `overfit_batches`."""
+        return self._batches(_Positions("train", clean=False), self.size("train"), drop_last=True)
+
+
+class _Positions:
+    """A batch source that returns the positions themselves."""
+
+    def __init__(self, split: Split, clean: bool) -> None:
+        self.kind = {"split": split, "clean": clean}
+
+    def __getitem__(self, positions: Tensor) -> dict[str, Any]:
+        return {"index": positions} | self.kind

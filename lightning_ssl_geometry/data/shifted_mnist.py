@@ -7,6 +7,7 @@ from typing import Literal, Unpack, get_args
 import torch
 from torch import nn
 
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split, SplitSettings
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
@@ -17,37 +18,36 @@ from lightning_ssl_geometry.views import GroupViews
 
 Origin = Literal["mnist", "digits"]
 _SIDES: dict[Origin, int] = {"mnist": 28, "digits": 8}
-_STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # apart from other draws by (seed, index)
+_STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # keep these draws apart from others
 
 
 class ShiftedMNISTDataModule(ImageDataModule):
     """Each digit in one cell of a grid, on a canvas of zeros.
 
-    With MNIST in 3 x 3 cells of 28 x 28 pixels these are the data of Koyama, Minami, Miyato & Gal, Contrastive
+    The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
     Representation Learning with Trainable Augmentation Channel (2021). The cell is uniform, and a function of (seed,
     training or test set, index): the same in every epoch, for any subset, batch size or number of processes. Every
-    batch has `box`, the top, left, bottom and right of the cell. The digits stay in memory, and go to the training
-    device, in their own size; they are put on the canvas there. `mean` and `std` are those of the whole canvases, zeros
-    included.
+    batch has `box`, the top, left, bottom and right of the cell. Digits are kept in memory and moved in their own size,
+    and put on the canvas on the training device. `mean` and `std` are those of the whole canvases, zeros included.
 
     Args:
-        root: The folder that has `MNIST/raw` in it, as :class:`MNISTDataModule` wants it; not read for "digits".
+        root: The folder that contains `MNIST/raw`, the files of :class:`MNISTDataModule`; not read for "digits".
         source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
         grid: Cells per row and per column, >= 1.
-        cell: Height and width of a cell in pixels; a digit lies in the middle of a larger one, the odd pixel at the
-            bottom and right; None: the digit's.
-        canvas: Height and width of an image in pixels; the cells lie in the middle of a larger one, the odd pixel at
-            the bottom and right; None: `grid` x `cell`.
+        cell: Height and width of a cell in pixels, with the digit in the middle (an odd pixel is at the bottom and
+            right); None: the digit's size.
+        canvas: Height and width of an image in pixels, with the cells in the middle (an odd pixel is at the bottom and
+            right); None: `grid` x `cell`.
         batch_size: Samples per process.
         views: Called with (image, index, epoch, mean, std); by default one view, the normalised image.
-        seed: Of cells, subset, split and order, and of the test set of "digits".
-        download: Fetch MNIST's files where they are missing.
+        seed: Seed of cells, subset, split and order, and of the test set of "digits".
+        download: Fetch MNIST's files if they are missing.
         test_fraction: Fraction of "digits" held out as the test set, in (0, 1).
         **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
 
     Raises:
-        ValueError: As :class:`MNISTDataModule` or :class:`DigitsDataModule`; if there is no such source, a cell is
-            smaller than the digit, or the canvas smaller than the cells.
+        ValueError: If an argument is out of range, a file of MNIST is not as published, a cell is smaller than the
+            digit, or the canvas smaller than the cells.
         FileNotFoundError: If a file of MNIST is missing.
     """
 
@@ -70,10 +70,8 @@ class ShiftedMNISTDataModule(ImageDataModule):
         test_fraction: float = 0.2,
         **settings: Unpack[SplitSettings],
     ) -> None:
-        if source not in get_args(Origin):
-            raise ValueError(f"Expected `source` to be one of {get_args(Origin)}, but got {source!r}.")
-        if grid < 1:
-            raise ValueError(f"Expected `grid` >= 1, but got {grid}.")
+        one_of(get_args(Origin), source=source)
+        at_least(1, grid=grid)
         side = _SIDES[source]
         cell = side if cell is None else cell
         if cell < side:

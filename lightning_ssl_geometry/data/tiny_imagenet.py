@@ -8,16 +8,15 @@ from collections import Counter
 from http.client import HTTPException
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 from zipfile import ZipFile, ZipInfo
 
-import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.data.base import Images, Source
-from lightning_ssl_geometry.data.image_cache import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.base import Source
+from lightning_ssl_geometry.data.image_cache import Listing, content_key, decode_files, mapped_images, read_rgb
 from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 _FOLDER = "tiny-imagenet-200"
@@ -28,30 +27,29 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     """100,000 + 10,000 colour images of 64 x 64 pixels, 200 classes.
 
     `root` has `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
-    set is the test set here (and `val_fraction` is held out of the published training set, as everywhere). Labels
-    number the WordNet identifiers in sorted order; `class_names` are the first of their words. Every image is decoded
-    once, the grey ones as colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB) that every run maps
-    into memory.
+    set is the test set here (and `val_fraction` is held out of the published training set). Labels number the WordNet
+    identifiers in sorted order; `class_names` are the first of their words. Every image is decoded once, grey ones as
+    colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB) that every run maps into memory.
 
-    An interrupted download goes on where it stopped; the archive stays in `root` beside the folder. The arguments are
-    those of :class:`TorchvisionDataModule`.
+    An interrupted download is continued; the archive stays in `root` beside the folder. The arguments are those of
+    :class:`TorchvisionDataModule`.
 
     Attributes:
-        url: Where the archive is.
-        md5: Its checksum.
+        url: Address of the archive.
+        md5: Checksum of the archive.
 
     Raises:
-        ValueError: As :class:`TorchvisionDataModule`; if the archive has another checksum or a member that would lie
-            outside its folder, or if images, annotations and identifiers do not go together.
+        ValueError: If a setting is out of range; if the archive has another checksum or a member outside its folder,
+            or if images, annotations and identifiers do not fit together.
         FileNotFoundError: If the folder or one of its files is missing.
-        OSError: If the download breaks off, or the decoded file cannot be written.
+        OSError: If the download fails, or the decoded file cannot be written.
     """
 
     url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
     def prepare_data(self) -> None:
-        """Download, if asked to, and decode the images, on one process, if that was not done before."""
+        """Download, if asked to, and decode the images on one process, unless the decoded file is there."""
         super().prepare_data()
         self._decoded()
 
@@ -66,28 +64,19 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     def load(self) -> Source:
         """Map the decoded images into memory."""
         listing, image = self._decoded()
-        label, cut = torch.tensor(listing.label), listing.train_size
-        return Source(Images(image[:cut], label[:cut]), Images(image[cut:], label[cut:]), listing.classes)
+        return listing.source(image)
 
-    def _decoded(self) -> tuple["_Listing", Tensor]:
+    def _decoded(self) -> tuple[Listing, Tensor]:
         folder = Path(self.root) / _FOLDER
         listing = _list(folder)
         key = content_key(folder, listing.files, _SIZE)
         remedy = "Let `root` be a folder that can be written, with space for them."
         path = folder / f".ssl_geometry-{_SIZE}.pt"
-        return listing, mapped_images(path, key, lambda: decode_files(listing.files, _SIZE, _decode_one), remedy)
+        decode = lambda: decode_files(listing.files, _SIZE, _decode_one)  # noqa: E731
+        return listing, mapped_images(path, key, decode, remedy=remedy)
 
 
-class _Listing(NamedTuple):
-    """Files, those for training first, with their labels."""
-
-    files: list[Path]
-    label: list[int]
-    train_size: int
-    classes: list[str]
-
-
-def _list(folder: Path) -> _Listing:
+def _list(folder: Path) -> Listing:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"Expected `root` to have {folder} as published, but there is none. Set `download` to True to fetch it."
@@ -96,7 +85,7 @@ def _list(folder: Path) -> _Listing:
     train = _training_images(folder / "train", wnids)
     test = _annotated_images(folder / "val", wnids)
     files, label = [file for file, _ in train + test], [label for _, label in train + test]
-    return _Listing(files, label, len(train), _words(folder / "words.txt", wnids))
+    return Listing(files, label, train_size=len(train), classes=_words(folder / "words.txt", wnids))
 
 
 def _training_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
@@ -135,7 +124,7 @@ def _annotated_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
 
 
 def _jpegs(folder: Path) -> list[Path]:
-    """In the order of their numbers; hidden files, which file managers leave, do not count."""
+    """List files in the order of their numbers, without hidden ones."""
     files = folder.iterdir() if folder.is_dir() else ()
     return sorted((f for f in files if not f.name.startswith(".")), key=lambda file: (len(file.name), file.name))
 
@@ -161,7 +150,7 @@ def _decode_one(file: Path) -> Tensor:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Fetch a file; one that broke off goes on where it stopped."""
+    """Fetch a file, or the rest of one that was interrupted."""
     from torchvision.datasets.utils import check_integrity
 
     if path.is_file():
@@ -184,14 +173,14 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Ask for what the part lacks: the status is 206 if that comes, and another if it is the whole file."""
+    """Ask for the rest of a partial file; a status other than 206 means that the whole file comes."""
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:
         return urlopen(Request(url, headers=headers | ({"Range": f"bytes={start}-"} if start else {})), timeout=60)
     except HTTPError as error:
         error.close()
-        if error.code != 416:  # the part is as long as the file or longer, and not the file
+        if error.code != 416:  # 416: the partial file is too long already, and wrong
             raise
     return urlopen(Request(url, headers=headers), timeout=60)
 
@@ -202,7 +191,7 @@ def _receive(response: Any, file: IO[bytes], description: str) -> None:
     begin, length = file.tell(), response.length
     with wrap_file(response, length or 0, description=description) as reader:
         shutil.copyfileobj(reader, file, 1 << 20)
-    if length is not None and file.tell() - begin != length:  # http.client takes an early end for the end
+    if length is not None and file.tell() - begin != length:  # http.client raises nothing at an early end
         raise ConnectionError(f"{file.tell() - begin} of {length} bytes")
 
 
@@ -214,13 +203,15 @@ def _compare(path: Path, md5: str, remedy: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a folder of an archive, and put it in place when it is whole."""
+    """Unpack a folder of an archive, and move it to its place when it is complete."""
     from rich.progress import track
 
     with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         members = packed.infolist()
         for member in members:
-            _check(archive, member)
+            if what := _unwanted(member):
+                wanted = "only files and folders within it"
+                raise ValueError(f"Expected {archive} to have {wanted}, but got {what}: {member.filename!r}.")
         for member in track(members, f"Unpacking {archive.name}"):
             packed.extract(member, scratch)
         if not (unpacked := Path(scratch) / folder.name).is_dir():
@@ -228,12 +219,9 @@ def _unpack(archive: Path, folder: Path) -> None:
         unpacked.rename(folder)
 
 
-def _check(archive: Path, member: ZipInfo) -> None:
+def _unwanted(member: ZipInfo) -> str:
+    """Say what is wrong with a member of an archive; empty: nothing."""
     path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
-    outside = path.anchor or ".." in path.parts
-    special = stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR)
-    if outside or special:
-        what = "a link or device" if special else "a path outside of it"
-        raise ValueError(
-            f"Expected {archive} to have only files and folders within it, but got {what}: {member.filename!r}."
-        )
+    if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        return "a link or device"
+    return "a path outside of it" if path.anchor or ".." in path.parts else ""

@@ -11,17 +11,17 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class TorchvisionDataModule(ImageDataModule):
-    """Base of the data sets that lie in a folder as they were published.
+    """Base of the data sets that are read from their published files.
 
     Args:
-        root: The folder that has the data set's own folder in it, as torchvision lays it out.
+        root: The folder that contains the data set's own folder, as in torchvision.
         batch_size: Samples per process.
-        download: Fetch the files where they are missing.
+        download: Fetch the files if they are missing.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`,
             `drop_last`, `image_size`.
 
     Raises:
-        ValueError: As :class:`ImageDataModule`, or if a file is not as published.
+        ValueError: If a setting is out of range, or a file is not as published.
         FileNotFoundError: If a file is missing.
     """
 
@@ -48,4 +48,4 @@ class TorchvisionDataModule(ImageDataModule):
 
     @abstractmethod
     def fetch(self) -> None:
-        """Download what is missing in `root`."""
+        """Download the files that `root` lacks."""

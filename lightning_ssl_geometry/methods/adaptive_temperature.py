@@ -1,8 +1,8 @@
 """Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-SimCLR, with a temperature for each dimension of the embeddings. What two views share, content, suppresses what
-differs between them, style: InfoNCE is lower for an embedding that holds content alone. A lower temperature for the
-dimensions that hold content takes the advantage from them, on embeddings that are not normalised.
+SimCLR, with a temperature for each dimension of the embeddings. Content, which two views share, suppresses style, which
+differs between them: InfoNCE is lower for an embedding that holds content alone. On embeddings that are not normalised,
+a lower temperature for the dimensions with content removes this advantage.
 """
 
 __all__ = ["AdaptiveTemperatureModule"]
@@ -28,19 +28,18 @@ from lightning_ssl_geometry.types import Batch, Observation
 class AdaptiveTemperatureModule(SSLModule):
     """InfoNCE with a temperature per dimension, on normalised, unnormalised or standardised embeddings.
 
-    The rows of Table 2 are the loss `InfoNCELoss(0.5)` for "regular"; `standardize=True` for "w/o norm.", as the text
-    has it; and that with a loss whose temperature is a :class:`losses.ContentStyleTemperature` for "w/o norm + diff.
-    tau".
+    The rows of Table 2: "regular" is `loss=InfoNCELoss(0.5)`; "w/o norm." is `standardize=True`; "w/o norm + diff. tau"
+    is `standardize=True` and a loss whose temperature is a :class:`losses.ContentStyleTemperature`.
 
     Args:
         backbone: Maps (N, C, H, W), or (N, D_in), to h (N, D).
         projector: Maps h (N, D) to z (N, P).
         loss: By default Rusak et al.'s Eq. 1 for unnormalised embeddings, at temperature 1:
             `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
-        standardize: Give each dimension of the embeddings mean 0 and variance 1 over the batch, both views: the
-            projector gets an `nn.BatchNorm1d` without weights at its end, and z is what comes out of that. On several
-            processes, this takes the Trainer's `sync_batchnorm` to be the same as on one.
-        temperature: Deprecated, as all arguments up to `mode`: they belong to `loss` now.
+        standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an
+            `nn.BatchNorm1d` without weights at the end of the projector. Several processes give the same result as one
+            if the Trainer has `sync_batchnorm`.
+        temperature: Deprecated: the arguments from here to `mode` belong to `loss` now.
         normalize: Deprecated.
         similarity: Deprecated.
         p: Deprecated.
@@ -52,8 +51,8 @@ class AdaptiveTemperatureModule(SSLModule):
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule` and :class:`losses.InfoNCELoss`, or if there is no linear layer in a projector
-            to standardise, or settings of the loss stand beside `loss`; in a step, if a batch has not two views.
+        ValueError: If a network or a setting is not valid, a projector to standardise has no linear layer, or a
+            deprecated argument stands beside `loss`; in a step, if a batch has not two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
@@ -81,13 +80,8 @@ class AdaptiveTemperatureModule(SSLModule):
         mode: Literal["distance", "feature"] | None = None,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        old: dict[str, object] = {
-            "temperature": temperature,
-            "normalize": normalize,
-            "similarity": similarity,
-            "p": p,
-            "power": power,
-        }
+        old: dict[str, object]
+        old = {"temperature": temperature, "normalize": normalize, "similarity": similarity, "p": p, "power": power}
         old |= {"symmetric": symmetric, "negatives": negatives, "include_self": include_self, "mode": mode}
         switch(standardize=standardize)
         if standardize:
@@ -96,7 +90,7 @@ class AdaptiveTemperatureModule(SSLModule):
         self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast the embeddings of the two views, and show the temperatures."""
+        """Contrast the embeddings of the two views, and return the temperatures as well."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
@@ -113,7 +107,7 @@ def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
 
 
 def _outputs(projector: nn.Module) -> int:
-    """P, from the last linear layer of a projector."""
+    """Find P, the output width of the projector's last linear layer."""
     linear = [layer for layer in projector.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Optimizing parts of a model in turn on every batch, by several optimizers, on any number of processes."""
 
-__all__ = ["AlternatingModule", "Part"]
+__all__ = ["AlternatingModule", "Part", "with_kept_statistics"]
 
 from abc import abstractmethod
 from contextlib import nullcontext
@@ -10,9 +10,10 @@ from typing import Unpack
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -24,10 +25,10 @@ from lightning_ssl_geometry.settings import passed_on
 
 @dataclass(frozen=True)
 class Part:
-    """Modules that have an optimizer of their own.
+    """Modules that share an optimizer.
 
     Attributes:
-        modules: Whose parameters.
+        modules: Their parameters are optimized.
         optimizer: Makes the optimizer from parameter groups.
         lr_scheduler: Makes a scheduler that is stepped once per epoch; None: warm-up and cosine, per step.
         grad_clip: Largest norm of the gradient; None: not clipped.
@@ -40,21 +41,21 @@ class Part:
 
 
 class AlternatingModule(SSLModule):
-    """A method that takes a step of each of its parts on every batch, one after the other.
+    """A method that takes an optimizer step for each of its parts on every batch, one after the other.
 
-    A subclass names its :meth:`parts`, calls :meth:`take_step` for each in `descend`, and then :meth:`step_schedulers`.
-    Optimization is manual: a batch raises `global_step` by one, whatever the number of parts. Gradients are averaged
-    over processes here, so the strategy "ddp" does as it is; others for several processes are refused. The Trainer's
-    `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
+    A subclass lists its :meth:`parts`. Its `descend` calls :meth:`take_step` for each part, and then
+    :meth:`step_schedulers`. Optimization is manual: a batch raises `global_step` by one, whatever the number of parts.
+    Gradients are averaged over processes here, so several processes need the strategy "ddp", without further options.
+    The Trainer's `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
 
     Args:
-        backbone: As in :class:`SSLModule`.
-        projector: As in :class:`SSLModule`.
+        backbone: Maps (N, C, H, W) to h (N, D).
+        projector: Maps h (N, D) to z (N, P).
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule`; when training begins, with several processes of another strategy than DDP's,
-            or a scheduler that needs a metric.
+        ValueError: If a network or a setting is not valid; when training begins, with several processes of another
+            strategy than DDP's, or a scheduler that needs a metric.
     """
 
     @passed_on
@@ -64,20 +65,20 @@ class AlternatingModule(SSLModule):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Name the parts in the order of their steps; a step of the first counts as the batch's."""
+        """List the parts in the order of their steps; only the first one's step raises `global_step`."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
-        """Descend a loss by the optimizer of the part at a place."""
+        """Take a step down a loss with the optimizer of `parts()[place]`."""
         optimizer = self._optimizers[place]
         self._backward(loss, optimizer)
         if place == 0:
             optimizer.step()
-            torch.clear_autocast_cache()  # or the next part would meet old weights, in Lightning before 2.5.6
+            torch.clear_autocast_cache()  # else Lightning before 2.5.6 would show the next part the old weights
         else:  # not by LightningOptimizer.step: that is what the Trainer counts, and a batch counts once
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers whose turn it is, as Lightning does: before a checkpoint may be written."""
+        """Step the schedulers that are due, as Lightning does: before a checkpoint may be written."""
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:
             for config in self.trainer.lr_scheduler_configs:
@@ -86,11 +87,14 @@ class AlternatingModule(SSLModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Make an optimizer for each part, with its schedule."""
-        _check_strategy(self.trainer.strategy)
+        strategy = self.trainer.strategy
+        if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
+            wanted = "the Trainer's strategy to be 'ddp' or one device"
+            raise ValueError(f"Expected {wanted}, but got {type(strategy).__name__}.")
         return tuple(self._optimization(part) for part in self.parts())
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient, which is unscaled by now in half precision."""
+        """Clip the gradient; here it is unscaled already in half precision."""
         clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
         self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
 
@@ -100,7 +104,7 @@ class AlternatingModule(SSLModule):
         return found if isinstance(found, list) else [found]
 
     def _backward(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
-        """Compute one optimizer's gradient, averaged over processes here: DDP's own would wait for all parameters."""
+        """Compute one optimizer's gradient, averaged over processes; DDP itself would wait for all parameters."""
         strategy = self.trainer.strategy
         optimizer.zero_grad()
         with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
@@ -117,12 +121,12 @@ class AlternatingModule(SSLModule):
         return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
 
 
+def with_kept_statistics(module: nn.Module, x: Tensor) -> Tensor:
+    """Apply a module in its mode, without a change of its running statistics."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    y: Tensor = functional_call(module, buffers, (x,))
+    return y
+
+
 def _nothing() -> None:
-    """The closure of an optimizer whose gradient is there already."""
-
-
-def _check_strategy(strategy: Strategy) -> None:
-    if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
-        raise ValueError(
-            f"Expected the Trainer's strategy to be 'ddp' or one device, but got {type(strategy).__name__}."
-        )
+    """The closure of an optimizer whose gradient is computed already."""

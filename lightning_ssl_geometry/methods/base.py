@@ -5,6 +5,7 @@ __all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, Self, TypedDict
 
@@ -15,9 +16,11 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.settings import all_named
 from lightning_ssl_geometry.types import COLUMNS, Batch, Observation
 
@@ -50,7 +53,7 @@ _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"],
 
 
 class SSLSettings(TypedDict, total=False):
-    """How a method is optimized: the settings that :class:`SSLModule` has beside its networks."""
+    """How a method is optimized: the arguments of :class:`SSLModule` beside its networks."""
 
     optimizer: OptimizerCallable | None
     lr_scheduler: LRSchedulerCallable | None
@@ -59,27 +62,28 @@ class SSLSettings(TypedDict, total=False):
 
 
 class SSLModule(L.LightningModule):
-    """Base of the methods: it observes a batch, descends the loss, and logs it.
-
-    A method implements :meth:`step`. `forward(x)` is the representation h of an image (N, C, H, W).
+    """Base of the methods: computes the loss of a batch, lowers it and logs it. A method implements :meth:`step`.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        optimizer: Makes the optimizer from parameter groups; AdamW with learning rate 1e-3 by default.
-        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to
-            zero, stepped per optimizer step, over the length that the Trainer knows.
-        warmup_epochs: Length of that warm-up; fractions are fine. Must be 0 beside an `lr_scheduler` of your own.
-        exclude_norm_and_bias: Leave parameters with one axis (biases, normalisation) without weight decay, and so,
-            with timm's LARS, without its trust ratio, as SimCLR does.
+        optimizer: Makes the optimizer from parameter groups. None: AdamW with learning rate 1e-3, if the method's
+            description names no other.
+        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to zero
+            over all optimizer steps of the run, if the method's description names no other.
+        warmup_epochs: Length of that warm-up; fractions are fine. Must be 0 beside an `lr_scheduler`.
+        exclude_norm_and_bias: Parameters with one axis (biases, normalisation) have no weight decay and, with timm's
+            LARS, no trust ratio, as in SimCLR.
 
     Raises:
-        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or set beside
+        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or not 0 beside
             `lr_scheduler`.
     """
 
     section: ClassVar[str] = "learning"
     quantities: ClassVar[Mapping[str, Quantity]] = {"loss": LOSS}
+    default_optimizer: ClassVar[OptimizerCallable] = staticmethod(partial(torch.optim.AdamW, lr=1e-3))
+    default_lr_scheduler: ClassVar[LRSchedulerCallable | None] = None  # warm-up and cosine
 
     def __init__(
         self,
@@ -99,13 +103,13 @@ class SSLModule(L.LightningModule):
                     f"Expected `{name}` to be a torch.nn.Module, but got a {type(network).__name__}. Give the module "
                     "itself (`load_from_checkpoint` builds none that a checkpoint names, unless weights_only=False)."
                 )
-        if not 0 <= warmup_epochs < float("inf"):
-            raise ValueError(f"Expected `warmup_epochs` >= 0, but got {warmup_epochs}.")
+        inside("[0, inf)", warmup_epochs=warmup_epochs)
+        lr_scheduler = lr_scheduler or type(self).default_lr_scheduler
         if warmup_epochs and lr_scheduler is not None:
             raise ValueError(f"Expected `warmup_epochs` = 0 beside `lr_scheduler`, but got {warmup_epochs}.")
         self.backbone = backbone
         self.projector = projector
-        self.optimizer = optimizer or _adamw
+        self.optimizer = optimizer or type(self).default_optimizer
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
         self.exclude_norm_and_bias = exclude_norm_and_bias
@@ -122,16 +126,15 @@ class SSLModule(L.LightningModule):
     ) -> Self:
         """Build the module from the arguments given here, and load the weights of a checkpoint.
 
-        No name that the checkpoint holds is imported, and nothing in it is unpickled but tensors and plain containers:
-        hyper-parameters that `save_hyperparameters` left there count where they are plain values.
+        Nothing is imported that the checkpoint names, and only tensors and plain containers are unpickled. Of its
+        hyper-parameters (`save_hyperparameters`), plain values are used.
 
         Args:
-            checkpoint_path: A file, an opened one, or a URL.
-            map_location: As `torch.load` takes it.
-            hparams_file: As Lightning takes it.
+            checkpoint_path: A path, an opened file, or a URL.
+            map_location: The argument of `torch.load`.
+            hparams_file: The argument of Lightning's method.
             strict: Whether the keys must be those of the module; True by default.
-            weights_only: False: do all that the checkpoint asks for, as Lightning does; only for a file that you
-                trust as much as a program.
+            weights_only: False: load as Lightning does, which can run code from the file; only for trusted files.
             **kwargs: The arguments of the constructor: at least the networks.
         """
         if weights_only is not False:
@@ -139,18 +142,25 @@ class SSLModule(L.LightningModule):
             kwargs["_instantiator"] = None  # Lightning's own imports the classes that the hyper-parameters name
         load = super().load_from_checkpoint
         with all_named(cls):
-            return load(checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
+            return load(
+                checkpoint_path,
+                map_location,
+                hparams_file=hparams_file,
+                strict=strict,
+                weights_only=weights_only,
+                **kwargs,
+            )
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
-        """Compute `loss`, `h` (V, N, D) and `z` (V, N, P) of a batch, and what else the method has to show."""
+        """Compute `loss`, `h` (V, N, D) and `z` (V, N, P) of a batch, and further entries of the observation."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Represent images: (N, C, H, W) to h (N, D)."""
         return self.backbone(x)
 
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Pass all views through the networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P)."""
+        """Pass all views through both networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P)."""
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
@@ -158,11 +168,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P).
-
-        Raises:
-            ValueError: If the projector takes another D than the backbone returns.
-        """
+        """Map h (N, D) to z (N, P); a ValueError names a projector that takes another D."""
         try:
             return self.projector(h)
         except RuntimeError as error:
@@ -175,9 +181,9 @@ class SSLModule(L.LightningModule):
             ) from error
 
     def observe(self, batch: Batch) -> Observation:
-        """Take a step, with everything that diagnostics may look at beside its loss, detached.
+        """Compute the step's observation, and add what diagnostics use; all tensors but the loss are detached.
 
-        In eval mode the batch's `views` are there, and where it has `image`, that too, with its representation
+        In eval mode it also holds the batch's `views` and, where the batch has it, `image` and its representation
         `h_image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
@@ -197,11 +203,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the optimizer steps of a method with manual optimization; with automatic, Lightning does it later."""
+        """Take the optimizer steps of a method with manual optimization; the base leaves them to Lightning."""
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch and log the mean loss of the epoch, over the samples of all ranks, as `train/loss`."""
+        """Observe a batch, and log the epoch's mean loss over the samples of all ranks as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -210,11 +216,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch, and its images without augmentation, and log the loss as `val/loss`."""
+        """Observe a batch and its images without augmentation, and log the loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Do the same for the test set, as `test/loss`."""
+        """Observe a batch of the test set, and log the loss as `test/loss`."""
         return self._evaluation_step(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -230,15 +236,11 @@ class SSLModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Record the class, so that a checkpoint of another method is refused."""
+        """Record the name of the class, by which loading refuses a checkpoint of another method."""
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another class.
-
-        Raises:
-            ValueError: If the checkpoint is not one of this class.
-        """
+        """Raise a ValueError for a checkpoint of another class."""
         found = checkpoint.get(_CLASS, "a class of another package")
         if found != type(self).__name__:
             raise ValueError(f"Expected a checkpoint of {type(self).__name__}, but got one of {found}.")
@@ -253,7 +255,7 @@ class SSLModule(L.LightningModule):
         return observation
 
     def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
-        """Log means over all ranks' samples; Lightning's own rounds the mean number of samples to an integer."""
+        """Log means over all ranks' samples; Lightning's own weights round the number of samples to an integer."""
         scores = observation.get("scores", {})
         if not scores:
             return
@@ -263,7 +265,7 @@ class SSLModule(L.LightningModule):
             self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
-        """Those of some of the modules, or of all."""
+        """Group the parameters of these modules, or of all, with and without weight decay."""
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
@@ -272,6 +274,16 @@ class SSLModule(L.LightningModule):
             {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
         ]
         return [group for group in groups if group["params"]]
+
+    def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
+        """Draw numbers in [0, 1), (len(like), size), by (seed, epoch, stream, index); in evaluation those of epoch 0.
+
+        Without an `index` in the batch they come from the global random state.
+        """
+        if "index" not in batch:
+            return torch.rand(len(like), size, device=like.device)
+        epoch = self.current_epoch if self.training else 0
+        return counter_uniform(seed, epoch, *stream, batch["index"].to(like.device), size=size)
 
     def _schedule_steps(self) -> tuple[int, int]:
         total = self.trainer.estimated_stepping_batches
@@ -284,7 +296,3 @@ class SSLModule(L.LightningModule):
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
         return warmup, int(total)
-
-
-def _adamw(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=1e-3)

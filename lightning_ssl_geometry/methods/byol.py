@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
@@ -34,29 +35,29 @@ from lightning_ssl_geometry.types import Batch, Observation
 class BYOLModule(SSLModule):
     """BYOL with any backbone, projector and predictor. h and z are the online network's, z before the predictor.
 
-    The target is a copy of backbone and projector as training begins: a torch `AveragedModel` in `target`, so
-    that checkpoints hold it. From the first step of the optimizer on it is the moving average; accumulated batches
-    count once. Its weights alone are averaged, as in the official code: its batch statistics are its own, in training
-    those of its own features (both views in one batch, as the online network's are), in evaluation their running means.
+    The target (`target`, a torch `AveragedModel` that checkpoints include) starts as a copy of backbone and projector,
+    and is updated after each step of the optimizer; accumulated batches count once. Only weights are averaged, as in
+    the official code: the target's batch statistics are those of its own features, of both views in one batch as for
+    the online network, and in evaluation their running means.
 
-    The momentum goes from `momentum` to `final_momentum` by half a cosine over the steps that the Trainer knows of, and
-    is logged as `train/momentum`. The paper begins at 0.996 for 1000 epochs on ImageNet, at 0.99 for 300 and at 0.97
-    for 100: the shorter a run, the faster its target has to follow.
+    The momentum goes from `momentum` to `final_momentum` by half a cosine over all steps of the run, and is logged as
+    `train/momentum`. The paper begins at 0.996 for 1000 epochs on ImageNet, at 0.99 for 300 and at 0.97 for 100: in a
+    shorter run the target has to follow faster.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
         predictor: Maps z (N, P) to a prediction (N, P). The paper's has the shape of the projector.
         momentum: tau at the first step, in [0, 1].
-        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. Where it equals `momentum`, the run may
-            have any length.
-        loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; BYOL's by default.
+        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. The length of the run must be known
+            unless it equals `momentum`.
+        loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; None: the paper's loss.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule`, or if a momentum is not in [0, 1]; when training begins, if weights are in
-            half precision, where small updates round to none (mixed precision is fine), or the momentum changes in a
-            run of unknown length; in a step, if a batch has not two views, or the predictor does not map P to P.
+        ValueError: If a network or a setting is not valid, or a momentum is not in [0, 1]; when training begins, if
+            weights are in half precision, which loses small updates (mixed precision is fine), or the momentum changes
+            in a run of unknown length; in a step, if a batch has not two views, or the predictor does not map P to P.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -80,7 +81,7 @@ class BYOLModule(SSLModule):
         ),
     }
 
-    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @by_position(*SSLSettings.__annotations__)
     @passed_on
     def __init__(
         self,
@@ -92,7 +93,7 @@ class BYOLModule(SSLModule):
         loss: nn.Module | None = None,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        byol_momentum(0, 1, momentum, final_momentum)  # raises
+        inside("[0, 1]", momentum=momentum, final_momentum=final_momentum)
         super().__init__(backbone, projector, **settings)
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
@@ -111,13 +112,13 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Keep the target out of training, and let it begin with weights that were loaded since it was made."""
+        """Exclude the target from training, and copy online weights that were loaded since it was made."""
         self.target.requires_grad_(False)
         if self.target.n_averaged == 1:
             self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
-        """Let the target follow every step of the optimizer, whoever makes it."""
+        """Update the target after every step of the optimizer, however that is called."""
         for parameter in self.target.parameters():
             if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
                 raise ValueError(
@@ -131,7 +132,7 @@ class BYOLModule(SSLModule):
         return nn.Sequential(OrderedDict(backbone=self.backbone, projector=self.projector))
 
     def _predict(self, z: Tensor) -> Tensor:
-        """Both views (2, N, P) in one batch: the predictions, (2, N, P)."""
+        """Predict from both views (2, N, P) in one batch."""
         width = z.shape[-1]
         if (wanted := _in_features(self.predictor)) not in (None, width):
             raise ValueError(f"Expected `predictor` to take P = {width}, the projector's output, but got {wanted}.")
@@ -143,7 +144,7 @@ class BYOLModule(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        """Eq. 1, after a step; `AveragedModel` would copy the online network's buffers, so the target's are kept."""
+        """Apply Eq. 1, and keep the target's own buffers, over which `AveragedModel` copies the online ones."""
         buffers = list(self.target.module.buffers())
         own = [buffer.clone() for buffer in buffers]
         self.target.update_parameters(self._online())
@@ -155,11 +156,12 @@ class BYOLModule(SSLModule):
         get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
 
     def _tau(self) -> float:
-        """tau_k; the Trainer counts a step after the optimizer's hooks."""
-        return byol_momentum(self.trainer.global_step, self._steps, self.momentum, self.final_momentum)
+        """Compute tau_k; the Trainer counts a step after the optimizer's hooks."""
+        ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}
+        return byol_momentum(self.trainer.global_step, self._steps, **ends)
 
     def _length(self) -> int:
-        """K, the optimizer steps of the run; 1, of no consequence, where the momentum is constant."""
+        """Count K, the optimizer steps of the run; 1 where the momentum is constant and K has no effect."""
         if self.momentum == self.final_momentum:
             return 1
         steps = self.trainer.estimated_stepping_batches
@@ -172,7 +174,7 @@ class BYOLModule(SSLModule):
 
 
 def _in_features(network: nn.Module) -> int | None:
-    """The width that a network takes, where its first layer is linear."""
+    """Return the input width of a network whose first layer is linear."""
     while isinstance(network, nn.Sequential) and len(network):
         network = network[0]
     return network.in_features if isinstance(network, nn.Linear) else None

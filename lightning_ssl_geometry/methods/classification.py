@@ -1,13 +1,25 @@
 """What methods with labels share: the cross entropy of the global batch, and this rank's accuracy."""
 
-__all__ = ["ACCURACY", "classification"]
+__all__ = ["ACCURACY", "CROSS_ENTROPY", "classification"]
+
+from dataclasses import replace
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.methods.base import LOSS
 from lightning_ssl_geometry.quantity import PROBES, Quantity
+from lightning_ssl_geometry.types import Batch
 
+CROSS_ENTROPY = replace(
+    LOSS,
+    text="The cross entropy of the classifier, which training lowers.",
+    low="Near 0: the classifier is sure of the right classes.",
+    high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+    unit="nats",
+    bounds=(0.0, None),
+)
 ACCURACY = Quantity(
     title="Classifier",
     text="Accuracy of the method's own classifier, on images without augmentation outside of training.",
@@ -24,19 +36,18 @@ ACCURACY = Quantity(
 )
 
 
-def classification(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Compute the cross entropy over all ranks' samples, and the accuracy over this rank's.
 
-    Args:
-        logits: (V N, classes), of V views one after the other.
-        label: (N,), classes.
-
-    Returns:
-        Two scalars; the first has a gradient, and is the same on every rank.
+    `logits` (V N, classes) belong to V views, one after the other, of the batch's N samples with `label` (N,). The
+    cross entropy has a gradient, and is the same on every rank.
 
     Raises:
-        ValueError: If the logits are not of V views of as many samples.
+        ValueError: If the batch has no label, or the logits do not fit it.
     """
+    if "label" not in batch:
+        raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")
+    label = batch["label"]
     if logits.ndim != 2 or len(logits) % len(label):
         wanted = f"(V N, classes) for {len(label)} labels"
         raise ValueError(f"Expected `classifier` to return {wanted}, but got {tuple(logits.shape)}.")

@@ -10,7 +10,8 @@ __all__ = ["ContrastiveFlowModule"]
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Unpack
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -18,13 +19,17 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.optim.lr_scheduler import ConstantLR
 
+from lightning_ssl_geometry.checks import at_least, inside
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.random import counter_hash, uniform_sphere
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 _OF_CHANCE = (_BatchNorm, _DropoutNd)
@@ -35,30 +40,32 @@ class ContrastiveFlowModule(SSLModule):
 
     .. math:: h_i(x) = f_w(x) - f_{w(0)}(x) + r\, b_i, \quad z_i = h_i / \|h_i\| \qquad \text{or} \qquad z_i = p_i
 
-    b is a random cloud on the unit sphere, a function of (seed, index). A network starts from it whatever its weights,
-    since what it says at first is subtracted; at that moment it is invariant under every augmentation, as in Eq. 17.
-    Without a network the points are the parameters: they start at b, and return to the sphere after each step. Their
-    gradient counts n times, which is :math:`K_{ij} = n \delta_{ij} I` in place of the neural kernel, so that, with all
-    points in a batch, one learning rate sigma is that of Eq. 14 and 15.
+    b is a random cloud on the unit sphere, a function of (seed, index). With a network, h starts at r b whatever the
+    weights, because the network's first output is subtracted; at the start z is therefore invariant under every
+    augmentation, as in Eq. 17. Without a network the points p are the parameters: they start at b, and are projected
+    back to the sphere after each step. Their gradient counts n times, which is :math:`K_{ij} = n \delta_{ij} I` in
+    place of the neural kernel; with all points in a batch, the learning rate is then the sigma of both Eq. 14 and 15.
 
-    h is the output before and z after the projection onto the sphere; in evaluation `h_image` and `z_image` are those
-    of the points without augmentation. :meth:`forward` is f_w, which a module without a network does not have.
+    h is the output before and z after the projection onto the sphere; in evaluation `h_image` and `z_image` belong to
+    the points without augmentation. By default, the optimizer is gradient descent with learning rate 0.1, which stays
+    constant.
 
     Args:
-        num_points: n, the number of points; `index` in a batch says which they are.
-        dim: d, of the embedding, >= 2.
-        network: Maps x (N, ...) to (N, d), without batch norm and dropout: what it said at first is asked again in each
-            step. None: the points are free.
+        num_points: n, the number of points; a batch's `index` has their numbers.
+        dim: d, dimension of the embedding, >= 2.
+        network: Maps x (N, ...) to (N, d), without batch norm and dropout: a copy with the first weights is evaluated
+            in each step. None: the points are free.
         loss: Maps (z1, z2), each (N, d), to a scalar; None: :class:`VariationalLoss` at temperature 0.5.
-        radius: r > 0: how far a network has to move a point before it says where that is; not looked at without one.
+        radius: r > 0, radius of the initial cloud relative to the network's output; larger values delay the network's
+            influence. Ignored without a network.
         bunching: In [0, 1): moves the uniform cloud along the first axis before it is projected; 0: it stays uniform.
-        seed: Of the cloud.
-        optimizer: Makes the optimizer; None: gradient descent with learning rate 0.1.
-        lr_scheduler: Makes a scheduler, stepped once per epoch; None: the rate is constant.
+        seed: Seed of the cloud.
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
+            must be 0.
 
     Raises:
         ValueError: If an argument is out of range, or the network has batch norm or dropout; in a step, if a batch has
-            not two views, or an index is not of the points, or the network does not return (N, d).
+            not two views, an index is not below n, or the network does not return (N, d).
 
     >>> flow = ContrastiveFlowModule(num_points=3)
     >>> x, index = torch.zeros(3, 5), torch.arange(3)
@@ -67,9 +74,13 @@ class ContrastiveFlowModule(SSLModule):
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
+    default_optimizer: ClassVar[OptimizerCallable] = staticmethod(partial(torch.optim.SGD, lr=0.1))
+    default_lr_scheduler: ClassVar[LRSchedulerCallable | None] = staticmethod(partial(ConstantLR, factor=1.0))
 
     cloud: Tensor
 
+    @by_position("optimizer", "lr_scheduler")
+    @passed_on
     def __init__(
         self,
         num_points: int,
@@ -79,38 +90,29 @@ class ContrastiveFlowModule(SSLModule):
         radius: float = 0.2,
         bunching: float = 0.0,
         seed: int = 0,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
+        **settings: Unpack[SSLSettings],
     ) -> None:
-        for name, value, least in (("num_points", num_points, 2), ("dim", dim, 2)):
-            if value < least:
-                raise ValueError(f"Expected `{name}` >= {least}, but got {value}.")
-        if not 0 < radius < torch.inf:
-            raise ValueError(f"Expected `radius` > 0 and finite, but got {radius}.")
+        at_least(2, num_points=num_points, dim=dim)
+        inside("(0, inf)", radius=radius)
+        inside("[0, 1)", bunching=bunching)
         if wrong := [module for module in (network or nn.Identity()).modules() if isinstance(module, _OF_CHANCE)]:
             raise ValueError(f"Expected `network` without batch norm and dropout, but got {wrong[0]}.")
-        cloud = _random_cloud(num_points, dim, bunching, seed)
+        cloud = _random_cloud(num_points, dim, bunching=bunching, seed=seed)
         backbone = _FreePoints(cloud) if network is None else network
-        super().__init__(
-            backbone, _UnitSphere(), optimizer=optimizer or _descent, lr_scheduler=lr_scheduler or _constant
-        )
+        super().__init__(backbone, _UnitSphere(), **settings)
         self.start = None if network is None else copy.deepcopy(network).requires_grad_(False)
         self.loss = loss or VariationalLoss(temperature=0.5)
         self.radius = radius
         self.register_buffer("cloud", cloud)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x (N, ...) by the network to (N, d), without the cloud.
-
-        Raises:
-            ValueError: If there is no network.
-        """
+        """Map x (N, ...) by the network f_w to (N, d), without the cloud; a ValueError if the points are free."""
         if self.start is None:
             raise ValueError("Expected a ContrastiveFlowModule with a `network` to map x, but its points are free.")
         return self.backbone(x)
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast the points' two views; those of free points are equal."""
+        """Contrast the points' two views, which are equal for free points."""
         views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
             got = f"{int(index.min())} to {int(index.max())}"
@@ -124,7 +126,7 @@ class ContrastiveFlowModule(SSLModule):
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
-        """Where points are before they are projected, h (N, d): by their x (N, ...) and their index (N,)."""
+        """Compute h (N, d), the points before they are projected, from x (N, ...) and the index (N,)."""
         if self.start is None:
             return self.backbone(index)
         moved = self.backbone(x)
@@ -136,31 +138,26 @@ class ContrastiveFlowModule(SSLModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Take a step, and bring free points back to the sphere."""
-        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        """Take a step, and project free points back to the sphere."""
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()
 
 
 class _FreePoints(nn.Module):
-    """Points on the sphere that are parameters themselves: index (N,) -> (N, d).
-
-    Args:
-        points: (n, d), where they start.
-    """
+    """Points on the sphere that are parameters themselves: index (N,) -> (N, d)."""
 
     def __init__(self, points: Tensor) -> None:
         super().__init__()
         self.points = nn.Parameter(points.clone())
 
     def forward(self, index: Tensor) -> Tensor:
-        """Look up points; a gradient with respect to them counts n times."""
+        # The value is that of the points; their gradient counts n times.
         still = self.points.detach()
         return (still + len(still) * (self.points - still))[index]
 
     @torch.no_grad()
     def project(self) -> None:
-        """Move each to the unit sphere, along its radius."""
         self.points.copy_(normalize(self.points, dim=-1))
 
 
@@ -168,26 +165,11 @@ class _UnitSphere(nn.Module):
     """Projects h (..., d) onto the unit sphere."""
 
     def forward(self, h: Tensor) -> Tensor:
-        """Divide by the length."""
         return normalize(h, dim=-1)
 
 
-def _random_cloud(num_points: int, dim: int, bunching: float, seed: int) -> Tensor:
-    """Draw points on the unit sphere, (n, d).
-
-    Raises:
-        ValueError: If `bunching` is not in [0, 1).
-    """
-    if not 0 <= bunching < 1:
-        raise ValueError(f"Expected `bunching` in [0, 1), but got {bunching}.")
+def _random_cloud(num_points: int, dim: int, *, bunching: float, seed: int) -> Tensor:
+    """Draw points on the unit sphere, (n, d)."""
     points = uniform_sphere(counter_hash(seed, torch.arange(num_points)), dim)
     points[:, 0] += bunching
     return normalize(points, dim=-1).float()
-
-
-def _descent(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1)
-
-
-def _constant(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-    return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)

@@ -1,9 +1,9 @@
 """DirectCLR: Understanding Dimensional Collapse in Contrastive Self-supervised Learning (Jing et al. 2022).
 
-InfoNCE on the first dimensions of the representation itself, without a projector; the representation that is kept is
-whole. Rusak et al., Content suppresses style (2022), Appendix E: in a ResNet the last residual branch is the projector
-then. Its weights for the other dimensions have no gradient and go to zero by weight decay, so that the representation
-is that of the layer before, with the branch added to the first dimensions alone.
+InfoNCE on the first dimensions of the representation itself, without a projector; all dimensions are kept as the
+representation. Rusak et al., Content suppresses style (2022), Appendix E: in a ResNet, the last residual branch then
+acts as the projector. The branch's weights for the other dimensions have no gradient and decay to zero, so the
+representation is that of the layer before, and the branch adds to its first dimensions only.
 """
 
 __all__ = ["DirectCLRModule"]
@@ -13,6 +13,7 @@ from typing import ClassVar, Unpack
 
 from torch import nn
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLSettings
@@ -24,23 +25,23 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class DirectCLRModule(TwoViewModule):
-    """InfoNCE on the first dimensions of the representation. h is the whole of it, r in the papers; z its first part.
+    """InfoNCE on the first dimensions of the representation: h (r in the papers) has all dimensions, z the first.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
-        subvector_dim: d_0, how many dimensions of h the loss sees, from 1 to D; 360 of ResNet-50's 2048 in the paper.
-        loss: Maps (z1, z2), each (N, d_0), to a scalar. None: that of the authors' code, InfoNCE of the cosines at
-            temperature 0.1, where the anchors of both views meet the other view.
+        subvector_dim: d_0, the number of dimensions in z, from 1 to D; 360 of ResNet-50's 2048 in the paper.
+        loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of the cosines at temperature
+            0.1, whose negatives are the other view's samples.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule`, or if `subvector_dim` is not positive, or above the `out_dim` of a backbone
-            that has one; in a step, if it is above D, or a batch has not two views.
+        ValueError: If `backbone` or a setting is not valid, or `subvector_dim` is below 1 or above the `out_dim` of a
+            backbone that has one; in a step, if it is above D, or a batch has not two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}
 
-    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @by_position(*SSLSettings.__annotations__)
     @passed_on
     def __init__(
         self,
@@ -49,8 +50,7 @@ class DirectCLRModule(TwoViewModule):
         loss: nn.Module | None = None,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        if subvector_dim < 1:
-            raise ValueError(f"Expected `subvector_dim` >= 1, but got {subvector_dim}.")
+        at_least(1, subvector_dim=subvector_dim)
         features = getattr(backbone, "out_dim", subvector_dim)
         if features < subvector_dim:
             raise ValueError(f"Expected `subvector_dim` <= D = {features}, but got {subvector_dim}.")

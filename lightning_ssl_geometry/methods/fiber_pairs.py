@@ -23,19 +23,10 @@ Mode = Literal["h-ssl", "a-ssl", "hybrid"]
 
 
 class FiberPairs:
-    """Draws base spaces, and takes the fiber bundles of feature maps that lie over them.
+    """Draws base spaces, and selects the fiber bundles of feature maps that belong to them.
 
-    Args:
-        mode: "h-ssl": one view in two base spaces; "a-ssl": two views in one base space; "hybrid": view 1 and view 2 in
-            one base space, and view 1 in another.
-        group: What the fibers lie along: "scale", "rotation", "translation" or several of them.
-        base_size: |g_0| = b, how many fibers a base space has.
-        max_distance: The largest squared distance between the two base spaces of a pair; None: no limit.
-        wrap_distance: Whether cyclic axes are measured the shorter way round.
-        circular: Whether rows and columns are cyclic.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+    The arguments are those of :class:`methods.HSSLModule`. "h-ssl" pairs one view in two base spaces, "a-ssl" two views
+    in one base space; "hybrid" pairs view 1 and view 2 in one base space, and view 1 in that and another.
     """
 
     def __init__(
@@ -49,23 +40,44 @@ class FiberPairs:
         circular: bool = False,
     ) -> None:
         self.group = check_group(group)
-        _check(mode, self.group, base_size, max_distance)
+        one_of(get_args(Mode), mode=mode)
+        at_least(1, base_size=base_size)
+        if base_size > 1 and "translation" in self.group and len(self.group) > 1:
+            raise ValueError(
+                f"Expected `base_size` = 1 for translation with {self.group[0]}, but got {base_size}: a larger base "
+                "space would have to be transformed, too."
+            )
+        if mode == "a-ssl" and max_distance is not None:
+            raise ValueError(
+                f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
+            )
+        if max_distance is not None and not max_distance >= 1:
+            raise ValueError(
+                f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
+            )
         self.mode, self.base_size, self.max_distance = mode, base_size, max_distance
         self.wrap_distance, self.circular = wrap_distance, circular
         self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     @property
-    def views(self) -> int:
-        """How many views of each sample are looked at."""
+    def num_views(self) -> int:
+        """V, how many views of each sample are used."""
         return 1 if self.mode == "h-ssl" else 2
 
+    def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the V views of a batch that are used; a ValueError says that there are fewer."""
+        if len(views) < self.num_views:
+            wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
+            raise ValueError(f"Expected {wanted}, but got {len(views)}.")
+        return views[: self.num_views]
+
     def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
-        """Take the fiber bundles that are contrasted.
+        """Return the fiber bundles that are contrasted.
 
         Args:
             features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W), or (V N, C, H, W).
             uniform: (N, 2), numbers in [0, 1) that choose the base spaces of each sample.
-            shape: (S, R), how many scales and orientations the group axis has.
+            shape: (S, R), the numbers of scales and orientations along the group axis; None: there is no such axis.
 
         Returns:
             (2, N, b C), the pairs; (3, N, b C) for "hybrid".
@@ -73,9 +85,19 @@ class FiberPairs:
         Raises:
             ValueError: If the features do not fit the group, or no pair lies within `max_distance`.
         """
-        maps, group = feature_map(features, self.group, shape, self.circular)
+        if features.ndim not in (4, 5):
+            raise ValueError(
+                f"Expected `backbone` to return a feature map with a group axis, (N, C, |G|, H, W), for `mode` = "
+                f"{self.mode!r}, but got shape {tuple(features.shape)}."
+            )
+        if shape is None and features.ndim == 5 and features.shape[2] > 1:
+            raise ValueError(
+                "Expected `group_shape` (scales, orientations) for a `backbone` without that attribute, whose group "
+                f"axis has length {features.shape[2]}, but got None."
+            )
+        maps, group = feature_map(features, self.group, shape, circular=self.circular)
         bases, *near = self._base_spaces(group, maps.device)
-        view = maps.unflatten(0, (self.views, -1))  # (V, N, C, |G|)
+        view = maps.unflatten(0, (self.num_views, -1))  # (V, N, C, |G|)
         first, second = (uniform * len(bases)).long().unbind(1)
         if near:
             order, count = near
@@ -89,7 +111,7 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """The base spaces of a group and, with a limit, which are near each; made once."""
+        """Make the base spaces of a group once and, with a limit, which are near each."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
@@ -101,21 +123,3 @@ class FiberPairs:
             )
             self._bases[key] = tuple(part.to(device) for part in (bases, *near))
         return self._bases[key]
-
-
-def _check(mode: Mode, names: tuple[Axis, ...], base_size: int, max_distance: float | None) -> None:
-    one_of(get_args(Mode), mode=mode)
-    at_least(1, base_size=base_size)
-    if base_size > 1 and "translation" in names and len(names) > 1:
-        raise ValueError(
-            f"Expected `base_size` = 1 for translation with {names[0]}, but got {base_size}: that would have to "
-            "transform the base space, too."
-        )
-    if mode == "a-ssl" and max_distance is not None:
-        raise ValueError(
-            f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
-        )
-    if max_distance is not None and not max_distance >= 1:
-        raise ValueError(
-            f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
-        )

@@ -11,7 +11,7 @@ the denominator; Appendix C, Eq. 6 has the l that the sum runs over.
 
 - "h-ssl": one view, and for each sample two base spaces drawn independently (Appendix B).
 - "a-ssl": two views, and for each sample one base space for both (Eq. 2).
-- "hybrid": two views; A-SSL between them at one base space, and H-SSL within the first.
+- "hybrid": two views; A-SSL between them in one base space, and H-SSL within the first.
 
 With a log-bilinear similarity and a small base space this is Deep InfoMax's local objective; between neighbouring
 positions, with other images as negatives, CPC's and Greedy InfoMax's (Section 3): see `examples/homomorphic_ssl`.
@@ -26,17 +26,17 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
-from lightning_ssl_geometry.methods.classification import ACCURACY, classification
+from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY, classification
 from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs, Mode
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.nn.equivariant import GroupPool
 from lightning_ssl_geometry.papers import KELLER
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -44,29 +44,29 @@ from lightning_ssl_geometry.types import Batch, Observation
 class HSSLModule(SSLModule):
     """H-SSL, A-SSL or both, over the fibers of a feature map.
 
-    Base spaces are functions of (seed, epoch, sample index), so they are the same for any number of processes. In
-    validation they are those of epoch 0. The representation h (`forward`) is the feature map's maximum over the group
-    and mean over space; the projector sees fiber bundles, `fibers` (2, N, b C) of the observation.
+    Base spaces are functions of (seed, epoch, sample index), the same for any number of processes; in validation they
+    are those of epoch 0. The representation h (`forward`) is the feature map's maximum over the group and mean over
+    space; the projector sees fiber bundles, `fibers` (2, N, b C) of the observation.
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
-        group: What the fibers lie along: "scale", "rotation", "translation" or several of them.
+        group: The axes of a fiber: "scale", "rotation", "translation" or several of them.
         mode: "h-ssl", "a-ssl" or "hybrid".
         projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
             outputs with batch norm after each, for a backbone with `out_dim`.
         loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1, InfoNCE without the
             positive in the denominator and with the four terms for every other sample.
-        base_size: |g_0| = b, how many fibers a base space has.
+        base_size: |g_0| = b, the number of fibers in a base space.
         max_distance: The largest squared distance between the two base spaces of a positive pair, in steps along the
-            axes: the first is uniform, and the second uniform within this distance of it, itself included. None: no
-            limit, and both are independent.
-        wrap_distance: Whether cyclic axes are measured the shorter way round.
+            axes. The first base space is uniform, the second uniform within this distance, which includes the first.
+            None: no limit, and both are independent.
+        wrap_distance: Whether the distance along a cyclic axis is the shorter of the two ways round.
         circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
-        group_shape: (S, R), how many scales and orientations the group axis has. None: the backbone's own.
-        hybrid_weight: In [0, 1], of H-SSL's part in "hybrid"; A-SSL's has the rest.
-        classifier: Maps a feature map to logits (N, classes); it learns from labels beside the method, on detached
-            features, and its accuracy is `{stage}/accuracy`. None: no classifier.
-        seed: Of the base spaces.
+        group_shape: (S, R), the numbers of scales and orientations along the group axis. None: the backbone's own.
+        hybrid_weight: Weight of H-SSL's loss in "hybrid", in [0, 1]; A-SSL's loss has the rest.
+        classifier: Maps a feature map to logits (N, classes). It learns from labels beside the method, on detached
+            features, and logs `{stage}/accuracy`. None: no classifier.
+        seed: Seed of the base spaces.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
@@ -93,20 +93,18 @@ class HSSLModule(SSLModule):
             unit="loss",
             headline=False,
         ),
-        "classifier_loss": Quantity(
+        "classifier_loss": replace(
+            CROSS_ENTROPY,
             title="Loss of the classifier",
             text="The cross entropy of the classifier on detached features.",
-            low="Near 0: the classifier is sure of the right classes.",
-            high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
-            unit="nats",
-            bounds=(0.0, None),
-            better="low",
+            chart=None,
+            headline=False,
             section="probes",
         ),
         "accuracy": ACCURACY,
     }
 
-    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
+    @by_position(*SSLSettings.__annotations__)
     @passed_on
     def __init__(
         self,
@@ -133,8 +131,7 @@ class HSSLModule(SSLModule):
             wrap_distance=wrap_distance,
             circular=circular,
         )
-        if not 0 <= hybrid_weight <= 1:
-            raise ValueError(f"Expected `hybrid_weight` in [0, 1], but got {hybrid_weight}.")
+        inside("[0, 1]", hybrid_weight=hybrid_weight)
         super().__init__(backbone, _head(backbone, base_size) if projector is None else projector, **settings)
         self.pairs, self.mode, self.group, self.group_shape, self.seed = pairs, mode, pairs.group, group_shape, seed
         self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
@@ -148,16 +145,12 @@ class HSSLModule(SSLModule):
 
     def step(self, batch: Batch) -> Observation:
         """Contrast fiber bundles, and let the classifier learn from the detached feature map."""
-        mode, views = self.pairs.mode, batch["views"][: self.pairs.views]
-        if len(views) < self.pairs.views:
-            raise ValueError(
-                f"Expected {self.pairs.views} `views` in a batch for `mode` = {mode!r}, but got {len(views)}."
-            )
+        views = self.pairs.chosen(batch["views"])
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
         loss = self.loss(z[0], z[1])
-        if mode == "hybrid":
+        if self.mode == "hybrid":
             loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])
         h = self.pool(features).unflatten(0, (len(views), -1)).expand(2, -1, -1)
         observation: Observation = {
@@ -171,13 +164,13 @@ class HSSLModule(SSLModule):
             features = self.backbone(batch["image"])
             observation["h_image"] = self.pool(features)
         if self.classifier is not None:
-            error, accuracy = self._classify(features.detach(), batch)
+            error, accuracy = classification(self.classifier(features.detach()), batch)
             observation["scores"] = {"ssl_loss": loss.detach(), "classifier_loss": error.detach(), "accuracy": accuracy}
             observation["loss"] = loss + error
         return observation
 
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces and take their fiber bundles.
+        """Draw base spaces and return their fiber bundles.
 
         Args:
             features: The backbone's output of V views, one after the other.
@@ -187,35 +180,8 @@ class HSSLModule(SSLModule):
             (2, N, b C), the positive pairs; (3, N, b C) for "hybrid": of view 1, of view 2 in the same base space, and
             of view 1 in another.
         """
-        n = len(features) // self.pairs.views
-        return self.pairs(features, self._uniform(batch, n, features.device), self._shape(features))
-
-    def _shape(self, features: Tensor) -> tuple[int, int] | None:
-        """How many scales and orientations the features have, which the backbone knows or the user said."""
-        if features.ndim not in (4, 5):
-            raise ValueError(
-                f"Expected `backbone` to return a feature map with a group axis, (N, C, |G|, H, W), for `mode` = "
-                f"{self.pairs.mode!r}, but got shape {tuple(features.shape)}."
-            )
-        shape = self.group_shape or getattr(self.backbone, "group_shape", None)
-        if shape is None and features.ndim == 5 and features.shape[2] > 1:
-            raise ValueError(
-                f"Expected `group_shape` (scales, orientations) for a {type(self.backbone).__name__}, which has a "
-                f"group axis of {features.shape[2]} and no such attribute, but got None."
-            )
-        return shape
-
-    def _uniform(self, batch: Batch, n: int, device: torch.device) -> Tensor:
-        if "index" not in batch:
-            return torch.rand(n, 2, device=device)
-        epoch = self.current_epoch if self.training else 0
-        return counter_uniform(self.seed, epoch, batch["index"].to(device), size=2)
-
-    def _classify(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert self.classifier is not None
-        if "label" not in batch:
-            raise ValueError(f"Expected `label` in a batch for `classifier`, but got {sorted(batch)}.")
-        return classification(self.classifier(features), batch["label"])
+        uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
+        return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))
 
 
 def _head(backbone: nn.Module, base_size: int) -> nn.Module:

@@ -1,35 +1,45 @@
-"""What methods share that compare two views of each sample by a loss."""
+"""The base of methods that compare two views of each sample by a loss."""
 
 __all__ = ["TwoViewModule", "two_views"]
 
-from typing import Unpack
+from collections.abc import Callable
+from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 
 class TwoViewModule(SSLModule):
-    """A method whose loss compares the embeddings of two views.
+    """A method whose loss compares the embeddings of two views; a subclass chooses the default loss.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        loss: Maps (z1, z2), each (N, P), to a scalar.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: the loss of the paper, as the class describes it.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: As :class:`SSLModule`; in a step, if a batch has not two views.
+        ValueError: If a network or a setting is not valid; in a step, if a batch has not two views.
     """
 
+    default_loss: ClassVar[Callable[[], nn.Module]] = InfoNCELoss
+
+    @by_position(*SSLSettings.__annotations__)
     @passed_on
     def __init__(
-        self, backbone: nn.Module, projector: nn.Module, loss: nn.Module, **settings: Unpack[SSLSettings]
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        loss: nn.Module | None = None,
+        **settings: Unpack[SSLSettings],
     ) -> None:
         super().__init__(backbone, projector, **settings)
-        self.loss = loss
+        self.loss = loss or type(self).default_loss()
 
     def step(self, batch: Batch) -> Observation:
         """Compare the embeddings of the two views."""
@@ -38,7 +48,7 @@ class TwoViewModule(SSLModule):
 
 
 def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Take the views of a batch, for a method that compares two.
+    """Return the two views of a batch.
 
     Raises:
         ValueError: If there are more or fewer.

@@ -6,37 +6,28 @@ dimension is kept spread over the batch, and the dimensions are decorrelated. Th
 
 __all__ = ["VICRegModule"]
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from torch import nn
 
-from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import VICRegLoss
-from lightning_ssl_geometry.methods.base import LOSS, SSLSettings
+from lightning_ssl_geometry.methods.base import LOSS
 from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.papers import VICREG
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.settings import passed_on
 
 
 class VICRegModule(TwoViewModule):
-    """VICReg with any backbone and projector.
+    """VICReg with any backbone and projector; by default the loss has the official weights 25, 25 and 1.
 
-    The paper's projector, its expander, is `MLPProjector(D, 8192, 8192, depth=3)`: three layers, batch normalisation
-    and ReLU between them, wider than h. The loss's covariance takes P^2 numbers per view.
-
-    Args:
-        backbone: Maps (N, C, H, W) to h (N, D).
-        projector: Maps h (N, D) to z (N, P).
-        loss: Maps (z1, z2), each (N, P), to a scalar; VICReg's with the official weights 25, 25 and 1 by default,
-            where variance and covariance are those of all ranks' samples.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
-
-    Raises:
-        ValueError: As :class:`SSLModule`; in a step, if a batch has not two views, or one sample on all ranks together.
+    Variance and covariance are those of all ranks' samples, which must be at least two; the covariance takes P^2
+    numbers per view. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`: three layers with
+    batch normalisation and ReLU between them, wider than h.
     """
 
+    default_loss: ClassVar[Callable[[], nn.Module]] = VICRegLoss
     quantities: ClassVar[dict[str, Quantity]] = {
         "loss": replace(
             LOSS,
@@ -46,14 +37,3 @@ class VICRegModule(TwoViewModule):
             paper=VICREG,
         )
     }
-
-    @by_position("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")
-    @passed_on
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        loss: nn.Module | None = None,
-        **settings: Unpack[SSLSettings],
-    ) -> None:
-        super().__init__(backbone, projector, loss or VICRegLoss(), **settings)

@@ -141,7 +141,7 @@ def test_the_precision_of_the_run():
         ),
         ({"centers": [[1.0]]}, "Expected `centers` with at least 2 of `manifold_dim` = 1 coordinates, but got 1 of"),
         ({"centers": [[1.0], [1.0, 2.0]]}, r"Expected `centers` with at least 2 .* but got 2 of \[1, 2\]"),
-        ({"centers": [[1.0], [torch.nan]]}, "Expected `centers` that are finite"),
+        ({"centers": [[1.0], [torch.nan]]}, "Expected finite `centers`, but got 1 of 2 values"),
         ({"centers": [[1.0], [2.0]], "clusters": 3}, "Expected `clusters` = 2, as `centers` has, or None, but got 3"),
         ({"clusters": 1}, "Expected `clusters` >= 2, but got 1"),
         ({"spacing": 0.0}, r"Expected `spacing` > 0 and finite, but got 0\.0"),

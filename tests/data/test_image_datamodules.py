@@ -253,7 +253,7 @@ def test_the_index_of_a_digit_names_it_whatever_the_split():
         ({"batch_size": 0}, "`batch_size` >= 1, but got 0"),
         ({"val_fraction": 1.0}, r"`val_fraction` in \[0, 1\), but got 1.0"),
         ({"subset": 1}, "`subset` >= 2, but got 1"),
-        ({"channels": 2}, "`channels` to be one of None, 1, 3, but got 2"),
+        ({"channels": 2}, r"`channels` to be one of \(None, 1, 3\), but got 2"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -272,7 +272,7 @@ def test_bad_data():
 
 @pytest.mark.parametrize(("subset", "val_fraction"), [(2, 0.5), (5, 0.8)])
 def test_a_training_set_of_one_sample_is_refused(subset, val_fraction):
-    with pytest.raises(ValueError, match="at least 2 training samples, but got 1"):
+    with pytest.raises(ValueError, match=r"at least 2 training samples, .* but got 1"):
         Made(subset=subset, val_fraction=val_fraction).setup()
     Made(subset=2, val_fraction=0.0).setup()
     with pytest.raises(ValueError, match=r"`test_fraction` to leave some of 1797 samples .* but got 0\.0001"):

@@ -73,7 +73,7 @@ def test_a_training_batch(settings, content_dim):
         assert kept[batch["content"]].all()
         assert not kept[~batch["content"]].any()
         for view, latent in zip(batch["views"], batch["latent"], strict=True):
-            assert torch.allclose(data.invertible_mlp.inverse(view), latent, atol=1e-5)
+            assert torch.allclose(data.mixing.inverse(view), latent, atol=1e-5)
 
 
 def test_evaluation_batches_have_the_anchors_as_images():
@@ -168,7 +168,7 @@ def test_observations_have_the_precision_of_the_run_and_latents_their_own(precis
     quiet(tmp_path, max_epochs=1, precision=precision).fit(model, datamodule=data)
     kinds = {"latent": torch.float32, "content": torch.bool, "index": torch.int64}
     assert model.dtypes == kinds | {"views": dtype}
-    assert data.invertible_mlp.weight.dtype == torch.float32
+    assert data.mixing.weight.dtype == torch.float32
 
 
 def test_a_given_mixing_is_frozen_and_float32():
@@ -177,7 +177,7 @@ def test_a_given_mixing_is_frozen_and_float32():
     batch = epoch_of(data, 0)[0]
     assert batch["views"][0].shape == (16, 9)
     assert not batch["views"][0].requires_grad
-    assert not any(parameter.requires_grad for parameter in data.invertible_mlp.parameters())
+    assert not any(parameter.requires_grad for parameter in data.mixing.parameters())
     assert torch.equal(batch["views"][0], mixing(batch["latent"][0]))
 
 
@@ -191,9 +191,9 @@ def test_without_a_mixing_it_draws_one_by_its_seed(monkeypatch):
 def rank_mixing(rank, folder):
     torch.manual_seed(rank)
     data, model = process(mixing=nn.Linear(6, 9)), Record()
-    own = data.invertible_mlp.weight.clone()
+    own = data.mixing.weight.clone()
     quiet(folder, devices=2, strategy="ddp").test(model, datamodule=data, verbose=False)
-    return own, data.invertible_mlp.weight, model.tested[0]
+    return own, data.mixing.weight, model.tested[0]
 
 
 def test_all_processes_have_the_mixing_of_the_first(two_processes, tmp_path):
@@ -244,7 +244,7 @@ def test_positives_are_as_far_as_they_were_said_to_be():
 
 
 def test_an_epoch_of_one_pair_is_refused():
-    with pytest.raises(ValueError, match="at least 2 training samples, but got 1"):
+    with pytest.raises(ValueError, match="Expected `epoch_size` >= 2, but got 1"):
         process(batch_size=1, epoch_size=1).setup("fit")
 
 

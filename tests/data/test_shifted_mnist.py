@@ -287,7 +287,7 @@ def test_batches_come_in_the_precision_of_the_run(precision, tmp_path):
         ({"batch_size": 0}, "`batch_size` >= 1, but got 0"),
         ({"val_fraction": 1.0}, r"`val_fraction` in \[0, 1\), but got 1.0"),
         ({"subset": 1}, "`subset` >= 2, but got 1"),
-        ({"channels": 2}, "`channels` to be one of None, 1, 3, but got 2"),
+        ({"channels": 2}, r"`channels` to be one of \(None, 1, 3\), but got 2"),
         ({"test_fraction": 1}, r"`test_fraction` in \(0, 1\), but got 1"),
     ],
 )
@@ -313,8 +313,8 @@ def test_bad_data(monkeypatch):
 @pytest.mark.parametrize(
     ("box", "message"),
     [
-        ([[0, 0, 2, 2]] * 2, r"`box` of shape \(3, 4\), but got \(2, 4\)"),
-        ([[0, 0, 2]] * 3, r"`box` of shape \(3, 4\), but got \(3, 3\)"),
+        ([[0, 0, 2, 2]] * 2, r"`box` of shape \(N, 4\), N = 3, but got \(2, 4\)"),
+        ([[0, 0, 2]] * 3, r"`box` of shape \(N, 4\), N = 3, but got \(3, 3\)"),
         ([[0, 0, 2, 2]] * 2 + [[0, 0, 1, 2]], r"images of 2 x 2 pixels .*, but got \[0, 0, 1, 2\]"),
         ([[0, 0, 2, 2]] * 2 + [[1, 3, 3, 4]], r"but got \[1, 3, 3, 4\]"),
         ([[0, 0, 2, 2]] * 2 + [[2, 0, 4, 2]], r"lie within 3 x 5, but got \[2, 0, 4, 2\]"),

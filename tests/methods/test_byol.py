@@ -293,7 +293,7 @@ def test_a_wrong_predictor_or_batch_is_named(tmp_path):
         with_predictor(nn.Sequential(nn.ReLU(), nn.Linear(4, 3))).observe(batch())
     with pytest.raises(ValueError, match="Expected 2 `views` in a batch, but got 3"):
         module().observe(batch(views=3))
-    with pytest.raises(ValueError, match="Expected `warmup_epochs` >= 0, but got -1"):
+    with pytest.raises(ValueError, match="Expected `warmup_epochs` >= 0 and finite, but got -1"):
         module(warmup_epochs=-1)
 
 

@@ -1,6 +1,7 @@
 """CRL-TAC: SimCLR where the policy is uniform, and both phases on every batch."""
 
 import math
+from types import SimpleNamespace
 
 import lightning as L
 import pytest
@@ -15,7 +16,6 @@ from lightning_ssl_geometry.data import ShiftedMNISTDataModule
 from lightning_ssl_geometry.functional import augmentation_channel_loss
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods import CRLTACModule
-from lightning_ssl_geometry.methods.alternating import _check_strategy
 from lightning_ssl_geometry.nn import ShallowCNN
 from lightning_ssl_geometry.views import CropFamily
 
@@ -59,7 +59,7 @@ def test_two_uniform_draws_are_simclr():
     found = {name: p.grad.clone() for name, p in ours.named_parameters()}
     ours.zero_grad()
     z = observation["z"]
-    member = (ours._uniform(given, given["views"][0], 1) * K).long()
+    member = (ours._draws_of(1, given, given["views"][0]) * K).long()
     sample = torch.arange(12)
     views = [ours.family(given["views"][0], sample, member[:, j]) for j in range(2)]
     z1, z2 = (ours.projector(ours.backbone(view)) for view in views)
@@ -119,7 +119,7 @@ def test_the_policy_phase_moves_the_policy_alone_and_by_its_own_loss(tmp_path):
     slow.step(given)["loss"].backward()
     assert all(p.grad is None for p in slow.policy.parameters())
     optimizers[0].step()
-    member = (slow._uniform(given, image, 2) * K).long()
+    member = (slow._draws_of(2, given, image) * K).long()
     z = slow.projector(slow.backbone(slow._views(image, member))).unflatten(0, member.shape).detach()
     entropy = -(log_policy.exp() * log_policy).sum(1).mean()
     loss = augmentation_channel_loss(z, log_policy.gather(1, member), 0.5, jensen=False) - 0.3 * entropy
@@ -316,11 +316,15 @@ def test_a_policy_that_is_not_finite_is_refused():
         model.step(batch())
 
 
-def test_strategies_that_keep_parts_of_the_parameters_are_refused():
+def test_strategies_that_keep_parts_of_the_parameters_are_refused(monkeypatch):
+    model = crl_tac()
+    monkeypatch.setattr(model, "_optimization", lambda part: part)
     for strategy in (DDPStrategy(), SingleDeviceStrategy()):
-        _check_strategy(strategy)
+        model._trainer = SimpleNamespace(strategy=strategy)
+        assert len(model.configure_optimizers()) == 2
+    model._trainer = SimpleNamespace(strategy=FSDPStrategy())
     with pytest.raises(ValueError, match="strategy to be 'ddp' or one device, but got FSDPStrategy"):
-        _check_strategy(FSDPStrategy())
+        model.configure_optimizers()
 
 
 def test_a_policy_of_another_size_is_refused():
@@ -333,14 +337,14 @@ def test_a_policy_of_another_size_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"draws": 1}, "`draws` to be an integer >= 2, so that an image has a pair, but got 1"),
-        ({"draws": 2.5}, "`draws` to be an integer >= 2, so that an image has a pair, but got 2.5"),
+        ({"draws": 1}, "`draws` to be an integer >= 2, but got 1"),
+        ({"draws": 2.5}, "`draws` to be an integer >= 2, but got 2.5"),
         ({"beta": 0.0}, "`beta` > 0 and finite, but got 0.0"),
         ({"entropy_weight": -0.1}, "`entropy_weight` >= 0 and finite, but got -0.1"),
         ({"collapse_entropy": -1.0}, "`collapse_entropy` >= 0 and below 2.2 nats.*uniform policy over 9, but got -1.0"),
         ({"collapse_entropy": 2.3}, "uniform policy over 9, but got 2.3"),
-        ({"grad_clip_h": 0.0}, "`grad_clip_h` > 0 or None, but got 0.0"),
-        ({"grad_clip_pi": -1.0}, "`grad_clip_pi` > 0 or None, but got -1.0"),
+        ({"grad_clip_h": 0.0}, "`grad_clip_h` > 0, but got 0.0"),
+        ({"grad_clip_pi": -1.0}, "`grad_clip_pi` > 0, but got -1.0"),
         ({"warmup_epochs": 1, "policy_lr_scheduler": print}, "`warmup_epochs` = 0 beside `policy_lr_scheduler`"),
     ],
 )

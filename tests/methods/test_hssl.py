@@ -235,7 +235,7 @@ def test_a_ssl_may_take_the_whole_group_as_its_base_space():
 def test_a_backbone_that_does_not_name_its_group_needs_its_shape():
     wrapped = nn.Sequential(EquivariantCNN(width=8, group="rotation", norm="group"))
     head = MLPProjector(32, 16, 8, norm="none")
-    with pytest.raises(ValueError, match=r"Expected `group_shape` \(scales, orientations\) for a Sequential"):
+    with pytest.raises(ValueError, match=r"Expected `group_shape` \(scales, orientations\) for a `backbone`"):
         HSSLModule(wrapped, "rotation", projector=head).double().observe(batch())
     model = HSSLModule(wrapped, "rotation", projector=head, group_shape=(1, 4)).double()
     assert model.observe(batch())["z"].shape == (2, N, 8)
@@ -363,7 +363,7 @@ def test_a_wrong_argument_is_refused(arguments, message):
         (lambda: module("scale", base_size=7), r"Expected `base_size` in \[1, 6\], but got 7"),
         (lambda: module("rotation", base_size=5), r"Expected `base_size` in \[1, 4\], but got 5"),
         (lambda: module("rotation", "a-ssl"), "Expected 2 `views` in a batch for `mode` = 'a-ssl', but got 1"),
-        (lambda: module(classifier=GroupClassifier(32, 3)), "Expected `label` in a batch for `classifier`"),
+        (lambda: module(classifier=GroupClassifier(32, 3)), "Expected `label` in a batch for the classifier"),
         (
             lambda: HSSLModule(nn.Flatten(), "rotation", projector=nn.Identity()),
             r"Expected `backbone` to return a feature map with a group axis.*'h-ssl', but got shape \(6, 81\)",

@@ -2,8 +2,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+from lightning_ssl_geometry.methods import ContrastiveFlowModule, CRLTACModule, SimCLRModule
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
+from lightning_ssl_geometry.views import CropFamily
 
 
 def rates(warmup, total):
@@ -36,3 +39,24 @@ def test_no_warm_up_begins_at_the_peak():
 def test_bad_input(warmup):
     with pytest.raises(ValueError, match=rf"0 <= `warmup_steps` <= 5 \(`total_steps`\), but got {warmup}"):
         rates(warmup, 5)
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "lr"),
+    [
+        (lambda **none: SimCLRModule(nn.Identity(), nn.Linear(2, 2), **none), torch.optim.AdamW, 1e-3),
+        (lambda **none: ContrastiveFlowModule(4, **none), torch.optim.SGD, 0.1),
+        (
+            lambda **none: CRLTACModule(nn.Identity(), nn.Linear(2, 2), CropFamily(8, 4, 2), **none),
+            torch.optim.Adam,
+            1e-3,
+        ),
+    ],
+    ids=["SimCLR", "flow", "CRL-TAC"],
+)
+def test_without_an_optimizer_a_method_has_its_own(model, optimizer, lr):
+    for none in ({}, {"optimizer": None, "lr_scheduler": None}):  # the latter from YAML
+        made = model(**none).optimizer([nn.Parameter(torch.ones(2))])
+        assert type(made) is optimizer
+        assert made.param_groups[0]["lr"] == lr
+    assert (model().lr_scheduler is None) == (optimizer is not torch.optim.SGD)

@@ -180,9 +180,9 @@ def test_bad_input(tmp_path):
             SimCLRModule(**networks | {name: nn.Module()})
         with pytest.raises(ValueError, match=rf"Expected `{name}` to be a torch.nn.Module, but got a str"):
             SimCLRModule(**networks | {name: "SmallCNN"})
-    with pytest.raises(ValueError, match="`warmup_epochs` >= 0, but got inf"):
+    with pytest.raises(ValueError, match="`warmup_epochs` >= 0 and finite, but got inf"):
         module(warmup_epochs=math.inf)
-    with pytest.raises(ValueError, match="`warmup_epochs` >= 0, but got -1"):
+    with pytest.raises(ValueError, match="`warmup_epochs` >= 0 and finite, but got -1"):
         module(warmup_epochs=-1)
     with pytest.raises(ValueError, match="`warmup_epochs` = 0 beside `lr_scheduler`, but got 2"):
         module(warmup_epochs=2, lr_scheduler=lambda optimizer: None)

@@ -53,7 +53,7 @@ def test_an_equivariant_backbone_is_pooled_for_diagnostics():
 
 
 def test_a_batch_without_labels_and_a_classifier_without_logits_are_refused():
-    with pytest.raises(ValueError, match=r"Expected `label` in a batch, but got \['views'\]"):
+    with pytest.raises(ValueError, match=r"Expected `label` in a batch for the classifier, but got \['views'\]"):
         module().observe({"views": batch()["views"]})
     model = SupervisedModule(SmallCNN(1, 8), nn.Unflatten(1, (8, 8)))
     with pytest.raises(ValueError, match="Expected `classifier` to return"):

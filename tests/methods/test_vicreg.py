@@ -65,5 +65,5 @@ def test_wrong_batches_are_named():
         module().observe(batch(views=3))
     with pytest.raises(ValueError, match=r"Expected `z1` and `z2` with N >= 2 samples, .* but got 1"):
         module().observe(batch(n=1))
-    with pytest.raises(ValueError, match="Expected `warmup_epochs` >= 0, but got -1"):
+    with pytest.raises(ValueError, match="Expected `warmup_epochs` >= 0 and finite, but got -1"):
         module(warmup_epochs=-1)

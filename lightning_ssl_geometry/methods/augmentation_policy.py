@@ -1,0 +1,85 @@
+"""A policy network's distribution over a family of augmentations, and a warning when it collapses."""
+
+__all__ = ["POLICY_QUANTITIES", "EntropyWatch", "log_probabilities"]
+
+import math
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.papers import CRL_TAC
+from lightning_ssl_geometry.quantity import Chart, Quantity
+
+POLICY_QUANTITIES = {
+    "policy_entropy": Quantity(
+        title="Entropy of the policy",
+        text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
+        low="Near 0: each image has a single augmentation left, from which h generalises badly.",
+        high="Up to log K for K augmentations: the policy prefers none.",
+        paper=CRL_TAC,
+        where="Sec. 5.3",
+        bounds=(0.0, None),
+        chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+        section="channel",
+    ),
+    "policy_loss": Quantity(
+        title="Loss of the policy",
+        text="The loss that the policy alone lowers: the contrastive loss, in which each augmentation counts by "
+        "its probability, minus the weighted entropy of the policy.",
+        low="The augmentations that the policy prefers tell samples apart.",
+        high="The augmentations that the policy prefers do not tell samples apart.",
+        paper=CRL_TAC,
+        where="Alg. 1",
+        better="low",
+        chart=Chart("policy_loss", "Loss of the policy", "loss"),
+        section="channel",
+    ),
+}
+
+
+def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
+    """Compute log P(T | X) (N, K) of images in at least float32; uniform without a policy.
+
+    Raises:
+        ValueError: If the policy's logits have another shape, or are not finite. The second check is made on the CPU
+            only, because it would wait for an accelerator.
+
+    >>> log_probabilities(None, torch.zeros(1, 3, 8, 8), 2).exp()
+    tensor([[0.5000, 0.5000]])
+    """
+    if policy is None:
+        return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)
+    logits: Tensor = policy(image)
+    if logits.shape != (len(image), members):
+        wanted = f"({len(image)}, {members}), one logit per member of the family"
+        raise ValueError(f"Expected `policy` to return shape {wanted}, but got {tuple(logits.shape)}.")
+    if not logits.is_cuda and (bad := int((~torch.isfinite(logits)).sum())):
+        raise ValueError(f"Expected `policy` to return finite logits, but got {bad} of {logits.numel()} that are not.")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
+
+
+class EntropyWatch:
+    """Warns if the mean entropy of a policy over K members stays below `least` nats in every batch of an epoch."""
+
+    def __init__(self, least: float, members: int) -> None:
+        self.uniform = math.log(members)
+        if not 0 <= least < self.uniform:
+            most = f"{self.uniform:.3g} nats, the entropy of a uniform policy over {members}"
+            raise ValueError(f"Expected `collapse_entropy` >= 0 and below {most}, but got {least}.")
+        self.least = least
+        self._epoch, self._highest = -1, torch.tensor(-math.inf)
+
+    def see(self, epoch: int, entropy: Tensor) -> None:
+        """Record the entropy of a batch in an epoch, a scalar, without waiting for its device."""
+        self._highest = entropy if epoch != self._epoch else torch.maximum(self._highest, entropy)
+        self._epoch = epoch
+
+    def end(self, epoch: int, entropy_weight: float) -> None:
+        """Warn if the policy was collapsed in this epoch."""
+        if epoch == self._epoch and self._highest < self.least:
+            rank_zero_warn(
+                f"The policy has collapsed: the mean entropy of P(T | X) was at most {self._highest:.3g} nats in every "
+                f"batch of epoch {epoch}, of {self.uniform:.3g} for a uniform one. Raise `entropy_weight`, which is "
+                f"{entropy_weight}."
+            )
