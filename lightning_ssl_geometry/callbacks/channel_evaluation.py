@@ -18,13 +18,13 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.evaluation import (
     Evaluation,
-    callbacks_of,
     clean_batches,
     flat_pixels,
     gather_split,
     write_rows,
 )
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 from lightning_ssl_geometry.types import Batch

@@ -1,26 +1,25 @@
 """What the offline evaluations share: a split's rows from all ranks in the order of the data set, and one table."""
 
-__all__ = ["Evaluation", "callbacks_of", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
+__all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
 import csv
 import io
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import lightning as L
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
-
-_Kind = TypeVar("_Kind", bound=L.Callback)
 
 
 class Evaluation(RunCallback, ABC):
@@ -147,12 +146,6 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
     if not isinstance(datamodule, _CleanData):
         raise ValueError(f"Expected a DataModule with `clean_dataloader(split)` for {asker}, but got none.")
     return map(trainer.strategy.batch_to_device, datamodule.clean_dataloader(split))
-
-
-def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
-    """List the callbacks of a kind that this Trainer has."""
-    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return [callback for callback in found if isinstance(callback, kind)]
 
 
 def flat_pixels(image: Tensor) -> Tensor:

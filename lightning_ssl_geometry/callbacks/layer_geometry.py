@@ -16,8 +16,10 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
+from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_callback import run_files
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
 from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
@@ -27,17 +29,16 @@ from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
-from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.types import COLUMNS
 
-Stage = Literal["val", "test"]
+_Stage = Literal["val", "test"]
 _SECTION = "layers"
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
-class LayerGeometry(RunCallback):
+class LayerGeometry(EvaluationCallback):
     """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
 
     Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
@@ -86,13 +87,12 @@ class LayerGeometry(RunCallback):
     def __init__(
         self,
         diagnostics: dict[str, Metric] | None = None,
-        stage: Stage = "val",
+        stage: _Stage = "val",
         sample_size: int = 1024,
         rename: dict[str, dict[str, str]] | None = None,
     ) -> None:
         super().__init__()
-        if stage not in get_args(Stage):
-            raise ValueError(f"Expected `stage` to be one of {get_args(Stage)}, but got {stage!r}.")
+        one_of(get_args(_Stage), stage=stage)
         LayerSample(1, sample_size)  # checks
         self.diagnostics = diagnostics
         self.stage = stage
@@ -112,55 +112,19 @@ class LayerGeometry(RunCallback):
         if self.stage == "val":
             self.refuse(trainer, "layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what an interrupted validation left."""
+    def watches(self, stage: str) -> bool:
+        """Whether the stage is the chosen one."""
+        return stage == self.stage
+
+    def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget what an interrupted pass left."""
         self._sample = None
 
-    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do the same."""
-        self._sample = None
-
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Pass the batch's representations through the projector."""
-        if self.stage == "val" and not trainer.sanity_checking:
-            self._observe(trainer, outputs, trainer.val_dataloaders, batch_idx, dataloader_idx)
-
-    def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Do the same."""
-        if self.stage == "test":
-            self._observe(trainer, outputs, trainer.test_dataloaders, batch_idx, dataloader_idx)
-
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what was seen."""
-        if self.stage == "val" and not trainer.sanity_checking:
-            self._read_out(trainer)
-
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what was seen."""
-        if self.stage == "test":
-            self._read_out(trainer)
-
-    def _observe(self, trainer: L.Trainer, outputs: Any, loaders: Any, batch_idx: int, dataloader_idx: int) -> None:
-        if not isinstance(outputs, Mapping) or "h" not in outputs:
+    def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
+        """Pass the step's representations through the projector, and feed the diagnostics of each layer."""
+        if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
-        outputs = without_repeats(outputs, loaders, batch_idx, dataloader_idx)
-        if outputs is None:
+        if (outputs := step.own(step.outputs)) is None:
             return
         with trainer.precision_plugin.forward_context():  # the projector's, as in the step
             layers, clean = _layers(outputs)
@@ -171,7 +135,7 @@ class LayerGeometry(RunCallback):
         for layer, value in layers.items():
             seen = {"h": value, "z": value, "h_image": clean[layer]} | rest
             for name, metric in self._metrics[layer].items():
-                feed(metric, seen, self._rename.get(name, {}), name, self.stage)
+                feed(metric, seen, self._rename.get(name, {}), name=name, stage=self.stage)
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
     def _declare(self, found: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -204,8 +168,8 @@ class LayerGeometry(RunCallback):
             )
         return count > 0
 
-    def _read_out(self, trainer: L.Trainer) -> None:
-        """Every rank takes part; the first one writes."""
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what was seen: every rank takes part, and the first one writes."""
         if not self._all_saw(trainer):
             return
         assert self._sample is not None

@@ -18,11 +18,13 @@ from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen
 from lightning_ssl_geometry.callbacks.run_callback import run_files
-from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
+from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
@@ -330,7 +332,7 @@ class GeometryMonitor(StageCallback):
         return {self._logged(stage, result_name(name, key)): entry for key, entry in found.items()}
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._begin("probe", trainer, pl_module)
+        self.begin_pass("probe", trainer, pl_module)
         chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = self._probe_set(trainer)
@@ -366,7 +368,7 @@ def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
 def _refuse_twins(trainer: L.Trainer) -> None:
     """Refuse two monitors that would log or write the same names."""
     owner: dict[str, GeometryMonitor] = {}
-    for monitor in (callback for callback in trainer.callbacks if isinstance(callback, GeometryMonitor)):  # type: ignore[attr-defined]
+    for monitor in callbacks_of(trainer, GeometryMonitor):
         for name in monitor._names():
             if owner.setdefault(name, monitor) is not monitor:
                 raise ValueError(

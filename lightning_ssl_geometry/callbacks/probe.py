@@ -16,8 +16,9 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
+from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, class_numbers
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.padding import without_repeats

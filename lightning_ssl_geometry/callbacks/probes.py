@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import OnError
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe
-from lightning_ssl_geometry.callbacks.stage import Stage
 from lightning_ssl_geometry.functional.knn import knn_predict
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.taps import ViewLayout

@@ -19,6 +19,8 @@ from lightning_ssl_geometry.callbacks.loaders import (
     on_device,
     validation_loader,
 )
+from lightning_ssl_geometry.callbacks.loops import Step
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.observe.host import NotFiniteError
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept, undisturbed
 
@@ -52,7 +54,7 @@ class Rehearsal:
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
         """Rehearse the training step with the batch that comes first."""
         if callbacks := _due(trainer, self.callback, "train"):
-            _rehearse(trainer, host, batch, batch_idx, "train", callbacks)
+            _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
         """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
@@ -71,15 +73,15 @@ class Rehearsal:
                 return
             batch = on_device(batches[0], trainer)
             if stepped:
-                _rehearse(trainer, host, batch, 0, "val", callbacks)
+                _rehearse(trainer, host, "val", batch=batch, batch_idx=0, callbacks=callbacks)
             else:
-                _look(trainer, host, batch, callbacks)
+                _look(trainer, host, batch, callbacks=callbacks)
 
-    def sanity_check(self, trainer: L.Trainer, outputs: Any, batch: Any) -> None:
+    def sanity_check(self, trainer: L.Trainer, step: Step) -> None:
         """Rehearse with what a step of Lightning's sanity check gave."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
-            _check(trainer, "val", outputs, batch, [self.callback], set())
+            _observed(trainer, "val", step, callbacks=[self.callback], logged=set())
 
 
 def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
@@ -88,7 +90,7 @@ def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["Stage
 
     if stage in asking.rehearsal.done:
         return []
-    everyone = [each for each in trainer.callbacks if isinstance(each, StageCallback)]  # type: ignore[attr-defined]
+    everyone = callbacks_of(trainer, StageCallback)  # type: ignore[type-abstract]
     for callback in everyone:
         callback.rehearsal.done.add(stage)
     return [callback for callback in everyone if callback.watches(stage)]
@@ -97,31 +99,32 @@ def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["Stage
 def _rehearse(
     trainer: L.Trainer,
     host: L.LightningModule,
+    stage: str,
+    *,
     batch: Any,
     batch_idx: int,
-    stage: str,
     callbacks: list["StageCallback"],
 ) -> None:
     for callback in callbacks:
         callback.observer.open()
-    taken = _step(trainer, host, batch, batch_idx, stage)
+    taken = _step(trainer, host, stage, batch=batch, batch_idx=batch_idx)
     if taken is None:
         for callback in callbacks:
             callback.observer.cancel()
         return
     outputs, logged = taken
-    _check(trainer, stage, outputs, batch, callbacks, logged)
+    _observed(trainer, stage, Step(outputs, batch, batch_idx), callbacks=callbacks, logged=logged)
 
 
-def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, callbacks: list["StageCallback"]) -> None:
+def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks: list["StageCallback"]) -> None:
     for callback in callbacks:
         with _named(callback, "val"), undisturbed(host):
-            callback.rehearse(callback.observer.look(host, batch, trainer, "val"), "val")
+            callback.rehearse(callback.observer.look(host, batch, trainer, stage="val"), "val")
         callback.observer.restart("val")
 
 
 def _step(
-    trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int, stage: str
+    trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
     """Take a step of a copy; None where that cannot be done, and the host's own step will show what is wrong."""
     try:
@@ -137,12 +140,13 @@ def _step(
         return None
 
 
-def _check(
-    trainer: L.Trainer, stage: str, outputs: Any, batch: Any, callbacks: list["StageCallback"], logged: set[str]
+def _observed(
+    trainer: L.Trainer, stage: str, step: Step, *, callbacks: list["StageCallback"], logged: set[str]
 ) -> None:
+    """Rehearse callbacks with a step, and refuse a name that two of them log, or one of them and the host."""
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
-        for name in sorted(_rehearsed(callback, trainer, stage, outputs, batch)):
+        for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
             if name in owner:
                 raise ValueError(
                     f"Expected each name to be logged once, but {owner[name]} and {callback.title} both log {name!r}. "
@@ -151,11 +155,11 @@ def _check(
             owner[name] = callback.title
 
 
-def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, outputs: Any, batch: Any) -> set[str]:
+def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
     """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
     names: set[str] = set()
     with _named(callback, stage):
-        names = callback.rehearse(callback.observation_of(outputs, batch, trainer, stage), stage)
+        names = callback.rehearse(callback.observation_of(step, trainer, stage), stage)
         callback.failures.prove(stage)
     callback.observer.restart(stage)
     return names

@@ -13,6 +13,7 @@ import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
 from lightning_ssl_geometry.callbacks.resumption import resume, unlogged
 from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
@@ -189,10 +190,8 @@ def _run(trainer: L.Trainer) -> _Run:
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
     """Find what the host logs, and what all callbacks log or write in any case."""
-    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    own = [each for each in callbacks if isinstance(each, RunCallback)]
     said: dict[L.Callback, dict[str, Declared]] = {}
-    said |= {each: meanings(each, each.logs(), part=each.part) for each in own}
+    said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
     _run(trainer).quantities.expect(host_entries(trainer, host), said)
 
 

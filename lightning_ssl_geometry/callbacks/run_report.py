@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.loggers import log_run
+from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 
@@ -48,6 +48,8 @@ class RunReport(RunCallback):
             loggers.
     """
 
+    turn: ClassVar[Turn] = Turn.REPORTS
+
     def __init__(
         self,
         page: bool = True,
@@ -71,10 +73,7 @@ class RunReport(RunCallback):
         """Go behind the callbacks that write what is read here; those that save checkpoints stay the last."""
         super().setup(trainer, pl_module, stage)
         self._ended = False
-        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        saving = [callback for callback in others if isinstance(callback, Checkpoint)]
-        writing = [callback for callback in others if not isinstance(callback, Checkpoint)]
-        trainer.callbacks = [*writing, self, *saving]  # type: ignore[attr-defined]
+        put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record."""
