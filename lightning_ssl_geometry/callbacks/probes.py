@@ -4,7 +4,7 @@ __all__ = ["KNNProbe", "LinearProbe"]
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import lightning as L
 import torch
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.loops import Stage
-from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe
+from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe, ProbeSettings
+from lightning_ssl_geometry.checks import at_least, positive
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.knn import knn_predict
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.papers import SIMCLR, WU
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.settings import passed_on
 
 
 class LinearProbe(Probe):
@@ -34,12 +34,11 @@ class LinearProbe(Probe):
     Args:
         num_classes: None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer; Adam with learning rate 1e-2 by default.
-        taps: For a model that is not ours: {"h": dotted name of the backbone}.
-        views: As in :class:`GeometryMonitor`.
-        batch_keys: As in :class:`GeometryMonitor`, such as {"label": 1}.
         name: Of what it logs; two probes of one model need different names.
-        on_error: As in :class:`GeometryMonitor`. Representations that are not finite are left out of the training of
-            the classifier; in a validation they make the accuracy NaN.
+        **settings: `on_error`, and for a model that is not of this package `taps`, such as {"h": dotted name of the
+            backbone}, `view_layout` and `batch_keys`, such as {"label": 1}: the arguments of :class:`Probe`. With
+            either `on_error`, representations that are not finite are left out of the training of the classifier, and
+            make the accuracy of a validation NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -67,17 +66,17 @@ class LinearProbe(Probe):
     default_name = "linear_probe"
     scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy",)}
 
+    @by_position("taps", "view_layout", "batch_keys", "name", "on_error")
+    @passed_on
     def __init__(
         self,
         num_classes: int | None = None,
         optimizer: OptimizerCallable | None = None,
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
+        *,
         name: str = "linear_probe",
-        on_error: OnError = "warn",
+        **settings: Unpack[ProbeSettings],
     ) -> None:
-        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
+        super().__init__(name, num_classes, **settings)
         self.optimizer = optimizer or _adam
         self._head: nn.Linear | None = None
         self._descent: torch.optim.Optimizer | None = None
@@ -164,11 +163,9 @@ class KNNProbe(Probe):
         bank_size: Samples kept.
         chunk_size: Validation samples compared at once.
         num_classes: None: the DataModule's `num_classes`.
-        taps: As in :class:`LinearProbe`.
-        views: As in :class:`GeometryMonitor`.
-        batch_keys: As in :class:`GeometryMonitor`.
         name: Of what it logs; two probes of one model need different names.
-        on_error: As in :class:`GeometryMonitor`. A representation that is not finite makes the accuracy NaN.
+        **settings: `on_error`, `taps`, `view_layout` and `batch_keys`: the arguments of :class:`Probe`. With either
+            `on_error`, a representation that is not finite makes the accuracy NaN.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -188,6 +185,8 @@ class KNNProbe(Probe):
 
     default_name = "knn_probe"
 
+    @by_position("taps", "view_layout", "batch_keys", "name", "on_error")
+    @passed_on
     def __init__(
         self,
         k: int = 20,
@@ -195,18 +194,13 @@ class KNNProbe(Probe):
         bank_size: int = 10_000,
         chunk_size: int = 1024,
         num_classes: int | None = None,
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
+        *,
         name: str = "knn_probe",
-        on_error: OnError = "warn",
+        **settings: Unpack[ProbeSettings],
     ) -> None:
-        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
-        for name, value in {"k": k, "bank_size": bank_size, "chunk_size": chunk_size}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
-        if not temperature > 0:
-            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        super().__init__(name, num_classes, **settings)
+        at_least(1, k=k, bank_size=bank_size, chunk_size=chunk_size)
+        positive(temperature=temperature)
         self.k = k
         self.temperature = temperature
         self.bank_size = bank_size

@@ -45,7 +45,7 @@ class Readout:
         self._groups = {}
 
     def __call__(
-        self, metrics: Mapping[str, Metric], stage: str, seen: Seen, trainer: L.Trainer
+        self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
         """Return the results, name -> key -> value, and what all ranks together saw."""
         status = torch.tensor(

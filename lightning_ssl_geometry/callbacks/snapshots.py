@@ -4,24 +4,24 @@ __all__ = ["EmbeddingSnapshots"]
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Unpack
 
 import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.host import Observer
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
+from lightning_ssl_geometry.settings import passed_on
 
 _FILE = "embeddings.npz"
 
@@ -37,10 +37,8 @@ class EmbeddingSnapshots(RunCallback):
 
     Args:
         iterations: Numbers of optimizer steps done, 0 for before the first.
-        taps: As in :class:`GeometryMonitor`, and so the next three.
-        views: How views pass through a tapped submodule.
-        batch_keys: What to take from the host's batch.
-        augment: Makes views of a batch that has one image.
+        **host: Where a module that is not of this package has its z and its views: `taps`, `view_layout`, `batch_keys`
+            and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
     Attributes:
         kept: Iteration -> {"z", "index", "label"}.
@@ -50,20 +48,15 @@ class EmbeddingSnapshots(RunCallback):
             validation set, or the module has no z.
     """
 
-    def __init__(
-        self,
-        iterations: Sequence[int],
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
-        augment: nn.Module | None = None,
-    ) -> None:
+    @by_position("taps", "view_layout", "batch_keys", "augment")
+    @passed_on
+    def __init__(self, iterations: Sequence[int], **host: Unpack[HostSettings]) -> None:
         super().__init__()
         wanted = sorted(iterations)
         if not wanted or wanted[0] < 0 or len(set(wanted)) < len(wanted):
             raise ValueError(f"Expected `iterations` >= 0, each once and at least one, but got {list(iterations)}.")
         self.iterations = wanted
-        self.observer = Observer(taps, views, batch_keys, augment=augment)
+        self.observer = Observer(Host(**host))
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

@@ -1,14 +1,15 @@
 """What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
 
-__all__ = ["NotFiniteError", "Observer"]
+__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import lightning as L
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
@@ -19,36 +20,76 @@ class NotFiniteError(ValueError):
     """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
 
 
-class Observer:
-    """Turns a step into a mapping with h, z, label, index, encoder, projector, ... as far as they are there.
+class TapSettings(TypedDict, total=False):
+    """What a callback is told of a foreign host, in keyword arguments: those of :class:`Host`, without `augment`."""
+
+    taps: dict[str, str] | None
+    view_layout: ViewLayout
+    batch_keys: BatchKeys | None
+    views: ViewLayout | None
+
+
+class HostSettings(TapSettings, total=False):
+    """What a callback is told of a foreign host, in keyword arguments: those of :class:`Host`."""
+
+    augment: nn.Module | None
+
+
+class Host:
+    """Where h, z, labels and views are in a host that is not of this package.
 
     Args:
-        taps: None for a module whose steps return a mapping with these names; else as in :class:`Taps`.
-        views: As in :class:`Taps`.
-        batch_keys: Name of the observation -> its place in the batch, such as {"label": 1}: a key, a position, a dotted
-            path ("views.0.image"), or a list of these. Where the batches of a stage differ from the others, its name
-            goes before: {"label": "views.0.label", "val/label": "label"}.
-        finite: Refuse values of h and z that are not finite; an accelerator is waited for.
-        augment: As in :class:`GeometryMonitor`.
-        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` at the image as the only view.
-
-    Raises:
-        ValueError: If `batch_keys` names no stage, or `views` is none of the choices.
+        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone",
+            "z": "projection_head", "projector": "projection_head"}. None: the host's steps return a mapping with these
+            names, as those of this package do. A callback that passes views through the host itself calls "encoder" and
+            "projector" if `taps` names both, else the host, or if the host has no `forward`, the submodules of h and z.
+        view_layout: How the two views of a step pass through a tapped submodule. "calls": in one call each. "halves":
+            in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N rows, the
+            two views of a sample beside each other.
+        batch_keys: Name of the observation -> its place in the host's batch, such as {"label": 1}: a key, a position, a
+            dotted path ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of
+            images. A place that holds for one stage has the stage before its name: {"label": 1, "val/label": "label"}.
+        augment: Makes two views of the batch's `image`, where batches have no views: called with (image, index, epoch),
+            such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
+            :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, beside
+            the host's own step.
+        views: The old name of `view_layout`.
     """
 
     def __init__(
         self,
         taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
+        view_layout: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
-        finite: bool = True,
         augment: nn.Module | None = None,
-        one_view: bool = False,
+        views: ViewLayout | None = None,
     ) -> None:
+        if views is not None:
+            deprecated("the keyword `views`", f"`view_layout={views!r}`", stacklevel=5)
+            view_layout = views
+        self.taps = taps
+        self.view_layout = view_layout
+        self.batch_keys = batch_keys
+        self.augment = augment
+
+
+class Observer:
+    """Turns a step into a mapping with h, z, label, index, encoder, projector, ... as far as they are there.
+
+    Args:
+        host: Where a foreign host has them.
+        finite: Refuse values of h and z that are not finite; an accelerator is waited for.
+        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` at the image as the only view.
+
+    Raises:
+        ValueError: If `batch_keys` names no stage, or `view_layout` is none of the choices.
+    """
+
+    def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.taps = Taps(taps, views) if taps else None
-        self.reader = BatchReader(batch_keys, augment)
+        self.taps = Taps(host.taps, host.view_layout) if host.taps else None
+        self.reader = BatchReader(host.batch_keys, host.augment)
 
     @property
     def augment(self) -> nn.Module | None:
@@ -148,8 +189,8 @@ class Observer:
         n = next(iter(shapes.values()))[1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
-                one_call = self.taps and self.taps.views == "calls" and n == 2 * rows
-                hint = " One call on both views is `views='halves'` or `'interleaved'`." if one_call else ""
+                one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
+                hint = " One call on both views is `view_layout='halves'` or `'interleaved'`." if one_call else ""
                 raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
 
     def _number(self, observation: dict[str, Any], space: Tensor, trainer: L.Trainer, stage: str) -> None:

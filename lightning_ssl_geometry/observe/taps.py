@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
@@ -21,19 +22,18 @@ class Taps:
     Args:
         taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the
             submodule itself, any other name (such as "h" and "z") for its output.
-        views: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
+        view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
             first views first; "interleaved", one call on 2N rows, the two views of a sample in turn. Of V views that
             :meth:`calls` arranges, on VN rows.
 
     Raises:
-        ValueError: If `views` is none of the choices.
+        ValueError: If `view_layout` is none of the choices.
     """
 
-    def __init__(self, taps: dict[str, str], views: ViewLayout = "calls") -> None:
-        if views not in get_args(ViewLayout):
-            raise ValueError(f"Expected `views` to be one of {get_args(ViewLayout)}, but got {views!r}.")
+    def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
+        one_of(get_args(ViewLayout), view_layout=view_layout)
         self.taps = taps
-        self.views = views
+        self.view_layout = view_layout
         self._modules: dict[str, nn.Module] = {}
         self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor]] = {}
@@ -94,9 +94,9 @@ class Taps:
         To be called after :meth:`open`, which expects two views.
         """
         self._count, self._own_pass = len(views), True
-        if self.views == "calls":
+        if self.view_layout == "calls":
             return list(views)
-        rows = torch.stack(list(views), dim=0 if self.views == "halves" else 1)
+        rows = torch.stack(list(views), dim=0 if self.view_layout == "halves" else 1)
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
@@ -145,18 +145,18 @@ class Taps:
             )
 
     def _arrange(self, name: str, calls: list[Tensor]) -> Tensor:
-        if self.views == "calls":
+        if self.view_layout == "calls":
             if len({call.shape for call in calls}) > 1:
                 shapes = [tuple(call.shape) for call in calls]
                 raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
             return torch.stack(calls)
         if len(calls) > 1 or len(calls[0]) % self._count:
             rows = [len(call) for call in calls]
-            hint = " Each call is of one view: `views='calls'`." if len(calls) > 1 else ""
+            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 else ""
             raise ValueError(
-                f"Expected tap {name!r} to be called once on {self._count}N rows (`views`={self.views!r}), got {rows}."
-                f"{hint}"
+                f"Expected tap {name!r} to be called once on {self._count}N rows "
+                f"(`view_layout`={self.view_layout!r}), got {rows}.{hint}"
             )
-        if self.views == "halves":
+        if self.view_layout == "halves":
             return calls[0].unflatten(0, (self._count, -1))
         return calls[0].unflatten(0, (-1, self._count)).transpose(0, 1)

@@ -125,7 +125,7 @@ def test_spaces_are_those_that_were_handed_over(tmp_path):
     diagnostics = {name: EffectiveRank() for name in ("a", "b", "c")} | {"w": UnexplainedVariance(), "p": Pair()}
     rename = {"b": {"h": "z"}, "c": {"h": "own"}}
     taps = TAPS | {"own": "trunk.0"}
-    fit(tmp_path, GeometryMonitor(diagnostics, rename, ("val", "test"), 1, taps))
+    fit(tmp_path, GeometryMonitor(diagnostics, rename, ("val", "test"), 1, taps=taps))
     found = {name: (entry.space, entry.width) for name, entry in manifest(tmp_path).items()}
     assert found["val/a"] == ("h", 10)
     assert found["val/b"] == ("z", 4)
