@@ -42,23 +42,22 @@ class LayerGeometry(EvaluationCallback):
     """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
 
     Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
-    Guillotine Regularization (2022). Observes modules whose evaluation step returns h (V, N, D), `projector` and, for
-    its views, what they come from; and `h_image` and `label` where they are there. Of h's that pass the projector as
-    fibers, h and z alone are seen. Nothing is trained, and the backbone runs no further time.
+    Guillotine Regularization (2022). The evaluation step of the module must return h (V, N, D), `projector` and its
+    views; `h_image` and `label` are used where the step returns them. Where the projector maps fibers and not h, only h
+    and z are seen. Nothing is trained, and the backbone does not run again.
 
-    At the end of each validation, or of a test, it writes to the run's folder `layers.csv`, one row per layer with its
-    width and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one
-    has collapsed; and `representations.npz`, `index` (n,), `label` (n,) and each layer (n, D_l) of the same
-    `sample_size` samples, of clean images where the step has them, by which models are compared. The latest readout is
-    kept.
+    At the end of each validation, or of a test, the run's folder gets `layers.csv`, one row per layer with its width
+    and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one has
+    collapsed; and `representations.npz`, by which models are compared: `index` (n,), `label` (n,) and each layer (n,
+    D_l) for the same `sample_size` samples, of clean images where the step has them. The latest readout is kept.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
-            the views as `h` and as `z` (V, N, D_l), of the clean images, or else the first views, as `h_image`
-            (N, D_l), `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
-            uniformity and, with labels, how often the hardest negative has the same one; of clean images alpha-ReQ and
+        diagnostics: Name -> Metric that computes scalars, copied for each layer. It can observe `h` and `z`, both the
+            layer's outputs for the views (V, N, D_l), `h_image` (N, D_l), those for the clean images or else for the
+            first views, `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
+            uniformity and, with labels, label agreement of the hardest negative; of clean images alpha-ReQ and
             intrinsic dimension.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, as in :class:`GeometryMonitor`.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"rank": {"h": "h_image"}}.
         stage: "val" or "test".
         sample_size: Samples that are kept, chosen by their index.
 
@@ -110,7 +109,7 @@ class LayerGeometry(EvaluationCallback):
         """Refuse files of another run before the first step."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
-            self.refuse(trainer, "layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
+            self.refuse(trainer, "layers.csv", "representations.npz", arrays=["val/layer_cka"])
 
     def watches(self, stage: str) -> bool:
         """Whether the stage is the chosen one."""
@@ -139,7 +138,6 @@ class LayerGeometry(EvaluationCallback):
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
     def _declare(self, found: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Declare the columns of the table, from the results of a layer."""
         metrics = next(iter(self._metrics.values()))
         entries = {
             f"layers/{result_name(name, key)}": meaning(metrics[name], key)
@@ -158,7 +156,7 @@ class LayerGeometry(EvaluationCallback):
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
     def _all_saw(self, trainer: L.Trainer) -> bool:
-        """Whether there is something to read out; all ranks take part, so that none waits for one that saw nothing."""
+        """Whether any rank saw a batch; an error where only some did, so that none waits for the others."""
         saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
         count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
         if 0 < count < ranks:
@@ -183,7 +181,7 @@ class LayerGeometry(EvaluationCallback):
         if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
             cka = cka_or_nan(list(kept.values()))
-            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
+            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, values=cka)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
             arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
             with files.replacing("representations.npz") as file:
@@ -211,7 +209,7 @@ def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Layers' outputs for the views, (V, N, D_l), and of one row per sample, (N, D_l): the clean image, or view 1."""
+    """Layers' outputs for the views, (V, N, D_l), and with one row per sample, (N, D_l): the clean image, or view 1."""
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

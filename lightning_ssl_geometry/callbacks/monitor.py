@@ -39,15 +39,14 @@ from lightning_ssl_geometry.settings import passed_on
 class GeometryMonitor(StageCallback):
     """Observe the geometry of a model while it trains.
 
-    A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
-    (V, N, P), label, index, projector, ...; one with a default is handed over where it is there.
-    Scalars are logged as `{stage}/{name}` through the module, before `EarlyStopping` and `ModelCheckpoint` look; a
-    Metric that computes a dict is logged as `{stage}/{name}_{key}`.
-    One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
-    run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. How many samples and
-    views each readout rests on is in `geometry/{stage}/rows_seen.csv`, and what each result means, by its logged name,
-    in `geometry/quantities.json`: the `quantities` of its Metric, or where that has none, its class. Training is the
-    same, bit for bit on one machine, with and without the monitor.
+    A diagnostic is a torchmetrics Metric. The arguments of its `update` say what it observes: h (V, N, D), z (V, N, P),
+    label, index, projector, ...; an argument with a default is optional. Scalars are logged as `{stage}/{name}` through
+    the module, before `EarlyStopping` and `ModelCheckpoint` look; those of a Metric that computes a dict as
+    `{stage}/{name}_{key}`. One-dimensional results (spectra) are appended, one row per readout, to
+    `geometry/{stage}/{name}.csv` in the run's folder; of results with more axes (images), `geometry/{stage}/{name}.npz`
+    holds the latest. `geometry/{stage}/rows_seen.csv` says how many samples and views each readout rests on, and
+    `geometry/quantities.json` what each result means: the `quantities` of its Metric, or else its class. Training is
+    the same, bit for bit on one machine, with and without the monitor.
 
     Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
     do not fit are an error then, not after the first epoch.
@@ -55,14 +54,14 @@ class GeometryMonitor(StageCallback):
     Args:
         diagnostics: Name -> Metric; None for the standard set, without the projector's rank where that has no
             `torch.nn.Linear`.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
-            {"effective_rank_z": {"h": "z"}}.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"effective_rank_z": {"h":
+            "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
-            epoch. "val", "test": every batch of those loops. "probe": a fixed set, `probe_size` samples of the
-            validation set per process, in eval mode: before the first step of training (logged at step 0), and at
-            the end of training epochs. It is the stage that compares one network over training on the same samples.
-            Before the first step, a batch norm that has seen no batch is given the statistics of training batches for
-            that readout (:func:`calibrated`): it would be the identity.
+            epoch. "val", "test": every batch of those loops. "probe": a fixed set of `probe_size` samples of the
+            validation set per process, in eval mode, before the first step (logged at step 0) and at the end of
+            training epochs; it compares one network over training on the same samples. Before the first step, fresh
+            batch norms, which would be the identity, get statistics of training batches for that readout
+            (:func:`calibrated`).
         every_n_steps: Observe every n-th training batch, the first of an epoch included. None: as many as leave at
             least max(4 D, 1,024) rows, where the epoch has them, and at least every 50th: see :class:`Filling`. With
             fewer rows than dimensions, ranks are bounded by the rows.
@@ -72,20 +71,20 @@ class GeometryMonitor(StageCallback):
             need different names where they have stages and diagnostics in common.
         on_error: What happens when a diagnostic fails, or h or z are not finite, in a stage that was observed without
             an error before. "warn": its readout is NaN, a warning says which diagnostic failed, where and why, and
-            training goes on, since it is worth more than a readout. "raise": the fit ends with that error after the
-            epoch's checkpoints are saved, an evaluation ends at once. Errors in the rehearsal are always raised.
+            training goes on. "raise": the fit ends with that error after the epoch's checkpoints are saved, and an
+            evaluation ends at once. Errors in the rehearsal are always raised.
         **host: Where a model that is not of this package has its h, z, labels and views: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or the images that `batch_keys` names. With `augment`, the monitor passes the views through the host
-            itself in all stages.
+            views or the images that `batch_keys` names. With `augment`, the monitor itself passes the views through the
+            host in all stages.
 
     Attributes:
         seen: Stage -> the number of samples of all ranks, and of views, that the latest readout rests on.
 
     Raises:
         ValueError: If an argument is out of range, `rename` names no argument of a diagnostic's `update`, or a name has
-            a separator of paths; before training, if a diagnostic observes what is not there, a tap names no submodule
-            or never fires, shapes do not fit, or a name is logged by somebody else, too; later as `on_error` says.
+            a path separator; before training, if a diagnostic observes what is missing, a tap names no submodule or
+            never fires, shapes do not fit, or somebody else logs a name, too; later as `on_error` says.
     """
 
     @by_position(
@@ -144,6 +143,7 @@ class GeometryMonitor(StageCallback):
 
     @every_n_steps.setter
     def every_n_steps(self, value: int | None) -> None:
+        """Every how many training steps one is observed; None: as often as fills a sample."""
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -169,15 +169,11 @@ class GeometryMonitor(StageCallback):
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Forget what diagnostics keep beyond a readout, such as what CKADrift compares with."""
+        """Forget what diagnostics keep beyond a readout, such as CKADrift's first representations."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin the run's history; a run from the start looks at the probe set once before its first step.
-
-        Raises:
-            ValueError: If a file that is to be written is there already, of another run.
-        """
+        """Begin the run's history, refuse files of another run, and look at the probe set before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
@@ -225,7 +221,6 @@ class GeometryMonitor(StageCallback):
         return {self._logged(stage, name) for name in names}
 
     def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
-        """Refuse results of two diagnostics that would be logged under one name."""
         if equal := results & (others - {name} | (self._diagnostics.keys() - {name})):
             raise ValueError(
                 f"Expected each name to be logged once, but {name!r} and another diagnostic log {min(equal)!r}. "
@@ -273,14 +268,13 @@ class GeometryMonitor(StageCallback):
         return rename
 
     def _names(self) -> list[str]:
-        """Names of all diagnostics with their stages."""
         return [self._logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
 
     def _logged(self, stage: str, name: str) -> str:
         return "/".join(part for part in (stage, self.name, name) if part)
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
-        """Compute and reset what was observed: scalars are returned, arrays written, and what both mean."""
+        """Compute and reset the diagnostics: write arrays and the meaning of all results, and return the scalars."""
         found, self.seen[stage] = self._readout(
             self._metrics[stage], stage, trainer, seen=self._seen.get(stage, Seen(0, 0))
         )
@@ -299,10 +293,7 @@ class GeometryMonitor(StageCallback):
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
-        """Write what results mean that were computed here for the first time.
-
-        What another callback declared differently is not logged under that name, from here on.
-        """
+        """Write the meaning of new results; do not log, from here on, a result that another callback contradicts."""
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
@@ -345,7 +336,7 @@ class GeometryMonitor(StageCallback):
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Find its loader, once for a fit: a host may choose another set at each call."""
+        """Find the loader of the probe set, once for a fit: a host may choose another set at each call."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -354,13 +345,11 @@ class GeometryMonitor(StageCallback):
 
 
 def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
-    """A space with its width, where it is a tensor."""
     value = observation.get(name)
     return name, value.shape[-1] if isinstance(value, Tensor) and value.ndim > 1 else None
 
 
 def _refuse_twins(trainer: L.Trainer) -> None:
-    """Refuse two monitors that would log or write the same names."""
     owner: dict[str, GeometryMonitor] = {}
     for monitor in callbacks_of(trainer, GeometryMonitor):
         for name in monitor._names():

@@ -8,11 +8,7 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that names of diagnostics or callbacks can be parts of a path.
-
-    Args:
-        argument: The argument that holds the names, for the error.
-        names: The names.
+    """Check that names of diagnostics or callbacks can be parts of a path; `argument` holds them, for the error.
 
     Raises:
         ValueError: If a name is empty, ".", "..", "rows_seen" or too long, or holds a separator or a character that

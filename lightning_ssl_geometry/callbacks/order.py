@@ -21,13 +21,9 @@ class Turn(IntEnum):
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
-    """Sort a Trainer's callbacks by their turns; among those of the same turn, one goes first.
+    """Sort a Trainer's callbacks by their turns, and put one callback first among those of its turn.
 
     Callbacks of this package say their turn in the attribute `turn`.
-
-    Args:
-        trainer: Gets a new list of callbacks.
-        callback: Goes first among those of its turn.
     """
     others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]

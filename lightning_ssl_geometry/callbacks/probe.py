@@ -43,7 +43,7 @@ PROBE_ACCURACY = Quantity(
 
 
 class ProbeSettings(TapSettings, total=False):
-    """What every probe can be told beside its name and the number of classes: see :class:`Probe`."""
+    """Keyword arguments of every probe beside its name and the number of classes: see :class:`Probe`."""
 
     on_error: OnError
 
@@ -190,7 +190,7 @@ class Probe(StageCallback):
         return {f"{stage}/{self.name}_{key}": key for key in self.scalars.get(stage, ())}
 
     def _score(self, observation: dict[str, Any]) -> None:
-        """Score the predictions from the images without augmentation where the step has them, else from view 1."""
+        """Score predictions from the images without augmentation where the step has them, else from view 1."""
         h, label = self._labelled(observation, check=True)
         h = observation.get("h_image", h[0]).float()
         assert self._accuracy is not None
@@ -199,7 +199,7 @@ class Probe(StageCallback):
             self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
+        """Take h and the labels out; with `check`, check the range of labels, which waits for an accelerator."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -216,7 +216,7 @@ class Probe(StageCallback):
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:
-        """Which labels (N,) are numbers of classes; an accelerator is not waited for."""
+        """Which labels (N,) are numbers of classes; does not wait for an accelerator."""
         return (label >= 0) & (label < self._classes)
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
@@ -228,13 +228,11 @@ class Probe(StageCallback):
                 )
 
     @abstractmethod
-    def _ready(self) -> bool:
-        """Whether anything was learned yet."""
+    def _ready(self) -> bool: ...
 
     @abstractmethod
     def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
         """Take in the representations h (V, N, D) of a training step, and their labels (N,)."""
 
     @abstractmethod
-    def _predict(self, h: Tensor) -> Tensor:
-        """Predict the classes of h (N, D)."""
+    def _predict(self, h: Tensor) -> Tensor: ...

@@ -26,19 +26,19 @@ from lightning_ssl_geometry.settings import passed_on
 class LinearProbe(Probe):
     """A linear classifier on the detached representation, trained along: `val/linear_probe_accuracy`.
 
-    Its weights and its optimizer's live here, not in the module: the host's training and checkpoint keys are the
-    same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample.
-    The mean over the global batch is descended. Its loss is logged as `train/linear_probe_loss`. A fit starts with a
-    new classifier, unless a checkpoint brings one.
+    The probe keeps its weights and its optimizer's state to itself: the host's training and checkpoint keys are the
+    same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample. The loss
+    is the mean over the global batch, logged as `train/linear_probe_loss`. A fit starts with a new classifier, unless a
+    checkpoint brings one.
 
     Args:
         num_classes: None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer; Adam with learning rate 1e-2 by default.
-        name: Of what it logs; two probes of one model need different names.
+        name: Begins the logged names; two probes of one model need different names.
         **settings: `on_error`, and for a model that is not of this package `taps`, such as {"h": dotted name of the
             backbone}, `view_layout` and `batch_keys`, such as {"label": 1}: the arguments of :class:`Probe`. With
-            either `on_error`, representations that are not finite are left out of the training of the classifier, and
-            make the accuracy of a validation NaN.
+            either `on_error`, representations that are not finite are left out of the classifier's training, and make
+            the accuracy of a validation NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -89,7 +89,7 @@ class LinearProbe(Probe):
         return {"head": self._head.state_dict(), "optimizer": self._descent.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep them until the first step, when the device is known."""
+        """Keep the state until the first step, when the device is known."""
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
@@ -153,22 +153,19 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
 
-    The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks; no
+    The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks, without a
     further forward pass. It is emptied at the start of each epoch. Memory, in float32 on the training device: bank_size
     x D, the same again during a validation, and chunk_size x bank_size while predicting.
 
     Args:
         k: Number of neighbours, >= 1; the whole bank if that is smaller.
-        temperature: Votes weigh exp(similarity / temperature).
+        temperature: A vote has the weight exp(similarity / temperature).
         bank_size: Samples kept.
         chunk_size: Validation samples compared at once.
         num_classes: None: the DataModule's `num_classes`.
-        name: Of what it logs; two probes of one model need different names.
+        name: Begins the logged names; two probes of one model need different names.
         **settings: `on_error`, `taps`, `view_layout` and `batch_keys`: the arguments of :class:`Probe`. With either
             `on_error`, a representation that is not finite makes the accuracy NaN.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -227,7 +224,7 @@ class KNNProbe(Probe):
             self._gathered = None
 
     def _gather(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
-        """Concatenate the banks of all ranks, of which some may be empty; None if all are."""
+        """Concatenate the banks of all ranks, some of which may be empty; None if all are."""
         width = self._bank[0][0].shape[1] if self._bank else 0
         widths = distributed.gather(torch.tensor([width], device=device))
         if not (most := int(widths.max())):
@@ -252,7 +249,9 @@ class KNNProbe(Probe):
         assert self._gathered is not None
         bank, label = self._gathered
         k = min(self.k, len(label))
-        return knn_predict(h, bank, label, self._classes, k, temperature=self.temperature, chunk_size=self.chunk_size)
+        return knn_predict(
+            h, bank, label, num_classes=self._classes, k=k, temperature=self.temperature, chunk_size=self.chunk_size
+        )
 
 
 def _adam(parameters: Any) -> torch.optim.Optimizer:

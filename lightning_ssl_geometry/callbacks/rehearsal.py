@@ -33,14 +33,14 @@ _HOST = "the module itself"
 class Rehearsal:
     """Try the observing callbacks of a Trainer on one batch, through a copy of the host.
 
-    The first training batch passes through `training_step` of the copy before the host's own first step, and a
-    validation batch through its `validation_step` before training. Taps, labels, views and diagnostics are checked
-    with what the copy returned, and no name may be logged twice. The host, its loaders and the random state are as
-    they were. Hosts that cannot be copied or have manual optimization are checked in their first step instead, and so
-    is the validation where its loader may not give the same batches twice.
+    Before the host's first step, the first training batch passes through `training_step` of the copy, and a validation
+    batch through its `validation_step`. Taps, labels, views and diagnostics are checked on the outputs, and no name may
+    be logged twice. Host, loaders and random state stay as they were. The first step of the host itself is checked
+    instead where the host cannot be copied or has manual optimization, or where the validation loader may not repeat
+    its batches.
 
     Args:
-        callback: Whose rehearsal it is. One pass serves all callbacks of the Trainer.
+        callback: The callback that is rehearsed. One pass serves all callbacks of the Trainer.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -59,7 +59,7 @@ class Rehearsal:
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
         """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
 
-        Through the validation step of a copy; of a host that has none, as the callbacks pass the set through it.
+        The batch passes through the validation step of a copy, or, of a host that has none, through the host itself.
         """
         if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
             return
@@ -85,7 +85,7 @@ class Rehearsal:
 
 
 def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
-    """Callbacks that are to be rehearsed now, with the one that asks: none if it was rehearsed before."""
+    """Callbacks to be rehearsed now, the one that asks among them; none if it was rehearsed before."""
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
     if stage in asking.rehearsal.done:
@@ -126,7 +126,7 @@ def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks:
 def _step(
     trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
-    """Take a step of a copy; None where that cannot be done, and the host's own step will show what is wrong."""
+    """Take a step of a copy; None where that fails, since the host's own step will show the error."""
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -156,7 +156,7 @@ def _observed(
 
 
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
-    """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
+    """Names that the callback will log; with "warn", values that are not finite are no error here."""
     names: set[str] = set()
     with _named(callback, stage):
         names = callback.rehearse(callback.observation_of(step, trainer, stage), stage)
@@ -167,7 +167,7 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, ste
 
 @contextmanager
 def _named(callback: "StageCallback", stage: str) -> Iterator[None]:
-    """Name callback and stage in an error; a value that is not finite is one where `on_error` is "raise"."""
+    """Name callback and stage in an error; values that are not finite are an error only where `on_error` is "raise"."""
     try:
         yield
     except NotFiniteError as error:
@@ -184,7 +184,7 @@ def _message(callback: "StageCallback", stage: str, error: Exception) -> str:
 
 @contextmanager
 def _validating(trainer: L.Trainer) -> Iterator[None]:
-    """Let hooks that prepare batches see the stage that they are for."""
+    """Let hooks that prepare batches see the stage of the batch."""
     trainer.validating = True
     try:
         yield

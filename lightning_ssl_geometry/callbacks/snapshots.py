@@ -29,11 +29,11 @@ _FILE = "embeddings.npz"
 class EmbeddingSnapshots(RunCallback):
     """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
 
-    At each iteration the set is passed through the module in eval mode; before the first step, batch norm has the
-    statistics of training batches (:func:`calibrated`). Training is the same with and without. After it,
-    `embeddings.npz` in the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the
-    set has labels, `label` (n,), in the order of the index. z is the embedding of the sample without augmentation
-    (`z_image`) where the module has such, else that of its first view. A checkpoint holds what was kept so far.
+    At each iteration the set passes through the module in eval mode; before the first step, batch norm gets statistics
+    of training batches (:func:`calibrated`). Training is the same with and without. `embeddings.npz` in the run's
+    folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the set has labels, `label` (n,), in
+    the order of the index. z is the embedding of the sample without augmentation (`z_image`) where the module has one,
+    else that of the first view. A checkpoint holds the embeddings so far.
 
     Args:
         iterations: Numbers of optimizer steps done, 0 for before the first.
@@ -44,8 +44,8 @@ class EmbeddingSnapshots(RunCallback):
         kept: Iteration -> {"z", "index", "label"}.
 
     Raises:
-        ValueError: If `iterations` is empty, or one is negative or there twice; in training, if the Trainer has no
-            validation set, or the module has no z.
+        ValueError: If `iterations` is empty, or holds a negative number or one twice; in training, if the Trainer has
+            no validation set, or the module has no z.
     """
 
     @by_position("taps", "view_layout", "batch_keys", "augment")
@@ -60,18 +60,18 @@ class EmbeddingSnapshots(RunCallback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks of the taps, and forget what an earlier fit kept."""
+        """Register the hooks of the taps, and forget the embeddings of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove them."""
+        """Remove the hooks of the taps."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what a checkpoint of a later step brought, and look before the first step."""
+        """Forget embeddings that a checkpoint brought of later steps, and look before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -82,21 +82,21 @@ class EmbeddingSnapshots(RunCallback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Look after a step."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Say which iterations were not reached, or passed over by a module that steps several times a batch."""
+        """Warn of iterations that were not reached, or passed over by a module that steps several times a batch."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What was kept, for a checkpoint."""
+        """The embeddings so far."""
         return {"kept": self.kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Bring it back."""
+        """Take the embeddings of the checkpoint back."""
         self.kept = state_dict["kept"]
 
     def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -110,14 +110,14 @@ class EmbeddingSnapshots(RunCallback):
             _write(files, self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
-        """Pass this rank's part of the set through the module, and gather all parts, in the order of the index."""
+        """Pass this rank's part of the set through the module, and gather all parts in the order of the index."""
         loader = validation_loader(trainer)
         if loader is None:
             raise ValueError("Expected a validation set for EmbeddingSnapshots, but the Trainer has none.")
         self.observer.restart("probe")
         parts: dict[str, list[Tensor]] = {}
         for place, batch in enumerate(one_pass(loader)):
-            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
+            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="probe")
             if "z" not in looked:
                 raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")
             if (observation := without_repeats(looked, loader, place)) is None:

@@ -17,10 +17,10 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 
 class StageCallback(EvaluationCallback):
-    """Base of the monitor and the probes: each of Lightning's loops is a stage, of whose steps observations are made.
+    """Base of the monitor and the probes: each of Lightning's loops is a stage, whose steps become observations.
 
     Before the first step of a fit, all such callbacks of the Trainer are rehearsed together on one batch of each stage:
-    see :class:`Rehearsal`. A fit starts clean; what a checkpoint brings is loaded after that.
+    see :class:`Rehearsal`. A fit starts clean; the state in a checkpoint is loaded after that.
 
     Args:
         observer: Turns a step into an observation.
@@ -44,7 +44,7 @@ class StageCallback(EvaluationCallback):
 
     @abstractmethod
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Take in one observation without keeping anything of it, and return the names that will be logged.
+        """Take in one observation without keeping it, and return the names that will be logged.
 
         Raises:
             ValueError: If the observation lacks what is needed.
@@ -59,7 +59,7 @@ class StageCallback(EvaluationCallback):
         """Take in the observation of a step."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take part in what :meth:`see` exchanges between ranks, where the observation failed on this one."""
+        """Take part in the exchange between ranks of :meth:`see`, where the observation failed on this one."""
 
     def start_clean(self) -> None:
         """Forget what another fit left."""
@@ -89,7 +89,7 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch; an error that was postponed until the last one's checkpoints were saved is raised here."""
+        """Begin an epoch, or raise an error that was postponed until the last epoch's checkpoints were saved."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 

@@ -1,4 +1,4 @@
-"""What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
+"""One observation of a step, from our methods' outputs or from taps, for all observing callbacks."""
 
 __all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
@@ -21,7 +21,7 @@ class NotFiniteError(ValueError):
 
 
 class TapSettings(TypedDict, total=False):
-    """What a callback is told of a foreign host, in keyword arguments: those of :class:`Host`, without `augment`."""
+    """Keyword arguments about a foreign host: those of :class:`Host`, without `augment`."""
 
     taps: dict[str, str] | None
     view_layout: ViewLayout
@@ -30,7 +30,7 @@ class TapSettings(TypedDict, total=False):
 
 
 class HostSettings(TapSettings, total=False):
-    """What a callback is told of a foreign host, in keyword arguments: those of :class:`Host`."""
+    """Keyword arguments about a foreign host: those of :class:`Host`."""
 
     augment: nn.Module | None
 
@@ -78,11 +78,8 @@ class Observer:
 
     Args:
         host: Where a foreign host has them.
-        finite: Refuse values of h and z that are not finite; an accelerator is waited for.
-        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` at the image as the only view.
-
-    Raises:
-        ValueError: If `batch_keys` names no stage, or `view_layout` is none of the choices.
+        finite: Refuse values of h and z that are not finite, for which an accelerator is waited for.
+        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
     """
 
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
@@ -102,7 +99,7 @@ class Observer:
             self.taps.attach(host)
 
     def detach(self) -> None:
-        """Remove them."""
+        """Remove the hooks of the taps."""
         if self.taps:
             self.taps.detach()
 
@@ -112,7 +109,7 @@ class Observer:
             self.taps.open()
 
     def cancel(self) -> None:
-        """End to observe a step without an observation."""
+        """Stop to observe a step, without an observation."""
         if self.taps:
             self.taps.cancel()
 
@@ -121,9 +118,9 @@ class Observer:
         self.reader.restart(stage)
 
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """End it: the observation, with every tensor detached.
+        """Stop to observe a step, and return the observation, with every tensor detached.
 
-        Samples of a batch without an index are numbered as they arrive, each rank's apart from the others'.
+        Samples without an index are numbered as they arrive, on each rank with other numbers.
 
         Raises:
             ValueError: If h or z hold a value that is not finite, or the shapes do not fit each other.
@@ -134,15 +131,23 @@ class Observer:
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}
+        for name, value in spaces.items() if self.finite else ():
+            if bad := int((~torch.isfinite(value)).sum()):
+                raise NotFiniteError(
+                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
+                    f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
+                )
         if spaces:
-            self._check(observation, spaces, trainer)
-            self._number(observation, next(iter(spaces.values())), trainer, stage)
+            n, device = self._count(observation, spaces), next(iter(spaces.values())).device
+            if "index" not in observation:
+                observation["index"] = self.reader.numbers(n, trainer, stage, device=device)
+                self.reader.count(n, stage)
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if it has one.
 
-        The caller sees to modes, gradients and random state.
+        The caller keeps modes, gradients and random state.
 
         Raises:
             ValueError: As :meth:`close`; if the batch has no views, and no image to make them of.
@@ -150,13 +155,13 @@ class Observer:
         if self.taps is None:
             with trainer.precision_plugin.forward_context():
                 outputs = host.observe(batch)  # type: ignore[operator]
-            return self.close(outputs, batch, trainer, stage)
+            return self.close(outputs, batch, trainer, stage=stage)
         views = trainer.precision_plugin.convert_input(self._views(batch, trainer, stage))
         self.open()
         with trainer.precision_plugin.forward_context():
             for call in self.taps.calls(views):
                 self.taps.forward(host, call)
-        observation = self.close(None, batch, trainer, stage) | {"views": tuple(views)}
+        observation = self.close(None, batch, trainer, stage=stage) | {"views": tuple(views)}
         if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
             observation["image"] = batch["image"]
         with trainer.precision_plugin.forward_context():
@@ -167,7 +172,7 @@ class Observer:
             image = self.reader.image(batch, stage)
             index = self.reader.read(batch, stage).get("index")
             if index is None:
-                index = self.reader.numbers(len(image), trainer, stage, torch.device("cpu"))
+                index = self.reader.numbers(len(image), trainer, stage, device=torch.device("cpu"))
             return self.reader.augmented(image, index)
         if not self.one_view:
             return self.reader.views(batch, stage)
@@ -175,14 +180,8 @@ class Observer:
             return [named["image"]]
         return self.reader.views(batch, stage, 'or "image"')
 
-    def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
-        for name, value in spaces.items():
-            if self.finite and not torch.isfinite(value).all():
-                bad = int((~torch.isfinite(value)).sum())
-                raise NotFiniteError(
-                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
-                    f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
-                )
+    def _count(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
+        """Number of samples N, which the spaces and the columns must share."""
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
@@ -192,10 +191,4 @@ class Observer:
                 one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
                 hint = " One call on both views is `view_layout='halves'` or `'interleaved'`." if one_call else ""
                 raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
-
-    def _number(self, observation: dict[str, Any], space: Tensor, trainer: L.Trainer, stage: str) -> None:
-        if "index" in observation:
-            return
-        n = space.shape[1]
-        observation["index"] = self.reader.numbers(n, trainer, stage, space.device)
-        self.reader.count(n, stage)
+        return n

@@ -179,12 +179,12 @@ def test_a_set_that_does_not_divide_counts_each_sample_once(tmp_path, two_proces
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"stages": ["training"]}, r"`stages` to be of \('train', 'val', 'test', 'probe'\), but got 'training'"),
+        ({"stages": ["training"]}, r"`stages` to be one of \('train', 'val', 'test', 'probe'\), but got 'training'"),
         ({"every_n_steps": 0}, "`every_n_steps` >= 1, but got 0"),
         ({"probe_size": 0}, "`probe_size` >= 1, but got 0"),
         ({"probe_every_n_epochs": 0}, "`probe_every_n_epochs` >= 1, but got 0"),
         ({"rename": {"x": {}}}, "`rename` to name one of .*, but got 'x'"),
-        ({"views": "x"}, "`views` to be one of"),
+        ({"view_layout": "x"}, "`view_layout` to be one of"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -202,7 +202,7 @@ def test_bad_arguments(arguments, message):
         ({"taps": None}, "Expected `h` for the diagnostic 'effective_rank_h', but the val step has only nothing"),
         ({"taps": TAPS | {"h": "torso"}}, "taps` to name submodules of PlainHost, but got h='torso'"),
         ({"batch_keys": {"label": 5}}, "`batch_keys` label=5 to be in the batch, which has 3 positions"),
-        ({"views": "halves"}, r"called once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]"),
+        ({"view_layout": "halves"}, r"called once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]"),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path, arguments, message):
