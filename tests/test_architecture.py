@@ -25,7 +25,7 @@ ROOMS = {
     "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
-    "views": {"functional", "types", "random"},
+    "views": {"functional", "types", "random", "checks", "deprecation"},
     "nn": {"functional", "types", "checks"},
     "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
@@ -75,6 +75,8 @@ ROOMS = {
         "observe",
         "views",
         "types",
+        "checks",
+        "deprecation",
         "report",
         "checks",
         "deprecation",
