@@ -78,8 +78,6 @@ ROOMS = {
         "checks",
         "deprecation",
         "report",
-        "checks",
-        "deprecation",
     },
     "start": {"callbacks", "loggers"},
     "describe": {"callbacks", "diagnostics", "methods", "observe", "quantity"},

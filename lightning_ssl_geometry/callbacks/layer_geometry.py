@@ -35,6 +35,7 @@ from lightning_ssl_geometry.types import COLUMNS
 
 _Stage = Literal["val", "test"]
 _SECTION = "layers"
+_FILES = ("layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
@@ -109,7 +110,7 @@ class LayerGeometry(EvaluationCallback):
         """Refuse files of another run before the first step."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
-            self.refuse(trainer, "layers.csv", "representations.npz", arrays=["val/layer_cka"])
+            self.refuse(trainer, *_FILES)
 
     def watches(self, stage: str) -> bool:
         """Whether the stage is the chosen one."""
