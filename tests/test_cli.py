@@ -46,6 +46,7 @@ def test_print_config_is_a_config(capsys):
         ("projector:", "projektor:"),
         ("strength: moderate", "strenght: moderate"),
         ("every_n_steps: 2", "every_n_step: 2"),
+        ("every_n_steps: 2", "view_layouts: calls"),
         ("batch_size: 64", "batch_size: many"),
         ("methods.SimCLRModule", "methods.SimClrModule"),
     ],

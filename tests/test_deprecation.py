@@ -1,17 +1,21 @@
 """What a user could call before a change: it still works, and a warning names the new way."""
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from jsonargparse import ArgumentParser
 from lightning import LightningDataModule
 from torch import nn
 from torchmetrics import Metric
 
 import lightning_ssl_geometry as sslg
+from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, KNNProbe, LinearProbe
 from lightning_ssl_geometry.callbacks.evaluation import clean_batches
+from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import DigitsDataModule, LatentDGPDataModule
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.diagnostics import EquivarianceError, LossTerms, Stationarity, StepInvariance
@@ -32,6 +36,7 @@ from lightning_ssl_geometry.methods import (
 from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
 from lightning_ssl_geometry.views import CropFamily
 
+SMOKE = Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml"
 SQUARED = {"form": "RUSAK", "normalize": False, "similarity": "distance"}
 
 
@@ -260,6 +265,91 @@ def test_yaml_with_an_old_name_still_builds():
     with pytest.warns(FutureWarning, match="MeanCorrelationCoefficient"):
         built = parser.instantiate_classes(parser.parse_args(given))
     assert isinstance(built.metric, sslg.MeanCorrelationCoefficient)
+
+
+TAP = {"h": "trunk"}
+KEYS = {"label": 2, "views": [0, 1]}
+CALLBACKS = {  # the old way, the new one, and what the warning says
+    "the layout of a monitor": (
+        lambda: GeometryMonitor(taps=TAP, views="halves"),
+        lambda: GeometryMonitor(taps=TAP, view_layout="halves"),
+        "`views` .* use `view_layout='halves'`",
+    ),
+    "the layout of a probe": (
+        lambda: LinearProbe(2, taps=TAP, views="interleaved"),
+        lambda: LinearProbe(2, taps=TAP, view_layout="interleaved"),
+        "`views` .* use `view_layout='interleaved'`",
+    ),
+    "the layout of another probe": (
+        lambda: KNNProbe(taps=TAP, views="halves"),
+        lambda: KNNProbe(taps=TAP, view_layout="halves"),
+        "`views` .* use `view_layout='halves'`",
+    ),
+    "a monitor by position": (
+        lambda: GeometryMonitor(None, None, ["val"], 1, TAP, "halves", KEYS, 7, 3, nn.Identity(), "mine", "raise"),
+        lambda: GeometryMonitor(
+            stages=["val"],
+            every_n_steps=1,
+            taps=TAP,
+            view_layout="halves",
+            batch_keys=KEYS,
+            probe_size=7,
+            probe_every_n_epochs=3,
+            augment=nn.Identity(),
+            name="mine",
+            on_error="raise",
+        ),
+        "use `taps=...`, `view_layout=...`, `batch_keys=...`, `probe_size=...`",
+    ),
+    "a probe by position": (
+        lambda: LinearProbe(2, None, TAP, "halves", KEYS, "mine", "raise"),
+        lambda: LinearProbe(2, taps=TAP, view_layout="halves", batch_keys=KEYS, name="mine", on_error="raise"),
+        "use `taps=...`, `view_layout=...`, `batch_keys=...`, `name=...`, `on_error=...`",
+    ),
+    "another probe by position": (
+        lambda: KNNProbe(5, 0.1, 100, 10, 2, TAP, "halves", KEYS, "mine", "raise"),
+        lambda: KNNProbe(
+            5, 0.1, 100, 10, 2, taps=TAP, view_layout="halves", batch_keys=KEYS, name="mine", on_error="raise"
+        ),
+        "use `taps=...`, `view_layout=...`, `batch_keys=...`, `name=...`, `on_error=...`",
+    ),
+    "snapshots by position": (
+        lambda: EmbeddingSnapshots([0], TAP, "halves", KEYS, nn.Identity()),
+        lambda: EmbeddingSnapshots([0], taps=TAP, view_layout="halves", batch_keys=KEYS, augment=nn.Identity()),
+        "use `taps=...`, `view_layout=...`, `batch_keys=...`, `augment=...`",
+    ),
+}
+
+
+def settings_of(callback):
+    """Everything that the constructors of callbacks keep of their settings."""
+    own = ("name", "num_classes", "probe_size", "probe_every_n_epochs", "every_n_steps", "k", "iterations")
+    found = {name: getattr(callback, name) for name in own if hasattr(callback, name)}
+    found |= {"on_error": callback.failures.on_error} if hasattr(callback, "failures") else {}
+    observer = callback.observer
+    place = (observer.taps.taps, observer.taps.view_layout, observer.reader.batch_keys, type(observer.augment))
+    return found | {"host": place}
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_a_callback(name):
+    old, new, said = CALLBACKS[name]
+    with pytest.warns(FutureWarning, match=said):
+        callback = old()
+    assert settings_of(callback) == settings_of(new())
+
+
+@pytest.mark.parametrize("kind", ["GeometryMonitor", "LinearProbe", "KNNProbe", "EmbeddingSnapshots"])
+def test_yaml_with_the_old_keyword_of_a_callback_still_builds(tmp_path, kind):
+    init = {"taps": TAP, "views": "halves"} | ({"iterations": [0]} if kind == "EmbeddingSnapshots" else {})
+    callback = {"class_path": f"lightning_ssl_geometry.callbacks.{kind}", "init_args": init}
+    config = yaml.safe_load(SMOKE.read_text())
+    config["trainer"] |= {"callbacks": [callback], "logger": False}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    with pytest.warns(FutureWarning, match="`views` .* use `view_layout='halves'`"):
+        cli = lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
+    (built,) = [each for each in cli.trainer.callbacks if type(each).__name__ == kind]
+    assert built.observer.taps.view_layout == "halves"
 
 
 class Theirs(LightningDataModule):

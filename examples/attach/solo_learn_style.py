@@ -32,7 +32,7 @@ SAMPLES = [(i, list(VIEWS[:, i]), LABEL[i]) for i in range(600)]
 LOADER = torch.utils.data.DataLoader(SAMPLES, batch_size=60)
 
 TAPS = {"h": "backbone", "z": "projector", "encoder": "backbone", "projector": "projector"}
-SEEN = {"taps": TAPS, "views": "halves", "batch_keys": {"index": 0, "views": 1, "label": 2}}
+SEEN = {"taps": TAPS, "view_layout": "halves", "batch_keys": {"index": 0, "views": 1, "label": 2}}
 MONITOR = GeometryMonitor(**SEEN, stages=["train", "val", "probe"])
 CALLBACKS = [MONITOR, LinearProbe(10, **SEEN), KNNProbe(num_classes=10, **SEEN)]
 

@@ -1,4 +1,4 @@
-"""Arrays over training, for numpy: rows of a CSV file, one per readout; with more axes, the latest readout as NPZ."""
+"""Arrays over training as files: a CSV row for each readout, or with more axes the latest readout as NPZ."""
 
 __all__ = ["SEEN", "ArrayFiles"]
 
@@ -15,14 +15,14 @@ SEEN = "rows_seen"  # the file of what readouts rest on, in the folder of a stag
 
 
 class ArrayFiles:
-    """The folder `geometry` of a run: CSV with the columns epoch, step, 0, 1, 2, ..., and NPZ, for numpy.
+    """The folder `geometry` of a run.
 
-    An array of one axis is a row of `{name}.csv`. Of one with more axes, such as images, the latest readout is kept:
-    `{name}.npz` with `values` in float32, `epoch` and `step`.
+    A result with one axis is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... Of a result with more
+    axes, such as images, `{name}.npz` keeps the latest readout: `values` in float32, `epoch` and `step`.
 
     Args:
-        files: The run's.
-        loggers: Get what has one axis, too, as :func:`log_array` says.
+        files: The files of the run.
+        loggers: Get results with one axis as histograms: see :func:`log_array`.
     """
 
     def __init__(self, files: RunFiles, loggers: Sequence[Logger] = ()) -> None:
@@ -35,12 +35,11 @@ class ArrayFiles:
         Args:
             name: With its stage: `val/log_spectrum_h`.
             epoch: Counted from 0.
-            step: Optimizer steps done. Scalars of a fit are logged with the index of the last one, one less, and so is
-                what goes to the loggers.
+            step: Optimizer steps done. In a fit, the loggers get one less, the index of the last step, as scalars do.
             values: (K,), or with more axes.
 
         Raises:
-            ValueError: If the array is a scalar, or its length differs from that of earlier rows.
+            ValueError: If `values` is a scalar, or has another length than earlier rows.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -53,16 +52,17 @@ class ArrayFiles:
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
-            log_array(self.loggers, name, index, values.double().numpy(force=True))
+            log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Write what a readout rests on: a row of `geometry/{name}.csv`.
+        """Write a row of `geometry/{name}.csv`: how many samples and views a readout rests on.
 
         Args:
             name: With its stage: `val/rows_seen`.
             epoch: Counted from 0.
             step: Optimizer steps done.
-            counts: Samples of all ranks, views, and the widths of h and z, empty where there is none.
+            counts: Samples of all ranks, views, and the widths of h and z; a width is empty where that space is
+                missing.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

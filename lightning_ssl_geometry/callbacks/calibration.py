@@ -1,7 +1,7 @@
-"""Batch norm before the first step: statistics of training batches, as the first steps of a training give them.
+"""Statistics of training batches for batch norms that have seen no batch.
 
-A fresh batch norm has mean 0 and variance 1: in eval mode it is the identity, and a readout before training would be
-of a network that is never trained.
+A fresh batch norm has mean 0 and variance 1. In eval mode it is the identity, so a readout before training would show a
+network that is never trained.
 """
 
 __all__ = ["calibrated"]
@@ -28,13 +28,13 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 @contextmanager
 def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
-    """Give the fresh batch norms of a host the statistics of training batches, and take them back at the end.
+    """Give the fresh batch norms of a host the statistics of training batches inside this block.
 
-    Fresh are the layers with running statistics that have seen no batch and are in training mode; all others, such as
-    those of pretrained weights, stay as they are. Training steps of a copy of the host on the first training batches,
-    until 1,024 samples of all ranks have passed and 16 batches at most, give each layer the mean over the batches.
-    Afterwards the host's buffers are what they were, bit for bit. Where no layer is fresh, no batch is drawn. All ranks
-    must take part, outside inference mode.
+    A layer is fresh if it has running statistics, has seen no batch, and is in training mode; other layers, such as
+    those with pretrained weights, stay as they are. A copy of the host takes training steps on the first training
+    batches, until 1,024 samples of all ranks or 16 batches have passed. Each fresh layer gets the mean over these
+    batches. Afterwards the host's buffers have their old values, bit for bit. No batch is drawn where no layer is
+    fresh. All ranks must take part, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}
@@ -67,7 +67,7 @@ def _fill(layer: torch.nn.Module, buffers: Mapping[str, Tensor]) -> None:
 def _statistics(
     trainer: L.Trainer, host: L.LightningModule, fresh: Mapping[str, torch.nn.Module]
 ) -> dict[str, dict[str, Tensor]]:
-    """Estimate the buffers of the layers by name; none where the host cannot be copied or stepped."""
+    """Estimate the layers' buffers by name; empty, with a warning, where the host cannot be copied or stepped."""
     try:
         twin = HostCopy(trainer, host, in_place=True)
         with twin.apart(), random_state_kept(host):
@@ -82,7 +82,6 @@ def _statistics(
 
 
 def _passed(trainer: L.Trainer, twin: HostCopy, fresh: Iterable[str]) -> dict[str, dict[str, Tensor]]:
-    """Pass the batches, and return the buffers of the layers that saw any."""
     layers: dict[str, Any] = {name: twin.module.get_submodule(name) for name in fresh}
     momenta = {name: layer.momentum for name, layer in layers.items()}
     try:
@@ -118,7 +117,6 @@ def _pass_batches(trainer: L.Trainer, twin: HostCopy) -> None:
 
 
 def _size(batch: Any) -> int:
-    """Rows of the first tensor in a batch."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else 0
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.evaluation import (
     Evaluation,
-    callbacks_of,
     clean_batches,
     flat_pixels,
     gather_split,
     write_rows,
 )
 from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Solver
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import AugmentationFamily
@@ -38,43 +39,38 @@ _CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 class ChannelEvaluation(Evaluation):
     r"""A linear classifier on representations integrated over the augmentation channel, when a fit or a test ends.
 
-    For a module with `family`, `probabilities(image)` and `represent(image, weight)`, such as :class:`CRLTACModule`. It
-    is fitted on the training split and scored on another, which it never sees otherwise, both without augmentation, and
-    needs a DataModule with `unaugmented_dataloader(split)`. Each image's augmentations are embedded once for
-    all weightings.
+    The module must have `family`, `probabilities(image)` and `represent(image, weight)`, as :class:`CRLTACModule` has,
+    and the DataModule `unaugmented_dataloader(split)`. The classifier is fitted on the training split and scored on
+    another split, both without augmentation. Each image's augmentations are embedded once for all weightings. Rank 0
+    fits; all ranks compute representations.
 
-    To `linear_evaluation.csv` in the run's folder goes a row for each level and weighting, such as "head, learned", and
-    one for "pixels", beside those of :class:`LinearEvaluation`. To `augmentation_channel.csv` go means over the judged
-    split, for each weighting w:
+    `linear_evaluation.csv` in the run's folder gets a row for each level and weighting, such as "head, learned", and
+    one for "pixels", beside the rows of :class:`LinearEvaluation`. `augmentation_channel.csv` gets means over the
+    scored split, for each weighting w:
 
-    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]: 0 for an image that is blank,
-      of which it warns;
+    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]; 0 for a blank image, with a
+      warning;
     - `entropy`: of w, in nats, from 0 to log K;
     - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 where
-      all of them are the same.
-
-    Rank 0 judges; all ranks compute representations.
+      all are the same.
 
     Args:
-        weightings: "learned": w = P(T | X), the paper's "ours"; "top": the `top` members that it prefers, all alike;
-            "oracle": the members that overlap most with the batch's `box`, all alike; "uniform": the paper's "SimCLR".
-            Where P(T | X) is uniform itself, "learned" repeats "uniform" and "top" is arbitrary.
-        levels: "f": the mean of the backbone's output; "head": that of the normalised embeddings, normalised again.
-        pixels: Judge the images themselves too; those of large images take the longest.
+        weightings: "learned": w = P(T | X), the paper's "ours"; "top": equal weights for the `top` most probable
+            members; "oracle": equal weights for the members that overlap most with the batch's `box`; "uniform": the
+            paper's "SimCLR". Where P(T | X) is uniform, "learned" repeats "uniform" and "top" is arbitrary.
+        levels: "f": the mean of the backbone's outputs; "head": the normalised mean of the normalised embeddings.
+        pixels: Fit the images themselves, too; large images take long.
         top: Number of members for "top", >= 1.
         split: Where accuracy is measured.
-        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device:
-            see :class:`LogisticRegression`.
-        standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not say that it does.
+        solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
+        standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Most iterations of L-BFGS; the table has how many it took.
+        max_iter: Most iterations of L-BFGS; the table says how many were taken.
 
     Raises:
-        ValueError: If an argument is out of range; before training, if the module has no such family, the family has
-            fewer than `top` members or cannot tell overlaps, or the DataModule has no
-            `unaugmented_dataloader`, no samples
-            in the judged split, or no `image`, `label`, `index` or, for "oracle", `box` in its batches; when it is
-            judged, if all images of a split are blank: all of their augmentations are empty.
+        ValueError: If an argument is out of range; before training, if the module, its family or the DataModule lacks
+            something named above, `top` exceeds the family, or the split is empty; at the end, if all images of a split
+            are blank, so that all their augmentations are empty.
     """
 
     def __init__(
@@ -89,12 +85,11 @@ class ChannelEvaluation(Evaluation):
         regularization: float = 1.0,
         max_iter: int = 100,
     ) -> None:
-        super().__init__(LogisticRegression(solver, standardize, regularization, max_iter), split)
+        super().__init__(LogisticRegression(solver, standardize, regularization, max_iter=max_iter), split)
         for name, given, known in (("weightings", weightings, Weighting), ("levels", levels, Level)):
             if not given or not set(given) <= set(get_args(known)):
                 raise ValueError(f"Expected `{name}` to be of {get_args(known)}, but got {given}.")
-        if top < 1:
-            raise ValueError(f"Expected `top` >= 1, but got {top}.")
+        at_least(1, top=top)
         self.weightings = tuple(weightings)
         self.levels = tuple(levels)
         self.pixels = pixels
@@ -142,7 +137,7 @@ class ChannelEvaluation(Evaluation):
         if trainer.is_global_zero:
             device = pl_module.device if self.classifier.solver == "full-batch" else torch.device("cpu")
             names = [f"{level}, {weighting}" for level in self.levels for weighting in self.weightings]
-            self.rows = [self._row(name, train, test, device) for name in [*names, *["pixels"] * self.pixels]]
+            self.rows = [self._row(name, train, test, device=device) for name in [*names, *["pixels"] * self.pixels]]
             self.scalars = [row for weighting in self.weightings for row in self._scalars(weighting, test)]
         self.write(trainer)
         scalars = [row for evaluation in callbacks_of(trainer, ChannelEvaluation) for row in evaluation.scalars]
@@ -150,9 +145,8 @@ class ChannelEvaluation(Evaluation):
         trainer.strategy.barrier("channel_evaluation")
 
     def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str) -> dict[str, Tensor]:
-        """Everything that is judged of a split, by its name in the table."""
         observe = partial(self._observe, pl_module)
-        found = gather_split(trainer, pl_module, split, observe, type(self).__name__)
+        found = gather_split(trainer, pl_module, split, observe=observe, asker=type(self).__name__)
         return found | ({"pixels": flat_pixels(found["pixels"])} if self.pixels else {})
 
     def _observe(self, pl_module: Any, batch: Batch) -> dict[str, Tensor]:
@@ -160,7 +154,7 @@ class ChannelEvaluation(Evaluation):
         empty = pl_module.family.empty(image)
         probability = pl_module.probabilities(image).float()
         overlap = pl_module.family.overlap(batch["box"]) if "oracle" in self.weightings else None
-        weights = [channel_weight(name, probability, overlap, self.top) for name in self.weightings]
+        weights = [channel_weight(name, probability, overlap, top=self.top) for name in self.weightings]
         weight = torch.stack(weights)  # (S, N, K)
         seen = dict(zip(get_args(Level), pl_module.represent(image, weight), strict=True))
         seen |= {"nonempty_mass": (weight * ~empty).sum(2, keepdim=True)}
@@ -176,7 +170,7 @@ class ChannelEvaluation(Evaluation):
         self, name: str, train: dict[str, Tensor], test: dict[str, Tensor], device: torch.device
     ) -> dict[str, Any]:
         fitted, scored = (Rows(found[name].to(device), found["label"].to(device)) for found in (train, test))
-        return self.row(name, [self.classifier(fitted, scored)], fitted, scored)
+        return self.row(name, [self.classifier(fitted, scored)], train=fitted, test=scored)
 
     def _scalars(self, weighting: str, test: dict[str, Tensor]) -> list[dict[str, Any]]:
         values = {name: test[f"{name}, {weighting}"].double().mean() for name in ("nonempty_mass", "entropy")}
@@ -195,9 +189,7 @@ class ChannelEvaluation(Evaluation):
             raise ValueError(f"Expected `top` of at most {len(family)}, the size of the family, but got {self.top}.")
         if "oracle" in self.weightings and not isinstance(family, _Overlapping):
             raise ValueError(f"Expected a family with `overlap` for 'oracle', but got {type(family).__name__}.")
-        self._check_data(next(iter(clean_batches(trainer, self.split, type(self).__name__)), None))
-
-    def _check_data(self, batch: Any) -> None:
+        batch = next(iter(clean_batches(trainer, self.split, type(self).__name__)), None)
         if batch is None:
             raise ValueError(f"Expected samples in the split {self.split!r} for {type(self).__name__}, but got none.")
         found = set(batch) if isinstance(batch, Mapping) else set()
@@ -212,9 +204,10 @@ def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | 
     """Weigh the members of a family for each sample.
 
     Args:
-        weighting: As in :class:`ChannelEvaluation`.
+        weighting: "learned": by P(T | X); "top": equal weights for the most probable members; "oracle": equal weights
+            for the members with the largest overlap; "uniform": equal weights for all members.
         probability: P(T | X), (N, K), rows that sum to 1.
-        overlap: (N, K), how much of the object each member shows, for "oracle".
+        overlap: (N, K), how much of the object each member shows; for "oracle".
         top: Number of members for "top", in [1, K].
 
     Returns:
@@ -256,7 +249,7 @@ class _Overlapping(Protocol):
 
 
 def _report_blank(blank: dict[str, Tensor]) -> None:
-    """Refuse splits (N,) of nothing but blank images, and warn of single ones."""
+    """Refuse a split whose images (N,) are all blank, and warn of single blank images."""
     for split, images in blank.items():
         if images.all():
             raise ValueError(

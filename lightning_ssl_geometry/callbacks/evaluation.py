@@ -1,27 +1,28 @@
 """What the offline evaluations share: a split's rows from all ranks in the order of the data set, and one table."""
 
-__all__ = ["Evaluation", "callbacks_of", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
+__all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
 import csv
 import io
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Score
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
-_Kind = TypeVar("_Kind", bound=L.Callback)
 _OLD = "clean_dataloader"
 _LOADERS = ("unaugmented_dataloader", _OLD)
 
@@ -31,10 +32,7 @@ class Evaluation(RunCallback, ABC):
 
     Args:
         classifier: Is fitted and scored.
-        split: Where accuracy is measured.
-
-    Raises:
-        ValueError: If there is no such split.
+        split: Where accuracy is measured, "val" or "test".
     """
 
     section: ClassVar[str] = "probes"
@@ -59,8 +57,7 @@ class Evaluation(RunCallback, ABC):
 
     def __init__(self, classifier: LogisticRegression, split: str) -> None:
         super().__init__()
-        if split not in ("val", "test"):
-            raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
+        one_of(("val", "test"), split=split)
         self.classifier = classifier
         self.split = split
         self.rows: list[dict[str, Any]] = []
@@ -115,16 +112,16 @@ def gather_split(
 
     Args:
         trainer: Has the DataModule with `unaugmented_dataloader(split)`.
-        pl_module: Observed in eval mode, without gradients, its random state left as it was.
-        split: Its name.
-        observe: From a batch on the device to tensors with N rows, by name.
-        asker: Who needs the DataModule, for the error.
+        pl_module: Is observed in eval mode, without gradients; its random state stays as it was.
+        split: Name of the split.
+        observe: Maps a batch on the device to tensors with N rows, by name.
+        asker: Names the caller in errors.
 
     Returns:
-        These tensors and `label` of the whole split, in the order of the data set, in the CPU's memory.
+        The tensors and `label` of the whole split, in the order of the data set, in the CPU's memory.
 
     Raises:
-        ValueError: If there is no such DataModule, or it has no labels.
+        ValueError: If there is no such DataModule, or the split has no labels or no batches.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -141,11 +138,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Yield the batches of a split without augmentation, on the device.
-
-    Raises:
-        ValueError: If the Trainer has no DataModule with `unaugmented_dataloader(split)`.
-    """
+    """Yield the batches of a split without augmentation, on the device; a ValueError where the DataModule has none."""
     datamodule = getattr(trainer, "datamodule", None)
     name = next((name for kind in type(datamodule).__mro__ for name in _LOADERS if name in vars(kind)), None)
     if name is None:
@@ -155,14 +148,8 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
     return map(trainer.strategy.batch_to_device, getattr(datamodule, name)(split))
 
 
-def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
-    """List the callbacks of a kind that this Trainer has."""
-    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return [callback for callback in found if isinstance(callback, kind)]
-
-
 def flat_pixels(image: Tensor) -> Tensor:
-    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, one."""
+    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, keep one."""
     return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
 
 

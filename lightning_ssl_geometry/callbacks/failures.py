@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.observe.host import NotFiniteError
 
 OnError = Literal["warn", "raise"]
@@ -22,20 +23,16 @@ class _ToldError(ValueError):
 class Failures:
     """Keeps which diagnostics of a callback failed since the last readout.
 
-    Until a stage has been observed once without an error, every error is raised: settings are wrong, and no work is
+    Until a stage has been observed once without an error, every error is raised: the settings are wrong, and no work is
     lost. From then on a failure is a warning, and the readout of that diagnostic is NaN. With "raise", an evaluation
-    ends at once, and a fit at the end of the epoch, after the callbacks that save checkpoints.
+    ends at once, and a fit ends at the end of the epoch, after checkpoints are saved.
 
     Args:
         on_error: "warn" or "raise".
-
-    Raises:
-        ValueError: If `on_error` is neither.
     """
 
     def __init__(self, on_error: OnError) -> None:
-        if on_error not in get_args(OnError):
-            raise ValueError(f"Expected `on_error` to be one of {get_args(OnError)}, but got {on_error!r}.")
+        one_of(get_args(OnError), on_error=on_error)
         self.on_error = on_error
         self._proven: set[str] = set()
         self._failed: dict[str, set[str]] = {}
@@ -61,14 +58,14 @@ class Failures:
     def caught(
         self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
-        """Turn an error inside the block into what `on_error` asks for.
+        """Turn an error inside the block into the reaction that `on_error` asks for.
 
         Args:
-            trainer: Says at which step it happened.
-            who: The callback, for the message.
-            stage: Where it happened.
-            diagnostic: What failed; empty for the observation that all diagnostics share.
-            lost: What becomes of it where the run goes on.
+            trainer: Says at which step the error happened.
+            who: Names the callback in the message.
+            stage: Where the error happened.
+            diagnostic: Which diagnostic failed; empty for the observation that all diagnostics share.
+            lost: What the message says of the result where the run goes on.
 
         Raises:
             ValueError: If the stage was not yet observed without an error, or `on_error` is "raise" in an evaluation.
@@ -79,14 +76,11 @@ class Failures:
             raise
         except Exception as error:
             self._failed.setdefault(stage, set()).add(diagnostic)
-            self._tell(error, trainer, who, stage, diagnostic, lost)
+            named = f", diagnostic {diagnostic!r}" if diagnostic else ""
+            self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise the first error that a fit postponed until its checkpoints were saved.
-
-        Raises:
-            ValueError: If there is one.
-        """
+        """Raise, as a ValueError, the first error that a fit postponed until its checkpoints were saved."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error
@@ -96,9 +90,8 @@ class Failures:
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 
-    def _tell(self, error: Exception, trainer: L.Trainer, who: str, stage: str, diagnostic: str, lost: str) -> None:
-        named = f", diagnostic {diagnostic!r}" if diagnostic else ""
-        where = f"{who}{named}, stage {stage!r}, step {trainer.global_step} (epoch {trainer.current_epoch})"
+    def _tell(self, error: Exception, trainer: L.Trainer, who: str, *, stage: str, lost: str) -> None:
+        where = f"{who}, step {trainer.global_step} (epoch {trainer.current_epoch})"
         message = f"{where}: {_cause(error)}".rstrip(".") + "."
         fitting = trainer.state.fn == TrainerFn.FITTING
         unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and self.on_error == "warn")

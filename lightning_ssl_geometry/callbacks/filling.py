@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.checks import at_least
 
 _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 
@@ -14,21 +15,18 @@ _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 class Filling:
     """Chooses every n-th batch of an epoch, the first included.
 
-    Where `every_n_steps` is None, n follows from the first batch of the epoch: as large as leaves at least
-    max(4 D, 1,024) rows over the epoch, all ranks and views together, and at most 50; 1 where the epoch has no more
-    rows. D is the width of h, or of z where there is no h. In an epoch of unknown length every batch is observed until
-    the rows are there, and every 50th after that.
+    Where `every_n_steps` is None, the first batch of an epoch decides: n is the largest number up to 50 that leaves at
+    least max(4 D, 1,024) rows over the epoch, all ranks and views together, or 1 where the epoch has fewer rows. D is
+    the width of h, or of z where h is missing. In an epoch of unknown length every batch is observed until there are
+    enough rows, and every 50th batch after that.
 
     Args:
-        every_n_steps: n, or None.
-
-    Raises:
-        ValueError: If `every_n_steps` < 1.
+        every_n_steps: n >= 1, or None.
     """
 
     def __init__(self, every_n_steps: int | None) -> None:
-        if every_n_steps is not None and every_n_steps < 1:
-            raise ValueError(f"Expected `every_n_steps` >= 1, but got {every_n_steps}.")
+        if every_n_steps is not None:
+            at_least(1, every_n_steps=every_n_steps)
         self.every_n_steps = every_n_steps
         self.begin(math.inf)
 

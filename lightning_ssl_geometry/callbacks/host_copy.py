@@ -21,13 +21,12 @@ from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 class HostCopy:
     """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
 
-    Weights, buffers and Python attributes are copies; the Trainer is shared. What the copy logs by `self.log` goes
-    nowhere, and its names are kept; nor does anything reach the loggers. Forward hooks of the host's submodules are
-    called for the copy's, too, so that taps catch what passes. What lies outside the module, such as a counter of its
-    file or what a function holds, is not copied: it sees one step more.
+    Weights, buffers and Python attributes are copied; the Trainer is shared. What the copy logs reaches no logger; only
+    the names are kept. Forward hooks of the host's submodules are called for the copy, too, so taps see its tensors.
+    Things outside the module, such as a counter in its file, are not copied and see one step more.
 
-    Compiled code goes on to use the weights that it was compiled with. With `in_place`, a compiled host stands for its
-    own copy, and gets its weights and buffers back at the end of :meth:`apart`.
+    Compiled code goes on to use the weights that it was compiled with. With `in_place`, a compiled host is its own
+    copy, and gets its weights and buffers back at the end of :meth:`apart`.
 
     Args:
         trainer: The host's.
@@ -40,7 +39,7 @@ class HostCopy:
 
     Raises:
         ValueError: If the host or a part of it is compiled, and `in_place` is not set.
-        Exception: Whatever the host's attributes raise where they cannot be copied.
+        Exception: Any error of a host's attribute that cannot be copied.
     """
 
     def __init__(self, trainer: L.Trainer, host: L.LightningModule, in_place: bool = False) -> None:
@@ -55,10 +54,10 @@ class HostCopy:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Take steps inside this block: afterwards the host's values are what they were.
+        """Take steps inside this block; afterwards the host's values are what they were.
 
-        Of a copied host, functions that hold the host itself may change buffers; in place, weights may change, too.
-        Warnings are left to the host's own steps.
+        A function that holds the host itself may change the buffers of a copied host; in place, weights may change,
+        too. Warnings are left to the host's own steps.
         """
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
@@ -76,9 +75,9 @@ class HostCopy:
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Take a training or validation step on a copy of the batch, and return its outputs.
+        """Take a training or validation step on a copy of the batch, without an optimizer step, and return its outputs.
 
-        The global random state is what it was afterwards. Nothing is descended.
+        The global random state stays as it was.
         """
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
@@ -88,7 +87,7 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy as training does: by its `step`, of our methods, or a training step.
+        """Pass a training batch through the copy: by `step` of our methods, else by the host's training step.
 
         Raises:
             ValueError: If the host has manual optimization and is none of our methods.
@@ -102,7 +101,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether the stage's step can be taken outside the loops: not with manual optimization, or on an iterator."""
+        """Whether the stage's step works outside the loops: not with manual optimization, and not on an iterator."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization
@@ -119,7 +118,7 @@ class HostCopy:
 
 
 def _shared(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
-    """What a deep copy takes as it is: the Trainer, and what makes optimizers, by which jsonargparse holds it, too."""
+    """Find what a deep copy shares: the Trainer, and makers of optimizers, which jsonargparse looks up by identity."""
     makers = [value for module in host.modules() for value in vars(module).values() if isinstance(value, partial)]
     return {id(each): each for each in (trainer, *makers)}
 
@@ -131,10 +130,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 @contextmanager
 def _trainer_kept(trainer: L.Trainer) -> Iterator[None]:
-    """Give the Trainer back what a step may change of it by itself: learning rates, schedules, whether it stops.
-
-    Loggers take nothing meanwhile.
-    """
+    """Undo what a step may change of the Trainer: learning rates, schedules, `should_stop`; loggers take nothing."""
     groups = [[{**group, "params": None} for group in optimizer.param_groups] for optimizer in trainer.optimizers]
     schedules = [(each.scheduler, copy.deepcopy(each.scheduler.state_dict())) for each in trainer.lr_scheduler_configs]
     loggers, should_stop = trainer.loggers, trainer.should_stop

@@ -10,8 +10,8 @@ from pathlib import Path
 def last_checkpoint(runs: str | Path) -> Path:
     """Find the checkpoint from which the newest version of an experiment goes on.
 
-    A version that was itself resumed, and killed before its first checkpoint, goes on from where it was resumed. Newer
-    versions that never began to log are passed over, and files that a kill left incomplete.
+    A resumed version that was killed before its first checkpoint goes on from the checkpoint that it was resumed from.
+    Newer versions that never began to log, and files that a kill left incomplete, are passed over.
 
     Args:
         runs: The folder of the versions, `save_dir/name` of the logger: it holds `version_*/checkpoints/last.ckpt`, as
@@ -41,7 +41,7 @@ def last_checkpoint(runs: str | Path) -> Path:
 
 
 def _versions(runs: Path) -> list[Path]:
-    """List the folders of runs, the newest first: by number, and before those without a number by time."""
+    """List the folders of runs, the newest first: by number, then those without a number by time."""
 
     def age(folder: Path) -> tuple[int, float]:
         number = folder.name.removeprefix("version_")

@@ -16,8 +16,10 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
+from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_callback import run_files
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
 from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
@@ -27,37 +29,36 @@ from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
-from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.types import COLUMNS
 
-Stage = Literal["val", "test"]
+_Stage = Literal["val", "test"]
 _SECTION = "layers"
+_FILES = ("layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
-class LayerGeometry(RunCallback):
+class LayerGeometry(EvaluationCallback):
     """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
 
     Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
-    Guillotine Regularization (2022). Observes modules whose evaluation step returns h (V, N, D), `projector` and, for
-    its views, what they come from; and `h_image` and `label` where they are there. Of h's that pass the projector as
-    fibers, h and z alone are seen. Nothing is trained, and the backbone runs no further time.
+    Guillotine Regularization (2022). The evaluation step of the module must return h (V, N, D), `projector` and its
+    views; `h_image` and `label` are used where the step returns them. Where the projector maps fibers and not h, only h
+    and z are seen. Nothing is trained, and the backbone does not run again.
 
-    At the end of each validation, or of a test, it writes to the run's folder `layers.csv`, one row per layer with its
-    width and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one
-    has collapsed; and `representations.npz`, `index` (n,), `label` (n,) and each layer (n, D_l) of the same
-    `sample_size` samples, of clean images where the step has them, by which models are compared. The latest readout is
-    kept.
+    At the end of each validation, or of a test, the run's folder gets `layers.csv`, one row per layer with its width
+    and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one has
+    collapsed; and `representations.npz`, by which models are compared: `index` (n,), `label` (n,) and each layer (n,
+    D_l) for the same `sample_size` samples, of clean images where the step has them. The latest readout is kept.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars, a copy for each layer; it observes the layer's outputs for
-            the views as `h` and as `z` (V, N, D_l), of the clean images, or else the first views, as `h_image`
-            (N, D_l), `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
-            uniformity and, with labels, how often the hardest negative has the same one; of clean images alpha-ReQ and
+        diagnostics: Name -> Metric that computes scalars, copied for each layer. It can observe `h` and `z`, both the
+            layer's outputs for the views (V, N, D_l), `h_image` (N, D_l), those for the clean images or else for the
+            first views, `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
+            uniformity and, with labels, label agreement of the hardest negative; of clean images alpha-ReQ and
             intrinsic dimension.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, as in :class:`GeometryMonitor`.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"rank": {"h": "h_image"}}.
         stage: "val" or "test".
         sample_size: Samples that are kept, chosen by their index.
 
@@ -86,13 +87,12 @@ class LayerGeometry(RunCallback):
     def __init__(
         self,
         diagnostics: dict[str, Metric] | None = None,
-        stage: Stage = "val",
+        stage: _Stage = "val",
         sample_size: int = 1024,
         rename: dict[str, dict[str, str]] | None = None,
     ) -> None:
         super().__init__()
-        if stage not in get_args(Stage):
-            raise ValueError(f"Expected `stage` to be one of {get_args(Stage)}, but got {stage!r}.")
+        one_of(get_args(_Stage), stage=stage)
         LayerSample(1, sample_size)  # checks
         self.diagnostics = diagnostics
         self.stage = stage
@@ -110,57 +110,21 @@ class LayerGeometry(RunCallback):
         """Refuse files of another run before the first step."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
-            self.refuse(trainer, "layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
+            self.refuse(trainer, *_FILES)
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what an interrupted validation left."""
+    def watches(self, stage: str) -> bool:
+        """Whether the stage is the chosen one."""
+        return stage == self.stage
+
+    def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget what an interrupted pass left."""
         self._sample = None
 
-    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do the same."""
-        self._sample = None
-
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Pass the batch's representations through the projector."""
-        if self.stage == "val" and not trainer.sanity_checking:
-            self._observe(trainer, outputs, trainer.val_dataloaders, batch_idx, dataloader_idx)
-
-    def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Do the same."""
-        if self.stage == "test":
-            self._observe(trainer, outputs, trainer.test_dataloaders, batch_idx, dataloader_idx)
-
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what was seen."""
-        if self.stage == "val" and not trainer.sanity_checking:
-            self._read_out(trainer)
-
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what was seen."""
-        if self.stage == "test":
-            self._read_out(trainer)
-
-    def _observe(self, trainer: L.Trainer, outputs: Any, loaders: Any, batch_idx: int, dataloader_idx: int) -> None:
-        if not isinstance(outputs, Mapping) or "h" not in outputs:
+    def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
+        """Pass the step's representations through the projector, and feed the diagnostics of each layer."""
+        if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
-        outputs = without_repeats(outputs, loaders, batch_idx, dataloader_idx)
-        if outputs is None:
+        if (outputs := step.own(step.outputs)) is None:
             return
         with trainer.precision_plugin.forward_context():  # the projector's, as in the step
             layers, clean = _layers(outputs)
@@ -171,11 +135,10 @@ class LayerGeometry(RunCallback):
         for layer, value in layers.items():
             seen = {"h": value, "z": value, "h_image": clean[layer]} | rest
             for name, metric in self._metrics[layer].items():
-                feed(metric, seen, self._rename.get(name, {}), name, self.stage)
+                feed(metric, seen, self._rename.get(name, {}), name=name, stage=self.stage)
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
     def _declare(self, found: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Declare the columns of the table, from the results of a layer."""
         metrics = next(iter(self._metrics.values()))
         entries = {
             f"layers/{result_name(name, key)}": meaning(metrics[name], key)
@@ -194,7 +157,7 @@ class LayerGeometry(RunCallback):
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
     def _all_saw(self, trainer: L.Trainer) -> bool:
-        """Whether there is something to read out; all ranks take part, so that none waits for one that saw nothing."""
+        """Whether any rank saw a batch; an error where only some did, so that none waits for the others."""
         saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
         count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
         if 0 < count < ranks:
@@ -204,8 +167,8 @@ class LayerGeometry(RunCallback):
             )
         return count > 0
 
-    def _read_out(self, trainer: L.Trainer) -> None:
-        """Every rank takes part; the first one writes."""
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what was seen: every rank takes part, and the first one writes."""
         if not self._all_saw(trainer):
             return
         assert self._sample is not None
@@ -219,7 +182,7 @@ class LayerGeometry(RunCallback):
         if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
             cka = cka_or_nan(list(kept.values()))
-            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, cka)
+            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, values=cka)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
             arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
             with files.replacing("representations.npz") as file:
@@ -247,7 +210,7 @@ def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Layers' outputs for the views, (V, N, D_l), and of one row per sample, (N, D_l): the clean image, or view 1."""
+    """Layers' outputs for the views, (V, N, D_l), and with one row per sample, (N, D_l): the clean image, or view 1."""
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

@@ -1,4 +1,4 @@
-"""Batches from a host's loaders, taken without changing what the host's own passes over them give."""
+"""Batches from a host's loaders, taken without changing the host's own passes over them."""
 
 __all__ = ["first_batches", "has_validation", "is_repeatable", "on_device", "one_pass", "validation_loader"]
 
@@ -20,15 +20,15 @@ def on_device(batch: Any, trainer: L.Trainer) -> Any:
 
 
 def has_validation(host: L.LightningModule) -> bool:
-    """Whether a host defines `validation_step`, of whichever package of Lightning's it is."""
+    """Whether a host defines `validation_step`, whichever of Lightning's packages it comes from."""
     return getattr(host.validation_step, "__qualname__", "") != "LightningModule.validation_step"
 
 
 def validation_loader(trainer: L.Trainer) -> Any:
     """Find the loader of the (first) validation set; None if there is none.
 
-    Lightning leaves the set of a host without `validation_step` aside; here it is found, and each process gets its part
-    of it as Lightning would give it. The caller sees to the random state: the host's `val_dataloader` may be called.
+    Lightning ignores the set of a host without `validation_step`; here it is found, and each process gets its part as
+    Lightning would give it. The host's `val_dataloader` may be called, so the caller keeps the random state.
     """
     loaders = trainer.val_dataloaders
     if loaders is not None:
@@ -44,8 +44,8 @@ def validation_loader(trainer: L.Trainer) -> Any:
 def is_repeatable(loader: Any) -> bool:
     """Whether another pass over a loader leaves the host's own passes as they are.
 
-    It does over torch's DataLoader of a map-style data set, over the loaders of this package, and over sequences; a
-    generator, a stream or somebody's own loader may be used up or go on from where it was.
+    True for torch's DataLoader of a map-style data set, for the loaders of this package, and for sequences. A
+    generator, a stream or somebody's own loader may be used up, or go on from where it was.
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
@@ -59,21 +59,17 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Iterate over a whole set; workers that live on from pass to pass are left to the host's own passes."""
+    """Iterate over a whole set; persistent workers are left to the host's own passes."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader
 
 
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
-    """Yield the first batches of a pass, on the CPU, and leave the loader's own random generators as they were.
+    """Yield at most `count` batches of a pass, on the CPU, and leave the loader's own random generators as they were.
 
-    A torch DataLoader's samples are loaded in this process: its workers, which live on where they are persistent, draw
-    no random numbers. The caller keeps the global random state (:func:`undisturbed`).
-
-    Args:
-        loader: A loader, or several as Lightning takes them.
-        count: Number of batches, at most.
+    A torch DataLoader's samples are loaded in this process, so that its workers draw no random numbers. The caller
+    keeps the global random state (:func:`undisturbed`).
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader
@@ -85,12 +81,10 @@ def first_batches(loader: Any, count: int) -> Iterator[Any]:
 
 
 def _alone(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Iterate over the same batches as a DataLoader, without workers."""
     return iter(loader) if loader.num_workers == 0 else iter(_again(loader, 0))
 
 
 def _again(loader: DataLoader[Any], workers: int) -> DataLoader[Any]:
-    """Make a DataLoader of the same batches, with workers of its own."""
     sampling: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
     if loader.batch_sampler is None:  # an iterable data set, or samples that are batches already
         sampling = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}

@@ -1,8 +1,7 @@
 """What Lightning's loggers get besides scalars: arrays as histograms, and the page's figures.
 
-All loggers get the scalars. Arrays and figures go to TensorBoardLogger and WandbLogger. Lightning has no common way to
-hand them to other loggers, which get nothing of them: they are in the run's folder, and on its page. CSVLogger's is the
-folder that :class:`ArrayFiles` writes to.
+All loggers get the scalars. Arrays and figures go to TensorBoardLogger and WandbLogger only, since Lightning has no
+common way to hand them over. All arrays and figures are in the run's folder and on its page.
 """
 
 __all__ = ["log_array", "log_run"]
@@ -26,15 +25,15 @@ _MOST = 1e100  # as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log an array of one axis as a histogram: of its finite values, or as which it was computed.
+    """Log a vector as a histogram of its finite values; a vector that is a histogram is logged as it is.
 
-    A spectrum is logged in 3 ms so; drawn as a line it took 45. The line is among the figures of :func:`log_run`.
+    A spectrum takes 3 ms as a histogram, and took 45 ms as a line. :func:`log_run` logs the line.
 
     Args:
         loggers: Of any kind.
         name: With its stage. If it ends in `histogram`, `values` are fractions in bins of equal width over [0, 2], the
-            distances that unit vectors can have.
-        step: As the scalars of the same moment have it.
+            range of distances between unit vectors.
+        step: The step at which scalars of the same moment are logged.
         values: (K,).
     """
     if not any(map(_shows, loggers)):
@@ -44,7 +43,7 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
         return
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
-            _to_tensorboard(logger, name, step, counts, edges)
+            _to_tensorboard(logger, name, step, counts=counts, edges=edges)
         elif isinstance(logger, WandbLogger):
             import wandb
 
@@ -55,16 +54,16 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
     """Log the figures of the page as images, `figures/{name}`, and to wandb the arrays' values as tables.
 
-    A table `geometry/{stage}/{name}` is the file of that name: a row per readout, its epoch and step, and its values.
+    The table `geometry/{stage}/{name}` holds the file of that name: a row per readout, with its epoch, step and values.
 
     Args:
         loggers: Of any kind.
-        run: What the run wrote so far, or its folder.
-        step: As in :func:`log_array`.
-        drawings: Holds the figures for the page of the same run, so that they are drawn once.
+        run: A run that was read, or its folder.
+        step: The step at which the images are logged.
+        drawings: Holds the figures for the page of the same run, so that each is drawn once.
 
     Raises:
-        ValueError: If `run` is a folder that holds no run, and there is a logger that shows more than scalars.
+        ValueError: If `run` is a folder that holds no run, and a logger shows more than scalars.
     """
     from lightning_ssl_geometry.report import figures, read_run
 

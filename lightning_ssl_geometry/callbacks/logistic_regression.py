@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from lightning_ssl_geometry.checks import at_least, one_of, positive
+
 Solver = Literal["sklearn", "full-batch"]
 
 
@@ -36,15 +38,12 @@ class LogisticRegression:
 
     Args:
         solver: "sklearn": scikit-learn's L-BFGS, on the CPU; "full-batch": :func:`logistic_regression`, on the
-            features' device. Accuracies of both agree where they converge: at the defaults, within 0.05 points on
-            2,000 or 4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
+            features' device. Where both converge their accuracies agree: at the defaults, within 0.05 points on 2,000
+            or 4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
         standardize: Shift and scale each feature to mean 0 and deviation 1 on the rows that are fitted.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty, > 0.
         max_iter: Most iterations of L-BFGS, >= 1.
-        tol: It stops where no entry of the mean objective's gradient is larger, > 0.
-
-    Raises:
-        ValueError: If an argument is out of range.
+        tol: The fit stops where no entry of the mean objective's gradient is larger, > 0.
     """
 
     def __init__(
@@ -55,13 +54,9 @@ class LogisticRegression:
         max_iter: int = 100,
         tol: float = 1e-4,
     ) -> None:
-        if solver not in get_args(Solver):
-            raise ValueError(f"Expected `solver` to be one of {get_args(Solver)}, but got {solver!r}.")
-        if max_iter < 1:
-            raise ValueError(f"Expected `max_iter` >= 1, but got {max_iter}.")
-        for name, value in {"regularization": regularization, "tol": tol}.items():
-            if not value > 0:
-                raise ValueError(f"Expected `{name}` > 0, but got {value}.")
+        one_of(get_args(Solver), solver=solver)
+        at_least(1, max_iter=max_iter)
+        positive(regularization=regularization, tol=tol)
         self.solver = solver
         self.standardize = standardize
         self.regularization = regularization
@@ -69,11 +64,7 @@ class LogisticRegression:
         self.tol = tol
 
     def __call__(self, train: Rows, test: Rows) -> Score:
-        """Fit on `train`, score on `test`.
-
-        Raises:
-            ValueError: If `train` has fewer than 2 classes.
-        """
+        """Fit on `train`, which must have at least 2 classes, and score on `test`."""
         if (count := len(train.label.unique())) < 2:
             raise ValueError(f"Expected `train` with labels of at least 2 classes, but got {count}.")
         if self.standardize:
@@ -94,7 +85,7 @@ class LogisticRegression:
     def _full_batch(self, train: Rows, test: Rows) -> Score:
         classes, label = train.label.unique(return_inverse=True)
         weight, bias, iterations = logistic_regression(
-            train.features, label, self.regularization, self.max_iter, self.tol
+            train.features, label, self.regularization, max_iter=self.max_iter, tol=self.tol
         )
         predicted = classes[_logits(test.features, weight, bias).argmax(1)]
         return Score(float((predicted == test.label).double().mean()), iterations)
@@ -104,23 +95,23 @@ class LogisticRegression:
 def logistic_regression(
     x: Tensor, label: Tensor, regularization: float = 1.0, max_iter: int = 100, tol: float = 1e-4
 ) -> tuple[Tensor, Tensor, int]:
-    r"""Minimise the module's objective by L-BFGS, all rows at once, on their device.
+    """Minimise the module's objective by L-BFGS, all rows at once, on their device.
 
-    The products with the features are in the features' dtype, all else is in float64. Two classes share one row of
-    weights, as in scikit-learn: the logit of the second, beside 0 for the first.
+    Products with the features are computed in the features' dtype, all else in float64. As in scikit-learn, two classes
+    share one row of weights: the logit of the second class, beside 0 for the first.
 
     Args:
         x: Features, (N, D), of a float dtype.
         label: (N,) int64, from 0 to the number of classes - 1, at least 2 of them.
-        regularization: C, the inverse strength of the penalty on the weights, > 0; the intercepts have none.
+        regularization: C, the inverse strength of the penalty on the weights, > 0; intercepts have no penalty.
         max_iter: Most iterations.
-        tol: It stops where no entry of the gradient of the objective over N is larger.
+        tol: The fit stops where no entry of the gradient of the objective over N is larger.
 
     Returns:
         W (classes, D), b (classes,), both float64 and with one row for two classes, and the number of iterations.
 
     Raises:
-        ValueError: If `x` is not (N, D) of a float dtype or `label` not (N,), or there are fewer than 2 classes.
+        ValueError: If `x` is not (N, D) of a float dtype, `label` is not (N,), or there are fewer than 2 classes.
 
     >>> x, label = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> weight, bias, _ = logistic_regression(x, label, tol=1e-9)

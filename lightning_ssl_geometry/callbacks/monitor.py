@@ -5,7 +5,7 @@ __all__ = ["GeometryMonitor", "Stage"]
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 import lightning as L
 import torch
@@ -17,116 +17,106 @@ from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen
 from lightning_ssl_geometry.callbacks.run_callback import run_files
-from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
+from lightning_ssl_geometry.callbacks.stage import StageCallback
+from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
-from lightning_ssl_geometry.observe.host import Observer
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
+from lightning_ssl_geometry.settings import passed_on
 
 
 class GeometryMonitor(StageCallback):
     """Observe the geometry of a model while it trains.
 
-    A diagnostic is a torchmetrics Metric; the arguments of its `update` say what it observes: h (V, N, D), z
-    (V, N, P), label, index, projector, ...; one with a default is handed over where it is there.
-    Scalars are logged as `{stage}/{name}` through the module, before `EarlyStopping` and `ModelCheckpoint` look; a
-    Metric that computes a dict is logged as `{stage}/{name}_{key}`.
-    One-dimensional results (spectra) are appended, one row per readout, to `geometry/{stage}/{name}.csv` in the
-    run's folder; of those with more axes (images), the latest is `geometry/{stage}/{name}.npz`. How many samples and
-    views each readout rests on is in `geometry/{stage}/rows_seen.csv`, and what each result means, by its logged name,
-    in `geometry/quantities.json`: the `quantities` of its Metric, or where that has none, its class. Training is the
-    same, bit for bit on one machine, with and without the monitor.
+    A diagnostic is a torchmetrics Metric. The arguments of its `update` say what it observes: h (V, N, D), z (V, N, P),
+    label, index, projector, ...; an argument with a default is optional. Scalars are logged as `{stage}/{name}` through
+    the module, before `EarlyStopping` and `ModelCheckpoint` look; those of a Metric that computes a dict as
+    `{stage}/{name}_{key}`. One-dimensional results (spectra) are appended, one row per readout, to
+    `geometry/{stage}/{name}.csv` in the run's folder; of results with more axes (images), `geometry/{stage}/{name}.npz`
+    holds the latest. `geometry/{stage}/rows_seen.csv` says how many samples and views each readout rests on, and
+    `geometry/quantities.json` what each result means: the `quantities` of its Metric, or else its class. Training is
+    the same, bit for bit on one machine, with and without the monitor.
 
     Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
     do not fit are an error then, not after the first epoch.
 
     Args:
-        diagnostics: Name -> Metric; None for the standard set, without the diagnostics that do not apply to
-            the host's projector.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
-            {"effective_rank_z": {"h": "z"}}.
+        diagnostics: Name -> Metric; None for the standard set, without the diagnostics that do not apply to the host's
+            projector.
+        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"effective_rank_z": {"h":
+            "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
-            epoch. "val", "test": every batch of those loops. "probe": a fixed set, `probe_size` samples of the
-            validation set per process, in eval mode: before the first step of training (logged at step 0), and at
-            the end of training epochs. It is the stage that compares one network over training on the same samples.
-            Before the first step, a batch norm that has seen no batch is given the statistics of training batches for
-            that readout (:func:`calibrated`): it would be the identity.
+            epoch. "val", "test": every batch of those loops. "probe": a fixed set of `probe_size` samples of the
+            validation set per process, in eval mode, before the first step (logged at step 0) and at the end of
+            training epochs; it compares one network over training on the same samples. Before the first step, fresh
+            batch norms, which would be the identity, get statistics of training batches for that readout
+            (:func:`calibrated`).
         every_n_steps: Observe every n-th training batch, the first of an epoch included. None: as many as leave at
             least max(4 D, 1,024) rows, where the epoch has them, and at least every 50th: see :class:`Filling`. With
             fewer rows than dimensions, ranks are bounded by the rows.
-        taps: For a model that is not ours: name of the observation -> dotted name of the submodule, such as
-            {"h": "backbone", "z": "projection_head", "projector": "projection_head"}. Where the monitor passes views
-            through the host itself (stage "probe", `augment`), it calls "encoder" and "projector" if both are named,
-            else the host, or if that has no `forward`, what h and z name.
-        views: How the host's two views pass through a tapped submodule: "calls" (one call each), "halves" or
-            "interleaved" (one call on 2N rows).
-        batch_keys: What to take from the host's batch: name -> key, position or dotted path, such as {"label": 1}; the
-            stage "probe" takes "views" (the place of a list of views, or a list of places), or "image". Where the
-            batches of a stage differ from the others, its name goes before: {"label": 1, "val/label": "label"}.
-        augment: Makes two views of the batch's `image` where a tapped host's batches have one: called with
-            (image, index, epoch), such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
-            :class:`lightning_ssl_geometry.views.NormalizedViews`. The monitor then passes them through the host
-            itself, in eval mode, in all stages, beside the host's own step.
         probe_size: Size of the probe set, up to whole batches, which are taken at equal spaces over the validation set.
         probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
         name: Goes into all that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one model
             need different names where they have stages and diagnostics in common.
         on_error: What happens when a diagnostic fails, or h or z are not finite, in a stage that was observed without
             an error before. "warn": its readout is NaN, a warning says which diagnostic failed, where and why, and
-            training goes on, since it is worth more than a readout. "raise": the fit ends with that error after the
-            epoch's checkpoints are saved, an evaluation ends at once. Errors in the rehearsal are always raised.
+            training goes on. "raise": the fit ends with that error after the epoch's checkpoints are saved, and an
+            evaluation ends at once. Errors in the rehearsal are always raised.
+        **host: Where a model that is not of this package has its h, z, labels and views: `taps`, `view_layout`,
+            `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
+            views or the images that `batch_keys` names. With `augment`, the monitor itself passes the views through the
+            host in all stages.
 
     Attributes:
         seen: Stage -> the number of samples of all ranks, and of views, that the latest readout rests on.
 
     Raises:
         ValueError: If an argument is out of range, `rename` names no argument of a diagnostic's `update`, or a name has
-            a separator of paths; before training, if a diagnostic observes what is not there, a tap names no submodule
-            or never fires, shapes do not fit, or a name is logged by somebody else, too; later as `on_error` says.
+            a path separator; before training, if a diagnostic observes what is missing, a tap names no submodule or
+            never fires, shapes do not fit, or somebody else logs a name, too; later as `on_error` says.
     """
 
+    @by_position(
+        "taps", "view_layout", "batch_keys", "probe_size", "probe_every_n_epochs", "augment", "name", "on_error"
+    )
+    @passed_on
     def __init__(
         self,
         diagnostics: dict[str, Metric] | None = None,
         rename: dict[str, dict[str, str]] | None = None,
         stages: Sequence[Stage] = ("train", "val", "test"),
         every_n_steps: int | None = None,
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
+        *,
         probe_size: int = 1024,
         probe_every_n_epochs: int = 1,
-        augment: nn.Module | None = None,
         name: str | None = None,
         on_error: OnError = "warn",
+        **host: Unpack[HostSettings],
     ) -> None:
-        if augment is not None and not taps:
+        super().__init__(Observer(Host(**host)), on_error)
+        if self.observer.augment is not None and self.observer.taps is None:
             raise ValueError(
                 "Expected `taps` beside `augment`: the modules of this package get views in their batches."
             )
-        super().__init__(Observer(taps, views, batch_keys, augment=augment), on_error)
+        for stage in stages:
+            one_of(get_args(Stage), stages=stage)
+        at_least(1, probe_size=probe_size, probe_every_n_epochs=probe_every_n_epochs)
         self._standard = diagnostics is None
         if diagnostics is None:
             diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
-        for stage in stages:
-            if stage not in get_args(Stage):
-                raise ValueError(f"Expected `stages` to be of {get_args(Stage)}, but got {stage!r}.")
-        for argument, value in {"probe_size": probe_size, "probe_every_n_epochs": probe_every_n_epochs}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{argument}` >= 1, but got {value}.")
-        for given in diagnostics:
-            check_name("diagnostics", given)
-        if name is not None:
-            check_name("name", name)
+        check_name("diagnostics", *diagnostics)
+        check_name("name", *([] if name is None else [name]))
         check_rename(diagnostics, rename or {})
         self.name = name
         self.filling = Filling(every_n_steps)
@@ -138,11 +128,8 @@ class GeometryMonitor(StageCallback):
         self.seen: dict[str, Seen] = {}
         self._seen: dict[str, Seen] = {}
         self._widths: dict[tuple[str, str], int] = {}
-        self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
         self._readout = Readout(self.title, self.failures)
-        self._probe_loader: Any = None
-        self._files: ArrayFiles | None = None
-        self._refused: set[str] = set()  # names that another callback logs with another meaning
+        self._begin_run(None)
 
     @property
     def title(self) -> str:
@@ -156,13 +143,13 @@ class GeometryMonitor(StageCallback):
 
     @every_n_steps.setter
     def every_n_steps(self, value: int | None) -> None:
+        """Every how many training steps one is observed; None: as often as fills a sample."""
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Register the hooks, and go before the callbacks that read what is logged here."""
         super().setup(trainer, pl_module, stage)
-        self._probe_loader = None
-        self._spaces, self._refused = {}, set()
+        self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
         projector = getattr(pl_module, "projector", None)  # a tapped one is asked when it is observed
         known = projector if isinstance(projector, nn.Module) else None
@@ -171,7 +158,12 @@ class GeometryMonitor(StageCallback):
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
         _refuse_twins(trainer)
-        self._files = ArrayFiles(run_files(trainer), trainer.loggers)
+
+    def _begin_run(self, files: ArrayFiles | None) -> None:
+        self._files = files
+        self._probe_loader: Any = None
+        self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._refused: set[str] = set()  # names that another callback logs with another meaning
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the hooks."""
@@ -179,15 +171,11 @@ class GeometryMonitor(StageCallback):
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Forget what diagnostics keep beyond a readout, such as what CKADrift compares with."""
+        """Forget what diagnostics keep beyond a readout, such as CKADrift's first representations."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin the run's history; a run from the start looks at the probe set once before its first step.
-
-        Raises:
-            ValueError: If a file that is to be written is there already, of another run.
-        """
+        """Begin the run's history, refuse files of another run, and look at the probe set before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
@@ -222,7 +210,7 @@ class GeometryMonitor(StageCallback):
         for name, metric in self._metrics[stage].items():  # type: ignore[index]
             trial = copy.deepcopy(metric).to(device)
             trial.distributed_available_fn = lambda: False  # this rank's batch alone
-            feed(trial, observation, self._renamed(metric, name, observation), name, stage)
+            feed(trial, observation, self._renamed(metric, name, observation), name=name, stage=stage)
             names.add(name)
             computed: Any = {}
             with suppress(Exception):  # one batch may be too little to compute from
@@ -235,7 +223,6 @@ class GeometryMonitor(StageCallback):
         return {self._logged(stage, name) for name in names}
 
     def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
-        """Refuse results of two diagnostics that would be logged under one name."""
         if equal := results & (others - {name} | (self._diagnostics.keys() - {name})):
             raise ValueError(
                 f"Expected each name to be logged once, but {name!r} and another diagnostic log {min(equal)!r}. "
@@ -264,9 +251,9 @@ class GeometryMonitor(StageCallback):
         for name, metric in self._metrics[stage].items():
             if self.failures.failed(stage, name):
                 continue
-            with self.failures.caught(trainer, self.title, stage, name):
+            with self.failures.caught(trainer, self.title, stage, diagnostic=name):
                 rename = self._renamed(metric, name, observation)
-                feed(metric, observation, rename, name, stage)
+                feed(metric, observation, rename, name=name, stage=stage)
                 if (stage, name) not in self._spaces:
                     self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
         self.failures.prove(stage)
@@ -281,15 +268,16 @@ class GeometryMonitor(StageCallback):
         return preferences | self._rename.get(name, {})
 
     def _names(self) -> list[str]:
-        """Names of all diagnostics with their stages."""
         return [self._logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
 
     def _logged(self, stage: str, name: str) -> str:
         return "/".join(part for part in (stage, self.name, name) if part)
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
-        """Compute and reset what was observed: scalars are returned, arrays written, and what both mean."""
-        found, self.seen[stage] = self._readout(self._metrics[stage], stage, self._seen.get(stage, Seen(0, 0)), trainer)
+        """Compute and reset the diagnostics: write arrays and the meaning of all results, and return the scalars."""
+        found, self.seen[stage] = self._readout(
+            self._metrics[stage], stage, trainer, seen=self._seen.get(stage, Seen(0, 0))
+        )
         assert self._files is not None
         moment = (trainer.current_epoch, trainer.global_step)
         self._declare(stage, found, trainer)
@@ -297,18 +285,15 @@ class GeometryMonitor(StageCallback):
         results = {name: value for name, value in results.items() if self._logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
-                with self.failures.caught(trainer, self.title, stage, name):
-                    self._files.append(self._logged(stage, name), *moment, value)
+                with self.failures.caught(trainer, self.title, stage, diagnostic=name):
+                    self._files.append(self._logged(stage, name), *moment, values=value)
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
-            self._files.append_seen(self._logged(stage, SEEN), *moment, [*self.seen[stage], *widths])
+            self._files.append_seen(self._logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
-        """Write what results mean that were computed here for the first time.
-
-        What another callback declared differently is not logged under that name, from here on.
-        """
+        """Write the meaning of new results; do not log, from here on, a result that another callback contradicts."""
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
@@ -316,7 +301,9 @@ class GeometryMonitor(StageCallback):
                 if logged in self._refused:
                     continue
                 self._refused.add(logged)
-                with self.failures.caught(trainer, self.title, stage, name, lost="It is not logged under that name"):
+                with self.failures.caught(
+                    trainer, self.title, stage, diagnostic=name, lost="It is not logged under that name"
+                ):
                     self.check({logged: entry})
                     self._refused.remove(logged)
                 entries |= {logged: entry} if entry and logged not in self._refused else {}
@@ -326,11 +313,11 @@ class GeometryMonitor(StageCallback):
         """Find what a diagnostic declares of its results, by their logged names; None where it declares nothing."""
         metric = self._diagnostics[name]
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self._rename.get(name, {})), None)
-        found = {key: meaning(metric, key, space, width) for key in results}
+        found = {key: meaning(metric, key, space=space, width=width) for key in results}
         return {self._logged(stage, result_name(name, key)): entry for key, entry in found.items()}
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._begin("probe", trainer, pl_module)
+        self.begin_pass("probe", trainer, pl_module)
         chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
             loader = self._probe_set(trainer)
@@ -339,17 +326,17 @@ class GeometryMonitor(StageCallback):
                     continue
                 rows = 0
                 with self.failures.caught(trainer, self.title, "probe"):
-                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="probe")
                     rows = observation["z" if "z" in observation else "h"].shape[1]
                     if (seen := without_repeats(observation, loader, place)) is not None:
-                        self.see("probe", trainer, seen, place)
+                        self.see("probe", trainer, seen, batch_idx=place)
                 if place == 0:
                     chosen = _spread(loader, -(-self.probe_size // max(rows, 1)))
                 if place == chosen[-1]:
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Find its loader, once for a fit: a host may choose another set at each call."""
+        """Find the loader of the probe set, once for a fit: a host may choose another set at each call."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -358,15 +345,13 @@ class GeometryMonitor(StageCallback):
 
 
 def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
-    """A space with its width, where it is a tensor."""
     value = observation.get(name)
     return name, value.shape[-1] if isinstance(value, Tensor) and value.ndim > 1 else None
 
 
 def _refuse_twins(trainer: L.Trainer) -> None:
-    """Refuse two monitors that would log or write the same names."""
     owner: dict[str, GeometryMonitor] = {}
-    for monitor in (callback for callback in trainer.callbacks if isinstance(callback, GeometryMonitor)):  # type: ignore[attr-defined]
+    for monitor in callbacks_of(trainer, GeometryMonitor):
         for name in monitor._names():
             if owner.setdefault(name, monitor) is not monitor:
                 raise ValueError(

@@ -7,24 +7,23 @@ _TAKEN = "rows_seen"
 _LONGEST = 100
 
 
-def check_name(argument: str, name: str) -> None:
-    """Check that a name is one part of a path.
-
-    Args:
-        argument: Which argument it was given to, for the error.
-        name: Of a diagnostic, or of a callback.
+def check_name(argument: str, *names: str) -> None:
+    """Check that names of diagnostics or callbacks can be parts of a path; `argument` holds them, for the error.
 
     Raises:
-        ValueError: If it is empty, ".", "..", "rows_seen" or too long, or has a separator or a character that does not
-            print.
+        ValueError: If a name is empty, ".", "..", "rows_seen" or too long, or holds a separator or a character that
+            does not print.
 
     >>> check_name("name", "teacher")
     """
-    if name == _TAKEN:
-        raise ValueError(f"Expected `{argument}` to be names other than {_TAKEN!r}, a file of every stage.")
-    if len(name) > _LONGEST:
-        raise ValueError(f"Expected `{argument}` to be names of at most {_LONGEST} characters, but got {len(name)}.")
-    if not name or name in (".", "..") or not name.isprintable() or any(each in name for each in _FORBIDDEN):
-        raise ValueError(
-            f"Expected `{argument}` to be names without '/', '\\\\' or control characters, but got {name!r}."
-        )
+    for name in names:
+        if name == _TAKEN:
+            raise ValueError(f"Expected `{argument}` to be names other than {_TAKEN!r}, a file of every stage.")
+        if len(name) > _LONGEST:
+            raise ValueError(
+                f"Expected `{argument}` to be names of at most {_LONGEST} characters, but got {len(name)}."
+            )
+        if not name or name in (".", "..") or not name.isprintable() or any(each in name for each in _FORBIDDEN):
+            raise ValueError(
+                f"Expected `{argument}` to be names without '/', '\\\\' or control characters, but got {name!r}."
+            )

@@ -1,11 +1,11 @@
 """What online probes share: h and labels of each step, and a score on the validation set."""
 
-__all__ = ["PROBE_ACCURACY", "Probe"]
+__all__ = ["PROBE_ACCURACY", "Probe", "ProbeSettings"]
 
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import lightning as L
 import torch
@@ -16,14 +16,16 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
-from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys, class_numbers
-from lightning_ssl_geometry.observe.host import Observer
+from lightning_ssl_geometry.callbacks.stage import StageCallback
+from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.observe.batch_keys import class_numbers
+from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings
 from lightning_ssl_geometry.observe.padding import without_repeats
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.quantity import PROBES, Quantity
+from lightning_ssl_geometry.settings import passed_on
 
 PROBE_ACCURACY = Quantity(
     title="Probe",
@@ -40,6 +42,12 @@ PROBE_ACCURACY = Quantity(
 )
 
 
+class ProbeSettings(TapSettings, total=False):
+    """Keyword arguments of every probe beside its name and the number of classes: see :class:`Probe`."""
+
+    on_error: OnError
+
+
 class Probe(StageCallback):
     """Base: observes h and the label, and scores predictions on the validation set.
 
@@ -49,9 +57,12 @@ class Probe(StageCallback):
     Args:
         name: Logged as `val/{name}_accuracy`.
         num_classes: None: the DataModule's `num_classes`.
-        taps, views, batch_keys: As in :class:`GeometryMonitor`; taps must have "h", batch_keys "label". Where nothing
-            but images is validated, "image" stands for "views".
-        on_error: As in :class:`GeometryMonitor`.
+        on_error: What happens when a step fails in a stage that was observed without an error before. "warn": a warning
+            says where and why, the accuracy is NaN, and training goes on. "raise": the fit ends with that error after
+            the epoch's checkpoints are saved.
+        **host: Where a model that is not of this package has h and its labels: `taps`, `view_layout` and `batch_keys`
+            of :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". Where
+            nothing but images is validated, "image" stands for "views".
     """
 
     section: ClassVar[str] = "probes"
@@ -61,18 +72,13 @@ class Probe(StageCallback):
     looks_itself = True
     scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> what is logged behind the name
 
+    @passed_on
     def __init__(
-        self,
-        name: str,
-        num_classes: int | None,
-        taps: dict[str, str] | None,
-        views: ViewLayout,
-        batch_keys: BatchKeys | None,
-        on_error: OnError,
+        self, name: str, num_classes: int | None, *, on_error: OnError = "warn", **host: Unpack[TapSettings]
     ) -> None:
-        super().__init__(Observer(taps, views, batch_keys, finite=False, one_view=True), on_error)
-        if num_classes is not None and num_classes < 2:
-            raise ValueError(f"Expected `num_classes` >= 2, but got {num_classes}.")
+        super().__init__(Observer(Host(augment=None, **host), finite=False, one_view=True), on_error)
+        if num_classes is not None:
+            at_least(2, num_classes=num_classes)
         check_name("name", name)
         self.name = name
         self.num_classes = num_classes
@@ -175,7 +181,7 @@ class Probe(StageCallback):
             last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
             for place, batch in enumerate(itertools.islice(one_pass(loader), last)):
                 with self.failures.caught(trainer, self.title, "val"):
-                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, "val")
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="val")
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self._score(seen)
         self.on_validation_epoch_end(trainer, pl_module)
@@ -184,7 +190,7 @@ class Probe(StageCallback):
         return {f"{stage}/{self.name}_{key}": key for key in self.scalars.get(stage, ())}
 
     def _score(self, observation: dict[str, Any]) -> None:
-        """Score the predictions from the images without augmentation where the step has them, else from view 1."""
+        """Score predictions from the images without augmentation where the step has them, else from view 1."""
         h, label = self._labelled(observation, check=True)
         h = observation.get("h_image", h[0]).float()
         assert self._accuracy is not None
@@ -193,7 +199,7 @@ class Probe(StageCallback):
             self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Take h and the labels out; check their range, for which an accelerator is waited for, if asked to."""
+        """Take h and the labels out; with `check`, check the range of labels, which waits for an accelerator."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -210,7 +216,7 @@ class Probe(StageCallback):
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:
-        """Which labels (N,) are numbers of classes; an accelerator is not waited for."""
+        """Which labels (N,) are numbers of classes; does not wait for an accelerator."""
         return (label >= 0) & (label < self._classes)
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
@@ -222,13 +228,11 @@ class Probe(StageCallback):
                 )
 
     @abstractmethod
-    def _ready(self) -> bool:
-        """Whether anything was learned yet."""
+    def _ready(self) -> bool: ...
 
     @abstractmethod
     def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
         """Take in the representations h (V, N, D) of a training step, and their labels (N,)."""
 
     @abstractmethod
-    def _predict(self, h: Tensor) -> Tensor:
-        """Predict the classes of h (N, D)."""
+    def _predict(self, h: Tensor) -> Tensor: ...

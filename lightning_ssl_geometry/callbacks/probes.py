@@ -4,7 +4,7 @@ __all__ = ["KNNProbe", "LinearProbe"]
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import lightning as L
 import torch
@@ -13,33 +13,32 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.failures import OnError
-from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe
-from lightning_ssl_geometry.callbacks.stage import Stage
+from lightning_ssl_geometry.callbacks.loops import Stage
+from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe, ProbeSettings
+from lightning_ssl_geometry.checks import at_least, positive
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.knn import knn_predict
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.papers import SIMCLR, WU
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.settings import passed_on
 
 
 class LinearProbe(Probe):
     """A linear classifier on the detached representation, trained along: `val/linear_probe_accuracy`.
 
-    Its weights and its optimizer's live here, not in the module: the host's training and checkpoint keys are the
-    same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample.
-    The mean over the global batch is descended. Its loss is logged as `train/linear_probe_loss`. A fit starts with a
-    new classifier, unless a checkpoint brings one.
+    The probe keeps its weights and its optimizer's state to itself: the host's training and checkpoint keys are the
+    same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample. The loss
+    is the mean over the global batch, logged as `train/linear_probe_loss`. A fit starts with a new classifier, unless a
+    checkpoint brings one.
 
     Args:
         num_classes: None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer; Adam with learning rate 1e-2 by default.
-        taps: For a model that is not ours: {"h": dotted name of the backbone}.
-        views: As in :class:`GeometryMonitor`.
-        batch_keys: As in :class:`GeometryMonitor`, such as {"label": 1}.
-        name: Of what it logs; two probes of one model need different names.
-        on_error: As in :class:`GeometryMonitor`. Representations that are not finite are left out of the training of
-            the classifier; in a validation they make the accuracy NaN.
+        name: Begins the logged names; two probes of one model need different names.
+        **settings: `on_error`, and for a model that is not of this package `taps`, such as {"h": dotted name of the
+            backbone}, `view_layout` and `batch_keys`, such as {"label": 1}: the arguments of :class:`Probe`. With
+            either `on_error`, representations that are not finite are left out of the classifier's training, and make
+            the accuracy of a validation NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -67,17 +66,17 @@ class LinearProbe(Probe):
     default_name = "linear_probe"
     scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy",)}
 
+    @by_position("taps", "view_layout", "batch_keys", "name", "on_error")
+    @passed_on
     def __init__(
         self,
         num_classes: int | None = None,
         optimizer: OptimizerCallable | None = None,
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
+        *,
         name: str = "linear_probe",
-        on_error: OnError = "warn",
+        **settings: Unpack[ProbeSettings],
     ) -> None:
-        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
+        super().__init__(name, num_classes, **settings)
         self.optimizer = optimizer or _adam
         self._head: nn.Linear | None = None
         self._descent: torch.optim.Optimizer | None = None
@@ -90,7 +89,7 @@ class LinearProbe(Probe):
         return {"head": self._head.state_dict(), "optimizer": self._descent.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep them until the first step, when the device is known."""
+        """Keep the state until the first step, when the device is known."""
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
@@ -154,24 +153,19 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
 
-    The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks; no
+    The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks, without a
     further forward pass. It is emptied at the start of each epoch. Memory, in float32 on the training device: bank_size
     x D, the same again during a validation, and chunk_size x bank_size while predicting.
 
     Args:
         k: Number of neighbours, >= 1; the whole bank if that is smaller.
-        temperature: Votes weigh exp(similarity / temperature).
+        temperature: A vote has the weight exp(similarity / temperature).
         bank_size: Samples kept.
         chunk_size: Validation samples compared at once.
         num_classes: None: the DataModule's `num_classes`.
-        taps: As in :class:`LinearProbe`.
-        views: As in :class:`GeometryMonitor`.
-        batch_keys: As in :class:`GeometryMonitor`.
-        name: Of what it logs; two probes of one model need different names.
-        on_error: As in :class:`GeometryMonitor`. A representation that is not finite makes the accuracy NaN.
-
-    Raises:
-        ValueError: If an argument is out of range.
+        name: Begins the logged names; two probes of one model need different names.
+        **settings: `on_error`, `taps`, `view_layout` and `batch_keys`: the arguments of :class:`Probe`. With either
+            `on_error`, a representation that is not finite makes the accuracy NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -188,6 +182,8 @@ class KNNProbe(Probe):
 
     default_name = "knn_probe"
 
+    @by_position("taps", "view_layout", "batch_keys", "name", "on_error")
+    @passed_on
     def __init__(
         self,
         k: int = 20,
@@ -195,18 +191,13 @@ class KNNProbe(Probe):
         bank_size: int = 10_000,
         chunk_size: int = 1024,
         num_classes: int | None = None,
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
+        *,
         name: str = "knn_probe",
-        on_error: OnError = "warn",
+        **settings: Unpack[ProbeSettings],
     ) -> None:
-        super().__init__(name, num_classes, taps, views, batch_keys, on_error)
-        for name, value in {"k": k, "bank_size": bank_size, "chunk_size": chunk_size}.items():
-            if value < 1:
-                raise ValueError(f"Expected `{name}` >= 1, but got {value}.")
-        if not temperature > 0:
-            raise ValueError(f"Expected `temperature` > 0, but got {temperature}.")
+        super().__init__(name, num_classes, **settings)
+        at_least(1, k=k, bank_size=bank_size, chunk_size=chunk_size)
+        positive(temperature=temperature)
         self.k = k
         self.temperature = temperature
         self.bank_size = bank_size
@@ -233,7 +224,7 @@ class KNNProbe(Probe):
             self._gathered = None
 
     def _gather(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
-        """Concatenate the banks of all ranks, of which some may be empty; None if all are."""
+        """Concatenate the banks of all ranks, some of which may be empty; None if all are."""
         width = self._bank[0][0].shape[1] if self._bank else 0
         widths = distributed.gather(torch.tensor([width], device=device))
         if not (most := int(widths.max())):
@@ -258,7 +249,9 @@ class KNNProbe(Probe):
         assert self._gathered is not None
         bank, label = self._gathered
         k = min(self.k, len(label))
-        return knn_predict(h, bank, label, self._classes, k, temperature=self.temperature, chunk_size=self.chunk_size)
+        return knn_predict(
+            h, bank, label, num_classes=self._classes, k=k, temperature=self.temperature, chunk_size=self.chunk_size
+        )
 
 
 def _adam(parameters: Any) -> torch.optim.Optimizer:

@@ -24,13 +24,9 @@ _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), 
 
 
 class QuantitiesFile:
-    """The manifest of a run: what this Trainer's callbacks declare, the host, and what the file held before.
+    """The manifest of a run: what this Trainer's callbacks and its host declare, and what the file held before.
 
-    A callback's entry for a name goes before the host's, whose logs are known by their names alone, and both before
-    those of an earlier part of the run.
-
-    Args:
-        files: The run's.
+    A callback's entry for a name replaces the host's entry, and both replace that of an earlier part of the run.
     """
 
     def __init__(self, files: RunFiles) -> None:
@@ -44,12 +40,12 @@ class QuantitiesFile:
         self._warned: set[str] = set()
 
     def restart(self) -> None:
-        """Begin another run of the Trainer: what callbacks declared before is in the file alone."""
+        """Begin another run of the Trainer; declarations of earlier runs are in the file alone."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Take over what the run declared in another folder, from where it is resumed."""
+        """Take over the declarations in another folder, from which the run is resumed."""
         found, failed, notes = _read(folder / NAME)
         self._earlier |= found
         if failed:
@@ -58,7 +54,7 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take in what the host and callbacks will log in any case; it is written once something was logged.
+        """Take in what host and callbacks will log in any case; it is written once something was logged.
 
         Raises:
             ValueError: If two callbacks declare one name differently.
@@ -76,13 +72,13 @@ class QuantitiesFile:
         """Refuse another meaning than the one that another callback declared.
 
         Args:
-            callback: Which logs the names.
-            entries: By logged name; None of what it does not declare, which is refused where another callback does.
-                Elsewhere the result is known from here on as one that nobody declares, whatever an earlier part of the
-                run declared under its name.
+            callback: The callback that logs the names.
+            entries: By logged name; None for a result that the callback does not declare. Such a result is refused
+                where another callback declares its name. Elsewhere it counts from here on as one that nobody declares,
+                whatever an earlier part of the run declared.
 
         Raises:
-            ValueError: If there is one; it names both.
+            ValueError: If there is another meaning; the message names both.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -125,7 +121,7 @@ class QuantitiesFile:
             self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
 
     def _warn(self, whole: Mapping[str, Declared]) -> None:
-        """Say once of each log that it means something else than in the earlier part of the run."""
+        """Warn once of each log that means something else than in the earlier part of the run."""
         for name, each in whole.items():
             before = self._earlier.get(name, each)
             if before.meaning != each.meaning and name not in self._warned:
@@ -143,19 +139,24 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
     Args:
         thing: The Metric.
         key: Of the result; "" of a single one.
-        space: What it observed.
-        width: Of that space.
+        space: Name of the space that it observed.
+        width: Width of that space.
 
     Returns:
-        None if it declares other results, and not this one. A Metric that declares none has for each a title of its
-        class and the key.
+        None if it declares other results, and not this one. A Metric that declares none gets, for each result, a title
+            made
+        of its class and the key.
 
     Raises:
-        ValueError: If its `quantities` are no mapping to Quantity.
+        ValueError: If its `quantities` do not map keys to Quantity.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
-        _check(type(thing).__name__, quantities)
+        if not (isinstance(quantities, Mapping) and all(isinstance(each, Quantity) for each in quantities.values())):
+            who = type(thing).__name__
+            raise ValueError(
+                f"Expected `quantities` of {who} to map keys of results to Quantity, but got {quantities!r}."
+            )
         found = declared(quantities, key)
     else:
         whole = quantities[""]
@@ -166,18 +167,18 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
     part = key.removeprefix(known).removeprefix("_")
     own = space_of(thing, {}) if isinstance(thing, Metric) else space
     renamed = space not in ("", own)
-    return _entry(type(thing), known, quantity, "other", part=part, space=space, width=width, renamed=renamed)
+    return _entry(type(thing), known, quantity, section="other", part=part, space=space, width=width, renamed=renamed)
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
-    """Find what anything but a Metric declares of what it logs or writes.
+    """Find what a callback or a module declares of its logs and files.
 
     Args:
-        thing: A callback or a module, with `quantities`, and `section` where it is not the one given here. The entries
-            are those of the class that declares them, which classes that derive from it share.
-        names: Logged name -> key in `quantities`; what is not declared is left out.
-        section: The part of the page.
-        part: What tells it from others of its class.
+        thing: Has `quantities`, and perhaps `section`. Entries name the class that declares them, also for derived
+            classes.
+        names: Logged name -> key in `quantities`; other keys are left out.
+        section: The part of the page, where `thing` has no `section`.
+        part: Tells it from others of its class.
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
@@ -185,7 +186,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
     found = {name: (key, quantities.get(key)) for name, key in names.items()}
     owner = next((kind for kind in type(thing).__mro__ if "quantities" in vars(kind)), type(thing))
     return {
-        name: _entry(owner, key, quantity, section, part=part)
+        name: _entry(owner, key, quantity, section=section, part=part)
         for name, (key, quantity) in found.items()
         if isinstance(quantity, Quantity)
     }
@@ -199,20 +200,14 @@ def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Decla
     return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
 
 
-def _entry(kind: type, key: str, quantity: Quantity, section: str, **about: Any) -> Declared:
+def _entry(kind: type, key: str, quantity: Quantity, *, section: str, **about: Any) -> Declared:
     own = getattr(kind, "section", section)
     section = own if isinstance(own, str) else section
     return Declared(quantity=quantity, section=section, diagnostic=kind.__name__, key=key, **about)
 
 
-def _check(name: str, quantities: object) -> None:
-    if isinstance(quantities, Mapping) and all(isinstance(each, Quantity) for each in quantities.values()):
-        return
-    raise ValueError(f"Expected `quantities` of {name} to map keys of results to Quantity, but got {quantities!r}.")
-
-
 def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file; where it cannot be read, or in part alone, it is set aside as a whole."""
+    """Read the run's own file; one that cannot be read whole is set aside, and its readable entries are kept."""
     found, failed, notes = _read(path)
     if failed:
         rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
@@ -225,7 +220,7 @@ def _own(path: Path) -> dict[str, Declared]:
 
 
 def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
-    """Read a manifest if there is one; where that fails, return why, else notes on the entries that are left out."""
+    """Read a manifest if there is one: its entries, why it could not be read, and notes on entries left out."""
     try:
         found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:

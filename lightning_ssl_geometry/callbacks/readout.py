@@ -16,7 +16,7 @@ from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
-    """What a readout rests on: samples of all ranks, and their number of views (0 of nothing)."""
+    """What a readout rests on: samples of all ranks, and their number of views, 0 if there are no samples."""
 
     samples: int
     views: int
@@ -25,9 +25,9 @@ class Seen(NamedTuple):
 class Readout:
     """Computes and resets the diagnostics of a callback; every rank must call, in the same order.
 
-    The ranks tell each other first what they saw, so that none waits in a collective for one that saw nothing: those
-    that did compute among themselves, and the others get their results. A diagnostic that failed on any rank is NaN
-    on all.
+    The ranks first tell each other which diagnostics they have updated, so that none waits for one that saw nothing:
+    ranks with data compute among themselves, and the others get their results. A diagnostic that failed on any rank is
+    NaN on all.
 
     Args:
         title: Of the callback, for messages.
@@ -45,7 +45,7 @@ class Readout:
         self._groups = {}
 
     def __call__(
-        self, metrics: Mapping[str, Metric], stage: str, seen: Seen, trainer: L.Trainer
+        self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
         """Return the results, name -> key -> value, and what all ranks together saw."""
         status = torch.tensor(
@@ -57,13 +57,15 @@ class Readout:
         found: dict[str, dict[str, Tensor]] = {}
         for place, (name, metric) in enumerate(metrics.items()):
             saw, failed = ranks[:, place].bool().unbind(1)
-            found[name] = self._result(name, metric, stage, saw.tolist(), bool(failed.any()), trainer)
+            found[name] = self._result(
+                name, metric, stage, saw=saw.tolist(), failed=bool(failed.any()), trainer=trainer
+            )
             metric.reset()
         self._agree(found, stage, trainer)
         return found, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
 
     def _result(
-        self, name: str, metric: Metric, stage: str, saw: list[bool], failed: bool, trainer: L.Trainer
+        self, name: str, metric: Metric, stage: str, *, saw: list[bool], failed: bool, trainer: L.Trainer
     ) -> dict[str, Tensor]:
         if failed:
             if not self.failures.failed(stage, name):
@@ -72,15 +74,14 @@ class Readout:
         if not any(saw):  # an epoch that was resumed behind its last observed step
             return {}
         result: dict[str, Tensor] = {}
-        with self.failures.caught(trainer, self.title, stage, name):
-            result = by_key(_computed(metric, saw, trainer, self._group(saw)))
+        with self.failures.caught(trainer, self.title, stage, diagnostic=name):
+            result = by_key(_computed(metric, saw, trainer, group=self._group(saw)))
         if not result:
             return self._nan(name, stage)
         self._keys[stage, name] = [key for key, value in result.items() if value.ndim == 0]
         return result
 
     def _agree(self, found: dict[str, dict[str, Tensor]], stage: str, trainer: L.Trainer) -> None:
-        """Make NaN on all ranks what could not be computed on one."""
         device = trainer.lightning_module.device
         lost = torch.tensor([[self.failures.failed(stage, name) for name in found]], dtype=torch.int64, device=device)
         for name, anywhere in zip(found, distributed.gather(lost).any(0).tolist(), strict=True):
@@ -93,7 +94,7 @@ class Readout:
         return {key: torch.tensor(torch.nan) for key in self._keys.get((stage, name), [""])}
 
     def _group(self, saw: list[bool]) -> Any:
-        """Process group of the ranks that saw something; None for all."""
+        """Process group of the ranks that saw something; None for all ranks."""
         members = tuple(rank for rank, each in enumerate(saw) if each)
         if len(members) == len(saw):
             return None
@@ -107,10 +108,10 @@ def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Ten
 
     Args:
         trainer: Of the run.
-        rows: Tensors with as many rows as this rank has, the same names on all ranks that have any; else empty.
+        rows: Tensors with as many rows as this rank has, of the same names on all ranks; empty where it has none.
 
     Returns:
-        The rows of all ranks, in the order of the ranks, in the CPU's memory; empty where no rank has any.
+        The rows in the order of the ranks, in the CPU's memory; empty where no rank has any.
     """
     has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
     if not any(has):

@@ -19,6 +19,8 @@ from lightning_ssl_geometry.callbacks.loaders import (
     on_device,
     validation_loader,
 )
+from lightning_ssl_geometry.callbacks.loops import Step
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.observe.host import NotFiniteError
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept, undisturbed
 
@@ -31,14 +33,14 @@ _HOST = "the module itself"
 class Rehearsal:
     """Try the observing callbacks of a Trainer on one batch, through a copy of the host.
 
-    The first training batch passes through `training_step` of the copy before the host's own first step, and a
-    validation batch through its `validation_step` before training. Taps, labels, views and diagnostics are checked
-    with what the copy returned, and no name may be logged twice. The host, its loaders and the random state are as
-    they were. Hosts that cannot be copied or have manual optimization are checked in their first step instead, and so
-    is the validation where its loader may not give the same batches twice.
+    Before the host's first step, the first training batch passes through `training_step` of the copy, and a validation
+    batch through its `validation_step`. Taps, labels, views and diagnostics are checked on the outputs, and no name may
+    be logged twice. Host, loaders and random state stay as they were. The first step of the host itself is checked
+    instead where the host cannot be copied or has manual optimization, or where the validation loader may not repeat
+    its batches.
 
     Args:
-        callback: Whose rehearsal it is. One pass serves all callbacks of the Trainer.
+        callback: The callback that is rehearsed. One pass serves all callbacks of the Trainer.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -52,12 +54,12 @@ class Rehearsal:
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
         """Rehearse the training step with the batch that comes first."""
         if callbacks := _due(trainer, self.callback, "train"):
-            _rehearse(trainer, host, batch, batch_idx, "train", callbacks)
+            _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
         """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
 
-        Through the validation step of a copy; of a host that has none, as the callbacks pass the set through it.
+        The batch passes through the validation step of a copy, or, of a host that has none, through the host itself.
         """
         if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
             return
@@ -71,24 +73,24 @@ class Rehearsal:
                 return
             batch = on_device(batches[0], trainer)
             if stepped:
-                _rehearse(trainer, host, batch, 0, "val", callbacks)
+                _rehearse(trainer, host, "val", batch=batch, batch_idx=0, callbacks=callbacks)
             else:
-                _look(trainer, host, batch, callbacks)
+                _look(trainer, host, batch, callbacks=callbacks)
 
-    def sanity_check(self, trainer: L.Trainer, outputs: Any, batch: Any) -> None:
+    def sanity_check(self, trainer: L.Trainer, step: Step) -> None:
         """Rehearse with what a step of Lightning's sanity check gave."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
-            _check(trainer, "val", outputs, batch, [self.callback], set())
+            _observed(trainer, "val", step, callbacks=[self.callback], logged=set())
 
 
 def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
-    """Callbacks that are to be rehearsed now, with the one that asks: none if it was rehearsed before."""
+    """Callbacks to be rehearsed now, the one that asks among them; none if it was rehearsed before."""
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
     if stage in asking.rehearsal.done:
         return []
-    everyone = [each for each in trainer.callbacks if isinstance(each, StageCallback)]  # type: ignore[attr-defined]
+    everyone = callbacks_of(trainer, StageCallback)  # type: ignore[type-abstract]
     for callback in everyone:
         callback.rehearsal.done.add(stage)
     return [callback for callback in everyone if callback.watches(stage)]
@@ -97,33 +99,34 @@ def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["Stage
 def _rehearse(
     trainer: L.Trainer,
     host: L.LightningModule,
+    stage: str,
+    *,
     batch: Any,
     batch_idx: int,
-    stage: str,
     callbacks: list["StageCallback"],
 ) -> None:
     for callback in callbacks:
         callback.observer.open()
-    taken = _step(trainer, host, batch, batch_idx, stage)
+    taken = _step(trainer, host, stage, batch=batch, batch_idx=batch_idx)
     if taken is None:
         for callback in callbacks:
             callback.observer.cancel()
         return
     outputs, logged = taken
-    _check(trainer, stage, outputs, batch, callbacks, logged)
+    _observed(trainer, stage, Step(outputs, batch, batch_idx), callbacks=callbacks, logged=logged)
 
 
-def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, callbacks: list["StageCallback"]) -> None:
+def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks: list["StageCallback"]) -> None:
     for callback in callbacks:
         with _named(callback, "val"), undisturbed(host):
-            callback.rehearse(callback.observer.look(host, batch, trainer, "val"), "val")
+            callback.rehearse(callback.observer.look(host, batch, trainer, stage="val"), "val")
         callback.observer.restart("val")
 
 
 def _step(
-    trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int, stage: str
+    trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
-    """Take a step of a copy; None where that cannot be done, and the host's own step will show what is wrong."""
+    """Take a step of a copy; None where that fails, since the host's own step will show the error."""
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -137,12 +140,13 @@ def _step(
         return None
 
 
-def _check(
-    trainer: L.Trainer, stage: str, outputs: Any, batch: Any, callbacks: list["StageCallback"], logged: set[str]
+def _observed(
+    trainer: L.Trainer, stage: str, step: Step, *, callbacks: list["StageCallback"], logged: set[str]
 ) -> None:
+    """Rehearse callbacks with a step, and refuse a name that two of them log, or one of them and the host."""
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
-        for name in sorted(_rehearsed(callback, trainer, stage, outputs, batch)):
+        for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
             if name in owner:
                 raise ValueError(
                     f"Expected each name to be logged once, but {owner[name]} and {callback.title} both log {name!r}. "
@@ -151,11 +155,11 @@ def _check(
             owner[name] = callback.title
 
 
-def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, outputs: Any, batch: Any) -> set[str]:
-    """Names that the callback will log; what is not finite now may be so later, if `on_error` lets the run go on."""
+def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
+    """Names that the callback will log; with "warn", values that are not finite are no error here."""
     names: set[str] = set()
     with _named(callback, stage):
-        names = callback.rehearse(callback.observation_of(outputs, batch, trainer, stage), stage)
+        names = callback.rehearse(callback.observation_of(step, trainer, stage), stage)
         callback.failures.prove(stage)
     callback.observer.restart(stage)
     return names
@@ -163,7 +167,7 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, output
 
 @contextmanager
 def _named(callback: "StageCallback", stage: str) -> Iterator[None]:
-    """Name callback and stage in an error; a value that is not finite is one where `on_error` is "raise"."""
+    """Name callback and stage in an error; values that are not finite are an error only where `on_error` is "raise"."""
     try:
         yield
     except NotFiniteError as error:
@@ -180,7 +184,7 @@ def _message(callback: "StageCallback", stage: str, error: Exception) -> str:
 
 @contextmanager
 def _validating(trainer: L.Trainer) -> Iterator[None]:
-    """Let hooks that prepare batches see the stage that they are for."""
+    """Let hooks that prepare batches see the stage of the batch."""
     trainer.validating = True
     try:
         yield

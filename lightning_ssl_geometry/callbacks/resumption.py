@@ -1,4 +1,4 @@
-"""Where a fit was resumed: what its checkpoint says of the scalars, and what is cut, noted and logged after it."""
+"""Where a fit was resumed: the scalars in its checkpoint, and what is cut, noted and logged after the checkpoint."""
 
 __all__ = ["resume", "unlogged"]
 
@@ -24,15 +24,16 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return how many batches were logged, and the scalars that Lightning logs only after it saved the checkpoint.
 
-    ModelCheckpoint saves at the end of an epoch or a batch, before Lightning hands that epoch's or that batch's scalars
-    to the loggers. A resumed run does not compute them again, so without this a kill in between would lose them.
+    ModelCheckpoint saves at the end of an epoch or a batch, before Lightning hands the scalars of that epoch or batch
+    to the loggers. A resumed run does not compute them again, so a kill in between would lose them.
 
-    Where a signal saves the checkpoint within a batch, which the resumed run takes again, Lightning 2.6 counts that
-    batch twice, and would log all that follows one step too late. The count in the checkpoint makes up for it.
+    If a signal saves the checkpoint within a batch, which the resumed run takes again, Lightning 2.6 counts that batch
+    twice, and would log everything after it one step too late. The count in the checkpoint makes up for it.
 
     Returns:
-        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether batches of the
-        epoch are still to come; `scalars` by name, and `scalars_step`.
+        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether the epoch has
+            further
+        batches; `scalars` by name, and `scalars_step`.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -56,7 +57,6 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def _all_done(loop: Any) -> bool:
-    """Whether all batches of the epoch have been trained on."""
     current = loop.batch_progress.current
     return loop._num_ready_batches_reached() and current.processed == current.ready
 
@@ -72,8 +72,8 @@ def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, load
     Args:
         trainer: Its loggers are continued.
         files: Of the resumed run.
-        quantities: Likewise; of names that only the earlier part logged it keeps what these mean.
-        loaded: What the checkpoint says of the run that is resumed; its `step` and `epoch`.
+        quantities: Of the resumed run; it keeps the meaning of names that only the earlier part logged.
+        loaded: The entry of the earlier run in its checkpoint, with `step` and `epoch`.
 
     Raises:
         ValueError: If the folder's metrics.csv is of another run.
@@ -110,7 +110,7 @@ def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, load
 
 
 def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping[str, Any]) -> None:
-    """Log the scalars that the checkpoint holds, unless the earlier run came to do so itself."""
+    """Log the scalars that the checkpoint holds, unless the earlier run already did."""
     scalars, step = loaded.get("scalars") or {}, loaded.get("scalars_step", 0)
     if not scalars:
         return
@@ -133,7 +133,6 @@ def _holds(row: Mapping[str, str], name: str, value: float) -> bool:
 
 
 def _table_rows(path: Path) -> list[dict[str, str]]:
-    """Read what can be read of a CSV file."""
     found, _ = attempt(path.name, lambda: read_table(path, path.name))
     table = found[0] if found else None
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows] if table else []

@@ -13,6 +13,7 @@ import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
 from lightning_ssl_geometry.callbacks.resumption import resume, unlogged
 from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
@@ -26,11 +27,11 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder; one that overrides a hook of these calls it, too.
+    """Base of the callbacks that write to the run's folder; an override of one of these hooks must call it.
 
-    What is logged and written, and means something, is declared in `geometry/quantities.json`: by a callback with
-    `quantities` and :meth:`logs`, or :meth:`declare`; and by the host, as whose `quantities` are the names of its
-    scalars behind the stage.
+    `geometry/quantities.json` says what logs and files mean. A callback declares its own with `quantities` and
+    :meth:`logs`, or with :meth:`declare`. A host declares its scalars in `quantities`, by their names without the
+    stage.
     """
 
     _quantities: QuantitiesFile | None = None
@@ -54,11 +55,7 @@ class RunCallback(L.Callback):
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Refuse what :meth:`declare` would refuse, and a result without a meaning under a name that has one.
-
-        Raises:
-            ValueError: If another callback declares one of the names differently.
-        """
+        """Refuse, as a ValueError, what :meth:`declare` would refuse, or an undeclared result of a declared name."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
@@ -72,7 +69,7 @@ class RunCallback(L.Callback):
         _LOADED.pop(trainer, None)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse, where no checkpoint is loaded, a folder with scalars of another run before anything is written."""
+        """Refuse a folder with scalars of another run before anything is written, unless a checkpoint is loaded."""
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
             self.refuse(trainer, NAME, *["metrics.csv"] * _is_table(trainer))
 
@@ -83,7 +80,7 @@ class RunCallback(L.Callback):
         _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do so, too, if a finished run was resumed, which starts no training."""
+        """Begin or continue the history also for a finished run that was resumed, which starts no training."""
         _begin(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
@@ -91,7 +88,7 @@ class RunCallback(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write what the logs mean, behind the first step: a fit that fails before it leaves no file."""
+        """Write what the logs mean after the first step: a fit that fails before it leaves no file."""
         self._write_meanings()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -122,19 +119,12 @@ class RunCallback(L.Callback):
         Args:
             trainer: Of the run.
             names: Of files in the run's folder.
-            arrays: Of diagnostics with their stage: "val/log_spectrum_h".
+            arrays: Names of diagnostics with their stage: "val/log_spectrum_h".
 
         Raises:
             ValueError: If there is such a file.
         """
-        files = run_files(trainer)
-
-        def check() -> None:
-            files.check(*names)
-            for array in arrays:
-                files.check_array(array)
-
-        _together(trainer, check)
+        _together(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Put the run, its folder, its files and what is not yet logged into the checkpoint."""
@@ -144,7 +134,7 @@ class RunCallback(L.Callback):
             checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take over the files of the run that wrote the checkpoint, where it wrote them to this folder."""
+        """Take over the files of the run that wrote the checkpoint, if it wrote them to this folder."""
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
@@ -153,10 +143,10 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether a callback's `setup` is that of a fit from step 0, where what an earlier fit left has to go.
+    """Whether a callback's `setup` belongs to a fit from step 0, where results of an earlier fit have to go.
 
-    Lightning calls `setup` before it gives callbacks what a checkpoint holds of them, and a Trainer that has made
-    steps already goes on with its fit.
+    Lightning calls `setup` before callbacks get their state from a checkpoint. A Trainer that has made steps already
+    goes on with its fit.
     """
     return stage == "fit" and trainer.global_step == 0
 
@@ -167,7 +157,7 @@ class _Run(NamedTuple):
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:
-    """Return the files of a Trainer's run, the same object to all callbacks; a run is what one logger logs.
+    """Return the files of a Trainer's run, the same object for all callbacks; one logger means one run.
 
     All ranks must call for the first time together, which :class:`RunCallback` does in `setup`.
     """
@@ -188,11 +178,9 @@ def _run(trainer: L.Trainer) -> _Run:
 
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
-    """Find what the host logs, and what all callbacks log or write in any case."""
-    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    own = [each for each in callbacks if isinstance(each, RunCallback)]
+    """Find what host and callbacks log or write in any case."""
     said: dict[L.Callback, dict[str, Declared]] = {}
-    said |= {each: meanings(each, each.logs(), part=each.part) for each in own}
+    said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
     _run(trainer).quantities.expect(host_entries(trainer, host), said)
 
 
@@ -206,7 +194,7 @@ def run_folder(trainer: L.Trainer) -> Path | None:
 
 
 def _is_table(trainer: L.Trainer) -> bool:
-    """Whether the metrics.csv of the run's folder is one that goes on."""
+    """Whether metrics.csv in the run's folder is a table that a resumed run continues."""
     folder, tables = run_folder(trainer), [each for each in trainer.loggers if isinstance(each, ResumableCSVLogger)]
     return any(same(Path(table.log_dir), folder) for table in tables)
 
@@ -219,13 +207,13 @@ def _folder(trainer: L.Trainer, logger: Any) -> str:
 
 
 def _begin(trainer: L.Trainer) -> None:
-    """Make the history of a fit begin, or go on, at its step; once for a fit."""
+    """Begin the history of a fit, or continue it at its step, once per fit."""
     (files, quantities), loaded = _run(trainer), _LOADED.pop(trainer, None)
     if _BEGUN.get(trainer) or files.folder is None:
         return
     _BEGUN[trainer] = True
     if loaded is not None:
-        _together(trainer, partial(resume, trainer, files, quantities, loaded))
+        _together(trainer, partial(resume, trainer, files, quantities=quantities, loaded=loaded))
     elif trainer.global_step == 0:
         _together(trainer, partial(_start, trainer, files))
 
@@ -240,7 +228,7 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
 
 
 def _together(trainer: L.Trainer, action: Callable[[], None]) -> None:
-    """Act on rank 0; what it raises is raised on all ranks, so that none waits for it."""
+    """Act on rank 0; an error there is raised on all ranks, so that none waits."""
     found: Exception | None = None
     if trainer.is_global_zero:
         try:

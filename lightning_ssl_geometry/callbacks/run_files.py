@@ -1,8 +1,8 @@
-"""The files of a run: which folder is the run's own, what the run wrote there, and which run it resumes.
+"""The files of a run: its folder, what it wrote there, and which run it resumes.
 
 A run keeps `history.json` in its folder: a name for the run, the files that it wrote, and where it was resumed. Only
 files in that list are ever overwritten, shortened or removed, by that run or by one that resumes it. Checkpoints carry
-the same, so that a resumed run knows its earlier part in whatever folder it writes.
+the same record, so that a resumed run knows its earlier part in whatever folder it writes.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]
@@ -13,7 +13,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,13 @@ HISTORY = "history.json"
 class RunFiles:
     """What a run writes to its folder, on rank 0; without a folder, and on other ranks, nothing is written.
 
-    A full disk, or another error of the file system, is warned of once for each file: the training goes on, and the
-    old contents stay whole.
+    A full disk, or another error of the file system, is a warning, once for each file: training goes on, and the old
+    contents stay whole.
 
     Args:
         folder: The run's own, or None.
         writes: Whether this rank writes.
-        quiet: Do not say what is not kept where there is no folder.
+        quiet: Give no warning where there is no folder.
     """
 
     def __init__(self, folder: Path | None, writes: bool = True, quiet: bool = False) -> None:
@@ -56,34 +56,33 @@ class RunFiles:
         assert self.folder is not None
         return self.folder / name
 
-    def check(self, *names: str) -> None:
+    def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
         """Refuse files that neither this run nor the one that it resumes wrote.
 
+        Args:
+            names: Of files in the run's folder.
+            arrays: Names of diagnostics with their stage, whose results have files in `geometry/`: "val/log_spectrum_h"
+                may have "val/log_spectrum_h_clean" among its results.
+
         Raises:
-            ValueError: If there is a file of such a name.
+            ValueError: If there is such a file.
         """
-        for name in names:
+        found = [file for array in arrays for file in self._array_files(array)]
+        for name in (*names, *found):
             if self._foreign(name):
                 raise ValueError(f"Expected `{name}` to be this run's to write, but {self._why_foreign(name)}")
 
-    def check_array(self, name: str) -> None:
-        """Refuse files that neither this run nor the one that it resumes wrote, of any array of a diagnostic.
-
-        Args:
-            name: With its stage: "val/log_spectrum_h", of which "val/log_spectrum_h_clean" may be a part.
-
-        Raises:
-            ValueError: If there is such a file in `geometry/`.
-        """
-        if self.writes:
-            stage, _, own = name.rpartition("/")
-            folder = self.path(f"geometry/{stage}")
-            found = [folder / f"{own}.csv", folder / f"{own}.npz", *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
-            self.check(*sorted(path.relative_to(self.path("")).as_posix() for path in found))
+    def _array_files(self, name: str) -> list[str]:
+        if not self.writes:
+            return []
+        stage, _, own = name.rpartition("/")
+        folder = self.path(f"geometry/{stage}")
+        found = [folder / f"{own}.csv", folder / f"{own}.npz", *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
+        return sorted(path.relative_to(self.path("")).as_posix() for path in found)
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file in memory, and write it as a whole at the end; where nothing is to be written, it is dropped."""
+        """Open a file in memory, and write it as a whole at the end, unless this rank or run writes no files."""
         memory = io.BytesIO()
         yield memory
         if self._may_write(name):
@@ -119,11 +118,7 @@ class RunFiles:
             del self._waiting[name]
 
     def own(self, name: str) -> None:
-        """Record a file that the run's logger writes.
-
-        Raises:
-            ValueError: As :meth:`check`.
-        """
+        """Record a file that the run's logger writes; a ValueError if it belongs to another run."""
         self.check(name)
         with self.or_warn(name):
             self.claim(name)
@@ -188,7 +183,7 @@ class RunFiles:
         self._waiting.clear()
 
     def _record(self) -> dict[str, Any] | None:
-        """Read the folder's `history.json`; None if there is none that can be read."""
+        """Read the folder's `history.json`; None if it is missing or cannot be read."""
         path = self.path(HISTORY)
         if not path.exists():
             return None
@@ -223,7 +218,7 @@ class RunFiles:
         )
 
     def _may_write(self, name: str) -> bool:
-        """Whether a file is to be written here; where it is not, say so once."""
+        """Whether a file is to be written here; if not, warn once."""
         if self._foreign(name) and name not in self._warned:
             self._warned.add(name)
             rank_zero_warn(f"`{name}` of this run is not kept: {self._why_foreign(name)}")
@@ -248,7 +243,7 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Keep the complete rows up to a step; the others go to another file."""
+    """Keep the complete rows up to a step, and move the others to another file."""
     text = path.read_text()
     whole, _, rest = text.rpartition("\n")
     header, *rows = whole.split("\n") if whole else [""]
@@ -271,7 +266,6 @@ def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
 
 
 def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Move an array that was read out after a step."""
     try:
         with path.open("rb") as raw, np.load(raw) as file:
             own = int(file["step"])
@@ -281,7 +275,7 @@ def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
 
 
 def _rewind_whole(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Move a file where everything is moved."""
+    """Move a file if `step` is 0."""
     if not step:
         to = aside()
         to.parent.mkdir(parents=True, exist_ok=True)

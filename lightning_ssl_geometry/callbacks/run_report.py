@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.loggers import log_run
+from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.checks import one_of
 
 Kind = Literal["fit", "diagnosis"]
 
@@ -29,24 +30,24 @@ Kind = Literal["fit", "diagnosis"]
 class RunReport(RunCallback):
     """Write `run.json` (model, data, command, seed, versions, machine, status), and the report when a fit ends.
 
-    The record is written when the fit starts and again when it ends, fails or is interrupted. The report is
-    `report.html` in the run's folder, one page without outside resources; the same as `ssl-geometry report RUN`
-    writes. It reads what Lightning's CSVLogger writes. Among the Trainer's callbacks it goes behind those that write
-    what it reads. Rank 0 only.
+    The record is written when the fit starts, and again when it ends, fails or is interrupted. The report is
+    `report.html` in the run's folder, one page without outside resources, as `ssl-geometry report RUN` writes it from
+    the tables of Lightning's CSVLogger. Rank 0 only.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
         kind: "fit": of a training run. "diagnosis": of `Trainer.test` on a model that is not trained here; a fit then
-            leaves nothing.
-        about: More entries for the record, such as {"checkpoint": "x.ckpt"}; they win over those found here.
-        figures: Log the page's figures, and to wandb the arrays behind them, where there is a TensorBoardLogger or a
-            WandbLogger beside the CSVLogger.
+            writes nothing.
+        about: More entries for the record, such as {"checkpoint": "x.ckpt"}; they replace those found here.
+        figures: Log the page's figures, and to wandb their arrays, where a TensorBoardLogger or a WandbLogger stands
+            beside the CSVLogger.
 
     Raises:
-        ValueError: If `kind` is not one of these; when the run starts, if there is no CSVLogger among the Trainer's
-            loggers.
+        ValueError: If `kind` is not one of these; when the run starts, if the Trainer has no CSVLogger.
     """
+
+    turn: ClassVar[Turn] = Turn.REPORTS
 
     def __init__(
         self,
@@ -57,8 +58,7 @@ class RunReport(RunCallback):
         figures: bool = True,
     ) -> None:
         super().__init__()
-        if kind not in get_args(Kind):
-            raise ValueError(f"Expected `kind` to be one of {get_args(Kind)}, but got {kind!r}.")
+        one_of(get_args(Kind), kind=kind)
         self.page = page
         self.table = table
         self.kind = kind
@@ -68,13 +68,10 @@ class RunReport(RunCallback):
         self._ended = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Go behind the callbacks that write what is read here; those that save checkpoints stay the last."""
+        """Go behind the callbacks that write what is read here."""
         super().setup(trainer, pl_module, stage)
         self._ended = False
-        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        saving = [callback for callback in others if isinstance(callback, Checkpoint)]
-        writing = [callback for callback in others if not isinstance(callback, Checkpoint)]
-        trainer.callbacks = [*writing, self, *saving]  # type: ignore[attr-defined]
+        put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the record."""
@@ -83,7 +80,7 @@ class RunReport(RunCallback):
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record where a checkpoint is loaded late, and only then says whose files are in the folder."""
+        """Write the record if a checkpoint is loaded late: only then is it known whose files are in the folder."""
         super().on_train_start(trainer, pl_module)
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
@@ -95,19 +92,19 @@ class RunReport(RunCallback):
             self._end(trainer, "finished")
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do the same for a diagnosis."""
+        """Write the record of a diagnosis."""
         super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do the same for a diagnosis."""
+        """Write the record of a diagnosis again, the page and the table."""
         super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write the same from what was logged so far, with the error, which stays the one that is raised."""
+        """Write the report from what was logged so far, without hiding the original error."""
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return
@@ -130,7 +127,7 @@ class RunReport(RunCallback):
         self._write(trainer, "running")
 
     def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
-        """Begin the record of a fit that failed before it started; without the other ranks, which may be gone."""
+        """Begin the record of a fit that failed before it started, without the other ranks, which may have ended."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
         if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
             return False
@@ -194,7 +191,7 @@ class RunReport(RunCallback):
 
 @contextmanager
 def _warned(what: str | Path) -> Iterator[None]:
-    """Warn where something cannot be written: a run that ended well does not fail by its report."""
+    """Warn where something cannot be written: a run that ended well must not fail by its report."""
     try:
         yield
     except Exception as error:  # a full disk, matplotlib, a logger of another's: the rest is still to be written

@@ -4,24 +4,24 @@ __all__ = ["EmbeddingSnapshots"]
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Unpack
 
 import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.host import Observer
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
-from lightning_ssl_geometry.observe.taps import ViewLayout
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
+from lightning_ssl_geometry.settings import passed_on
 
 _FILE = "embeddings.npz"
 
@@ -29,56 +29,49 @@ _FILE = "embeddings.npz"
 class EmbeddingSnapshots(RunCallback):
     """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
 
-    At each iteration the set is passed through the module in eval mode; before the first step, batch norm has the
-    statistics of training batches (:func:`calibrated`). Training is the same with and without. After it,
-    `embeddings.npz` in the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the
-    set has labels, `label` (n,), in the order of the index. z is the embedding of the sample without augmentation
-    (`z_image`) where the module has such, else that of its first view. A checkpoint holds what was kept so far.
+    At each iteration the set passes through the module in eval mode; before the first step, batch norm gets statistics
+    of training batches (:func:`calibrated`). Training is the same with and without. `embeddings.npz` in the run's
+    folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the set has labels, `label` (n,), in
+    the order of the index. z is the embedding of the sample without augmentation (`z_image`) where the module has one,
+    else that of the first view. A checkpoint holds the embeddings so far.
 
     Args:
         iterations: Numbers of optimizer steps done, 0 for before the first.
-        taps: As in :class:`GeometryMonitor`, and so the next three.
-        views: How views pass through a tapped submodule.
-        batch_keys: What to take from the host's batch.
-        augment: Makes views of a batch that has one image.
+        **host: Where a module that is not of this package has its z and its views: `taps`, `view_layout`, `batch_keys`
+            and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
     Attributes:
         kept: Iteration -> {"z", "index", "label"}.
 
     Raises:
-        ValueError: If `iterations` is empty, or one is negative or there twice; in training, if the Trainer has no
-            validation set, or the module has no z.
+        ValueError: If `iterations` is empty, or holds a negative number or one twice; in training, if the Trainer has
+            no validation set, or the module has no z.
     """
 
-    def __init__(
-        self,
-        iterations: Sequence[int],
-        taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
-        batch_keys: BatchKeys | None = None,
-        augment: nn.Module | None = None,
-    ) -> None:
+    @by_position("taps", "view_layout", "batch_keys", "augment")
+    @passed_on
+    def __init__(self, iterations: Sequence[int], **host: Unpack[HostSettings]) -> None:
         super().__init__()
         wanted = sorted(iterations)
         if not wanted or wanted[0] < 0 or len(set(wanted)) < len(wanted):
             raise ValueError(f"Expected `iterations` >= 0, each once and at least one, but got {list(iterations)}.")
         self.iterations = wanted
-        self.observer = Observer(taps, views, batch_keys, augment=augment)
+        self.observer = Observer(Host(**host))
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks of the taps, and forget what an earlier fit kept."""
+        """Register the hooks of the taps, and forget the embeddings of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove them."""
+        """Remove the hooks of the taps."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what a checkpoint of a later step brought, and look before the first step."""
+        """Forget embeddings that a checkpoint brought of later steps, and look before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -89,21 +82,21 @@ class EmbeddingSnapshots(RunCallback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Look after a step."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Say which iterations were not reached, or passed over by a module that steps several times a batch."""
+        """Warn of iterations that were not reached, or passed over by a module that steps several times a batch."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What was kept, for a checkpoint."""
+        """The embeddings so far."""
         return {"kept": self.kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Bring it back."""
+        """Take the embeddings of the checkpoint back."""
         self.kept = state_dict["kept"]
 
     def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -117,14 +110,14 @@ class EmbeddingSnapshots(RunCallback):
             _write(files, self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
-        """Pass this rank's part of the set through the module, and gather all parts, in the order of the index."""
+        """Pass this rank's part of the set through the module, and gather all parts in the order of the index."""
         loader = validation_loader(trainer)
         if loader is None:
             raise ValueError("Expected a validation set for EmbeddingSnapshots, but the Trainer has none.")
         self.observer.restart("probe")
         parts: dict[str, list[Tensor]] = {}
         for place, batch in enumerate(one_pass(loader)):
-            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, "probe")
+            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="probe")
             if "z" not in looked:
                 raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")
             if (observation := without_repeats(looked, loader, place)) is None:

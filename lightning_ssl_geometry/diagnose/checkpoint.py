@@ -15,20 +15,19 @@ from torch import Tensor, nn
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict, or the one in a Lightning checkpoint, into a network, in place.
 
-    The file is read with `weights_only=True`, always: other files may run any code when they are read.
+    The file is always read with `weights_only=True`: other files may run any code when they are read.
 
     Args:
         network: Gets the weights; every one of its keys must be there.
         checkpoint: A file of `torch.save` or of Lightning: keys -> tensors, at its top or under `state_dict`, `model`
             or `model_state_dict`.
-        prefix: Of the keys that are the network's, such as "backbone."; it is cut off, and other keys are left alone.
-
+        prefix: Beginning of the network's keys in the file, such as "backbone."; it is cut off, and keys without it are
+            ignored.
         ignore: Beginnings of keys, behind the prefix, that the network has no use for, such as "fc.".
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it cannot be read with `weights_only=True`, holds no state dict, or its keys or shapes are not
-            those of the network.
+        ValueError: If it cannot be read with `weights_only=True`, holds no state dict, or other keys or shapes.
     """
     state = _state_dict(Path(checkpoint))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -76,7 +75,7 @@ _ADVICE = (
 
 
 def _reason(error: Exception) -> str:
-    """Torch names the first thing that it refuses to build, among much advice."""
+    """Say why torch refused a file: it names the first object that it does not build, among much advice."""
     if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error)):
         return (
             f"holds {named[1]}, which is no tensor and no plain container: the file is a pickle of Python objects "
@@ -94,7 +93,6 @@ def _some(keys: list[str]) -> str:
 
 
 def _hint(own: Mapping[str, Any], state: Mapping[str, Any], prefix: str) -> str:
-    """Offer the prefix under which the file has all keys of the network."""
     first = next(iter(own), "")
     starts = [key.removesuffix(first) for key in state if key.endswith(first)]
     fits = [start for start in starts if start != prefix and all(start + key in state for key in own)]

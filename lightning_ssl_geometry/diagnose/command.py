@@ -94,11 +94,7 @@ def _parser() -> ArgumentParser:
 
 
 def _check(options: Namespace) -> None:
-    """Refuse options that would be left aside.
-
-    Raises:
-        ValueError: If one stands beside another that it does not belong to.
-    """
+    """Refuse, with a ValueError, options that contradict each other or would be ignored."""
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
     if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
@@ -123,7 +119,7 @@ def _add_source(parser: ArgumentParser) -> None:
 def _diagnose_one(options: Namespace, config: str) -> None:
     given = {name: options[name] for name in _fields()} | _named_source(options.what)
     source = ModelSource(**given)
-    _diagnose(source, options.name or source.name, options, config)
+    _diagnose(source, options.name or source.name, options, config=config)
 
 
 def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -> Path:
@@ -144,7 +140,7 @@ def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -
         loaded.module,
         data,
         options.output,
-        name,
+        name=name,
         normalization=normalization,
         linear_evaluation=options.linear_evaluation,
         about=loaded.about,
@@ -169,14 +165,13 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
         raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")
     channels = trained_on.image_shape[0] if trained_on else None
     cache = Path(options.output) / ".decoded"
-    images = folder_of_images(options.images, size, options.batch_size or 256, cache, channels)
+    images = folder_of_images(options.images, size, options.batch_size or 256, cache=cache, channels=channels)
     own = trained_on.views if trained_on and not options.compare else None  # models are compared on the same views
     images.views = options.views or own or SimCLRViews()
     return images
 
 
 def _source(what: str, pretrained: bool) -> ModelSource:
-    """Read `timm:NAME`, a YAML file, a run's folder or a checkpoint in it."""
     if Path(what).suffix in _YAML:
         parser = ArgumentParser(exit_on_error=False)
         _add_source(parser)
@@ -199,17 +194,16 @@ def _compare(options: Namespace, config: str) -> None:
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
-    folders = {name: _diagnosed(name, what, options, config) for name, what in named.items()}
+    folders = {name: _diagnosed(name, what, options, config=config) for name, what in named.items()}
     if getattr(rank_zero_only, "rank", 0) == 0:
         print(f"The page of the comparison: {compare(folders, Path(options.output) / 'comparison.html')}")
 
 
 def _diagnosed(name: str, what: str, options: Namespace, config: str) -> Path:
-    """Folder of a diagnosis: that which is there already, or a new one."""
     if is_diagnosis(Path(what)):
         return Path(what)
     L.seed_everything(options.seed_everything, verbose=False)  # random weights do not depend on who comes before
-    return _diagnose(_source(what, options.pretrained), name, options, config)
+    return _diagnose(_source(what, options.pretrained), name, options, config=config)
 
 
 def _named(given: str) -> tuple[str, str]:

@@ -24,15 +24,12 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
     Args:
         diagnoses: Name of the model -> folder of its diagnosis.
-        output: The page's path.
+        output: The page's path, which is returned.
         layer: Whose representations CKA compares; models may differ in its width.
 
-    Returns:
-        The page's path.
-
     Raises:
-        FileNotFoundError: If a folder has no `representations.npz`, or is none.
-        ValueError: If there are fewer than two, or they looked at different data or samples.
+        FileNotFoundError: If a folder has no `representations.npz`, or does not exist.
+        ValueError: If there are fewer than two diagnoses, or they are of different data or samples.
     """
     if len(diagnoses) < 2:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
@@ -44,9 +41,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
     """Linear CKA between the models' representations of the same samples, (M, M); NaN where one does not vary.
 
-    Raises:
-        FileNotFoundError: As :func:`compare`.
-        ValueError: If the samples differ, or a diagnosis has not the layer.
+    It raises the errors of :func:`compare`.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
@@ -72,7 +67,6 @@ def is_diagnosis(folder: Path) -> bool:
 
 
 def _data(folder: Path) -> str:
-    """What was looked at, as the record says."""
     held = _record(folder)
     return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
 

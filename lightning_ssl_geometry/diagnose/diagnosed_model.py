@@ -18,22 +18,21 @@ _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
-    """Any network, as the diagnostics see it: images to h by its backbone, and to z by its projector, if it has one.
+    """Any network as the diagnostics see it: a backbone maps images to h, and a projector, if there is one, h to z.
 
     Args:
-        network: Has the two; any `torch.nn.Module`, a LightningModule too. Its own `forward` is not called where
-            `backbone` is given.
+        network: Any `torch.nn.Module` that holds the two. Its own `forward` is not called where `backbone` is given.
         backbone: Dotted name of the submodule of `network` that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1);
             None: `network` itself.
         layer: Dotted name of a submodule of the backbone whose output is h instead, such as "avgpool".
-        projector: Dotted name of the submodule of `network` that maps h to z (N, P); None: there is none.
-        batch_keys: Where a foreign batch has its "views", "image", "label" and "index", as in
-            :class:`lightning_ssl_geometry.callbacks.GeometryMonitor`; batches of this package need none.
+        projector: Dotted name of the submodule of `network` that maps h to z (N, P).
+        batch_keys: Places of "views", "image", "label" and "index" in a foreign batch: keys, positions or dotted paths,
+            such as {"label": 1}. Batches of this package need none.
         augment: Makes two views of a batch's image where it has no views: called with (image, index, epoch).
 
     Raises:
-        ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z is not of such a
-            shape, the batch has neither views nor an image, or `augment` cannot work on that.
+        ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z has another shape,
+            the batch has neither views nor an image, or `augment` cannot work on that.
 
     >>> model = DiagnosedModel(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU()))
     >>> model(torch.ones(2, 3, 2, 2)).shape
@@ -96,7 +95,7 @@ class DiagnosedModel(L.LightningModule):
         return with_clean(observation)  # type: ignore[return-value]
 
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
-        """Take the views out of a batch, or make them of its images; and what else it has, with an index."""
+        """Take or make the views of a batch, and return them with the other parts, an index among them."""
         found = self.reader.read(batch, "test")
         has_views = self.reader.has_views(batch, "test")
         if not has_views and ("image" not in found or self.augment is None):
@@ -107,13 +106,12 @@ class DiagnosedModel(L.LightningModule):
         views = self.reader.views(batch, "test") if has_views else []
         if "index" not in found:
             n = len(views[0] if has_views else found["image"])
-            found["index"] = self.reader.numbers(n, self.trainer, "test", self.device)
+            found["index"] = self.reader.numbers(n, self.trainer, "test", device=self.device)
             self.reader.count(n, "test")
         return views if has_views else self.reader.augmented(found["image"], found["index"].cpu()), found
 
 
 def _rows(name: str, output: Any, n: int) -> Tensor:
-    """(N, D) of what may have more axes of length 1."""
     if isinstance(output, Tensor) and output.ndim >= 2 and len(output) == n and output[0].numel() == output.shape[1]:
         return output.flatten(1)
     what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__

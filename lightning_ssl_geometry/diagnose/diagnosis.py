@@ -77,8 +77,10 @@ def diagnose(
     data.setup("test")
     with _normalized(data, normalization):
         labels = _labelled(data, module)
-        if linear_evaluation:
-            _check_training_set(data, labels)
+        if linear_evaluation:  # what it would refuse after the pass is refused before
+            if not labels:
+                raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
+            _images(data, beside="linear_evaluation").unaugmented_dataloader("train")
         if callbacks is None:
             callbacks = _callbacks(getattr(module, "projector", None), labels, linear_evaluation)
         logger = CSVLogger(output, name or type(model).__name__)
@@ -103,13 +105,13 @@ def diagnose(
 def folder_of_images(
     root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
 ) -> ImageFolderDataModule:
-    """All images of a folder as a test set, or its part `test` where it has one; labels are its folders, if it has any.
+    """All images of a folder, or of its part `test`, as a test set; names of folders inside it are the labels.
 
     Args:
         root: The folder.
-        image_size: Height and width that they are brought to.
+        image_size: Height and width to which images are resized.
         batch_size: Samples per process.
-        cache: Where the decoded images are kept, in a folder of their own.
+        cache: Folder for decoded images; this folder of images gets a folder of its own in it.
         channels: 1 turns colour into grey.
 
     Raises:
@@ -131,7 +133,6 @@ def folder_of_images(
 
 
 def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: bool) -> list[L.Callback]:
-    """What looks, if nobody says otherwise."""
     found: list[L.Callback] = [diagnosis_monitor(projector, labels), LayerGeometry(stage="test")]
     if linear_evaluation:
         layers = [] if projector is None else [*_cuts(projector), "projector"]
@@ -140,7 +141,7 @@ def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: boo
 
 
 def _cuts(projector: nn.Module) -> list[str]:
-    """Names of what comes before each linear layer but the first, where the projector is a sequence of layers."""
+    """Names of the layers before each linear layer but the first, where the projector is a sequence of layers."""
     name = "projector"
     while not isinstance(projector, nn.Sequential) and len(children := list(projector.named_children())) == 1:
         name, projector = f"{name}.{children[0][0]}", children[0][1]
@@ -167,12 +168,11 @@ class _Config(RunCallback):
 def _normalized(
     data: LightningDataModule, normalization: tuple[Sequence[float], Sequence[float]] | None
 ) -> Iterator[None]:
-    """Normalise the images of a data set by other moments than its own, for a while."""
+    """Normalise the images of a DataModule by other moments than its own inside this block."""
     if normalization is None:
         yield
         return
-    if not isinstance(data, ImageDataModule):
-        raise ValueError(f"Expected an ImageDataModule beside `normalization`, but got {type(data).__name__}.")
+    data = _images(data, beside="normalization")
     mean, std = (torch.tensor(list(moment)) for moment in normalization)
     if mean.shape != data.mean.shape or std.shape != data.std.shape or not (std > 0).all():
         got = f"{mean.tolist()} and {std.tolist()}"
@@ -185,6 +185,12 @@ def _normalized(
         data.mean, data.std = own
 
 
+def _images(data: LightningDataModule, beside: str) -> ImageDataModule:
+    if not isinstance(data, ImageDataModule):
+        raise ValueError(f"Expected an ImageDataModule beside `{beside}`, but got {type(data).__name__}.")
+    return data
+
+
 def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
     """Whether the test set, which must not be empty, has labels."""
     batch = next(iter(data.test_dataloader()), None)
@@ -195,17 +201,7 @@ def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
     return isinstance(batch, Mapping) and "label" in batch
 
 
-def _check_training_set(data: LightningDataModule, labels: bool) -> None:
-    """Refuse before the pass what linear evaluation would refuse behind it."""
-    if not labels:
-        raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
-    if not isinstance(data, ImageDataModule):
-        raise ValueError(f"Expected an ImageDataModule beside `linear_evaluation`, but got {type(data).__name__}.")
-    data.unaugmented_dataloader("train")
-
-
 def _about(data: LightningDataModule) -> dict[str, Any]:
-    """What was looked at, for the record."""
     found: dict[str, Any] = {"samples": _size(data)}
     if root := getattr(data, "root", None):
         found["data_path"] = str(Path(root).resolve())
@@ -217,7 +213,6 @@ def _about(data: LightningDataModule) -> dict[str, Any]:
 
 
 def _size(data: LightningDataModule) -> int | None:
-    """Number of samples of the test set, where it says so."""
     loader = data.test_dataloader()
     if isinstance(loader, BatchLoader):
         return loader.sampler.size

@@ -79,16 +79,13 @@ class ModelSource:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The model's name in logs and on pages."""
         if self.model is not None:
             return type(self.model).__name__
         return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
-        """Build the network, with its weights.
-
-        Args:
-            augment: Makes two views of an image, for batches that have none.
+        """Build the network, with its weights; `augment` makes two views of an image, for batches that have none.
 
         Raises:
             FileNotFoundError: If a file or folder does not exist.
@@ -107,7 +104,7 @@ class ModelSource:
             if isinstance(network, TimmBackbone):
                 ignore += _classifiers(network)
                 network = network.network
-            load_weights(network, self.checkpoint, self.prefix, [start for start in ignore if start])
+            load_weights(network, self.checkpoint, self.prefix, ignore=[start for start in ignore if start])
             loaded.about = {"checkpoint": str(self.checkpoint)}
         if self.mean is not None and self.std is not None:
             loaded.normalization = tuple(self.mean), tuple(self.std)
@@ -115,7 +112,7 @@ class ModelSource:
         if isinstance(loaded.network, SSLModule) and not any(named) and self.batch_keys:
             named = (None, None, "projector")
         if not isinstance(loaded.network, SSLModule) or any(named):
-            loaded.network = DiagnosedModel(loaded.network, *named, self.batch_keys, augment)
+            loaded.network = DiagnosedModel(loaded.network, *named, batch_keys=self.batch_keys, augment=augment)
         loaded.about = {"model": self.name, "representation": self._representation(loaded.network)} | loaded.about
         return loaded
 
@@ -163,11 +160,11 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     normalization = (tuple(known["mean"]), tuple(known["std"])) if pretrained else None
     about = {"weights": "timm's" if pretrained else "random"}
-    return Loaded(backbone, about, normalization, int(known["input_size"][-1]))
+    return Loaded(backbone, about, normalization, image_size=int(known["input_size"][-1]))
 
 
 def _classifiers(backbone: TimmBackbone) -> list[str]:
-    """Beginnings of the keys of what a timm network was taken without."""
+    """Beginnings of the keys of the classifier that a timm network was built without."""
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     names = known.get("classifier") or ()
     return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
@@ -204,7 +201,6 @@ def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | 
 
 
 def _locate(path: Path) -> tuple[Path, Path]:
-    """Find the run's folder and its checkpoint."""
     if not path.exists():
         hint = f" Of timm's networks, say timm:{path}." if is_timm(str(path)) else ""
         raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""What a diagnosis looks at."""
+"""What a diagnosis observes."""
 
 __all__ = ["diagnosis_monitor"]
 

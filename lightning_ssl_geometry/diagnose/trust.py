@@ -33,15 +33,9 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """Find what would be imported from outside `TRUSTED` if the classes of a config were built, and files it names.
+    """Find the files and the names outside `TRUSTED` that building the classes of a config would import.
 
-    A name counts wherever it stands, also inside a text that is itself YAML, as the parser reads such texts too.
-
-    Args:
-        held: A config, of plain values.
-
-    Returns:
-        Dotted names and paths, each once, in their order.
+    A name counts wherever it stands, also inside a text that is itself YAML, since the parser reads such texts, too.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
@@ -51,15 +45,15 @@ def foreign_names(held: Any) -> list[str]:
 
 
 def ask(config: Path, trust: bool) -> None:
-    """Let the user decide whether classes that a config names from elsewhere are imported.
+    """Ask the user whether classes that a run's config.yaml names outside `TRUSTED` may be imported.
 
     Args:
         config: A run's config.yaml.
-        trust: Whether the user said so already.
+        trust: Whether the user agreed already.
 
     Raises:
-        ValueError: If the config is no plain YAML; if it names such classes, and the user does not agree, or there is
-            no terminal to ask at.
+        ValueError: If the config is no plain YAML; if it names such classes, and the user does not agree, or cannot be
+            asked without a terminal.
     """
     if trust or not config.is_file():
         return
@@ -82,7 +76,6 @@ def ask(config: Path, trust: bool) -> None:
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """All texts in a value."""
     if depth > _DEEPEST:
         raise ValueError(f"Expected a config of at most {_DEEPEST} levels, but got more.")
     if isinstance(value, dict):
@@ -115,7 +108,7 @@ def _named(text: str) -> Iterator[str]:
 
 
 def _is_importable(top: str) -> bool:
-    """Whether there is such a package; only looked for, and not imported."""
+    """Whether there is such a package; it is looked for, and not imported."""
     try:
         return find_spec(top) is not None
     except (ValueError, ImportError):
@@ -123,10 +116,7 @@ def _is_importable(top: str) -> bool:
 
 
 def _is_trusted(name: str) -> bool:
-    """Whether a name is of a trusted package, and what it stands for was written there and not imported from another.
-
-    Only a trusted package is imported here.
-    """
+    """Whether a name is of a trusted package, and its object was written there; imports trusted packages only."""
     if not _is_within(name):
         return False
     try:

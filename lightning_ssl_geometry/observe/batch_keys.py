@@ -1,6 +1,6 @@
-"""Where things are in a batch of somebody else's, and views of an image that it has once."""
+"""Where a foreign batch has its parts, and views of an image that it has once."""
 
-__all__ = ["BatchKeys", "Place", "augmented", "check_keys", "class_numbers", "numbers", "place", "stage_keys"]
+__all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "numbers", "place", "stage_keys"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,29 +13,11 @@ from lightning_ssl_geometry.views import image_range
 
 Place = str | int
 BatchKeys = dict[str, Place | list[Place]]
-_STAGES = ("train", "val", "test", "probe")
-
-
-def check_keys(batch_keys: BatchKeys, names: Sequence[str] | None = None) -> None:
-    """Check names such as "label", and "val/label" for a stage of its own.
-
-    Args:
-        batch_keys: Name -> place.
-        names: Those that are known; None: any.
-
-    Raises:
-        ValueError: If a stage or a name is none.
-    """
-    for name in batch_keys:
-        stage, slash, known = name.rpartition("/")
-        if slash and stage not in _STAGES:
-            raise ValueError(f"Expected `batch_keys` of one of the stages {_STAGES}, but got {name!r}.")
-        if names is not None and known not in names:
-            raise ValueError(f"Expected `batch_keys` of {', '.join(names)}, but got {name!r}.")
+STAGES = ("train", "val", "test", "probe")
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
-    """Take the places of a stage: those that are its own go before those of all stages.
+    """Take the places for a stage: a place named for this stage replaces the one for all stages.
 
     >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
     {'label': 0}
@@ -45,7 +27,7 @@ def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
 
 
 def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Find what is at a place: a key, a position or a dotted path of these; of several places, a list.
+    """Find the part of a batch at a key, a position or a dotted path of these; of several places, a list.
 
     Raises:
         ValueError: If there is nothing.
@@ -56,18 +38,14 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
     if isinstance(key, Sequence) and not isinstance(key, str):
         return [place(batch, each, name) for each in key]
     if isinstance(key, int) or (isinstance(batch, Mapping) and key in batch):
-        return _item(batch, key, name, key)
+        return _item(batch, key, name, whole=key)
     for part in key.split("."):
-        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, key)
+        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, whole=key)
     return batch
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Check that labels are class numbers: integers (N,).
-
-    Args:
-        name: Of the labels, for the error.
-        label: What a batch has there.
+    """Check that labels are class numbers, integers (N,), and return them; `name` is for the error.
 
     Raises:
         ValueError: If they are strings, one-hot, of several labels per sample or of a float dtype.
@@ -90,7 +68,7 @@ def class_numbers(name: str, label: Any) -> Tensor:
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
-    """Number n samples without an index, `start` of which came before on this process; on each process its own."""
+    """Number n samples without an index, after `start` earlier ones; no two processes share a number."""
     return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 

@@ -1,4 +1,4 @@
-"""What a batch of somebody else's holds, at whatever places: one way for a host that is trained and one that is not."""
+"""Reads the parts of foreign batches, for a host that is trained and for one that is not."""
 
 __all__ = ["BatchReader", "with_clean"]
 
@@ -9,20 +9,20 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys, augmented, check_keys, numbers, place, stage_keys
+from lightning_ssl_geometry.observe.batch_keys import STAGES, BatchKeys, augmented, numbers, place, stage_keys
 
 
 class BatchReader:
     """Finds the parts of batches by name, makes views, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name -> place; "val/label" for a stage of its own.
+        batch_keys: Name -> place; "val/label" for the place in one stage.
         augment: Makes views of images: called with (image, index, epoch).
-        names: Names that a batch which is a mapping may have itself, without a place.
-        only: `batch_keys` names these alone.
+        names: Names that a mapping may hold itself, without a place.
+        only: `batch_keys` may name these alone.
 
     Raises:
-        ValueError: If `batch_keys` names no stage, or none of `names` with `only`.
+        ValueError: If `batch_keys` names an unknown stage or, with `only`, a name outside `names`.
     """
 
     def __init__(
@@ -33,7 +33,12 @@ class BatchReader:
         only: bool = False,
     ) -> None:
         self.batch_keys = batch_keys or {}
-        check_keys(self.batch_keys, names if only else None)
+        for key in self.batch_keys:
+            stage, slash, name = key.rpartition("/")
+            if slash and stage not in STAGES:
+                raise ValueError(f"Expected `batch_keys` of one of the stages {STAGES}, but got {key!r}.")
+            if only and name not in names:
+                raise ValueError(f"Expected `batch_keys` of {', '.join(names)}, but got {key!r}.")
         self.augment = augment
         self.names = names
         self._rows: dict[str, int] = {}
@@ -48,14 +53,10 @@ class BatchReader:
 
     def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
         """Number the next n samples of a stage, (n,), on each rank its own."""
-        return numbers(trainer, self._rows.get(stage, 0), n, device)
+        return numbers(trainer, self._rows.get(stage, 0), n, device=device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
-        """Take everything that has a place, or a name of its own, but the views.
-
-        Raises:
-            ValueError: If there is nothing at a place.
-        """
+        """Take everything that has a place, or a name of its own, except the views; a ValueError for an empty place."""
         keys = self._places(batch, stage)
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
 
@@ -64,12 +65,7 @@ class BatchReader:
         return "views" in self._places(batch, stage)
 
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
-        """Take V views (N, ...) out of a batch.
-
-        Args:
-            batch: Has them at their place, or as "views".
-            stage: Whose batch it is.
-            other: What may be named instead, for the error.
+        """Take V views (N, ...) out of a batch, from their place or from "views"; errors offer `other` instead.
 
         Raises:
             ValueError: If there are none, or they are no list of tensors.
@@ -86,11 +82,7 @@ class BatchReader:
         return found
 
     def image(self, batch: Any, stage: str) -> Any:
-        """Take the images out of a batch.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """Take the images out of a batch; a ValueError if there are none."""
         return place(batch, stage_keys(self.batch_keys, stage).get("image", "image"), "image")
 
     def augmented(self, image: Tensor, index: Tensor) -> Sequence[Tensor]:
@@ -104,7 +96,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add the representation of images without augmentation, `h_image` (N, D), where there are such."""
+    """Add the representation of images without augmentation, `h_image` (N, D), if there are an image and an encoder."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

@@ -22,13 +22,12 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
     Args:
         metric: Its `update` names what it observes; an argument with a default is optional.
         observation: By name.
-        rename: Argument -> what it gets instead of what has its name.
+        rename: Argument -> name in the observation, where that differs.
         name: Of the diagnostic, for the error.
-        stage: Whose step it is, for the error.
+        stage: Of the step, for the error.
 
     Raises:
-        ValueError: If the observation has not what the diagnostic needs, or its `label` or `coarse_label` are no class
-            numbers.
+        ValueError: If the observation lacks something, or its `label` or `coarse_label` are no class numbers.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -46,11 +45,7 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
 
 
 def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping[str, str]]) -> None:
-    """Check that `rename` names diagnostics, and arguments of their `update`.
-
-    Raises:
-        ValueError: If it names others.
-    """
+    """Check that `rename` names diagnostics and arguments of their `update`; a ValueError if not."""
     for name, arguments in rename.items():
         if name not in diagnostics:
             raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {name!r}.")
@@ -65,11 +60,11 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Find the space that a diagnostic observes: what it gets for `h` or `z`, or a space of another name.
+    """Find the space that a diagnostic observes: the observation that it gets as `h` or `z`, or another space.
 
     Args:
         metric: Its `update` names what it observes.
-        rename: As in :func:`feed`.
+        rename: Argument -> name in the observation, where that differs.
         observation: What is there; None where that is not known.
 
     Returns:
@@ -87,7 +82,7 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Take what a diagnostic computed by its keys; the key of a single result is "".
+    """Return the results of a diagnostic by key; a single result has the key "".
 
     Raises:
         ValueError: If a result is neither a tensor nor a number, or a key cannot be a part of a file's name.

@@ -1,14 +1,15 @@
-"""What all observing callbacks share: one observation of a step, from our methods' outputs or from taps."""
+"""One observation of a step, from our methods' outputs or from taps, for all observing callbacks."""
 
-__all__ = ["NotFiniteError", "Observer"]
+__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import lightning as L
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
@@ -19,36 +20,73 @@ class NotFiniteError(ValueError):
     """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
 
 
-class Observer:
-    """Turns a step into a mapping with h, z, label, index, encoder, projector, ... as far as they are there.
+class TapSettings(TypedDict, total=False):
+    """Keyword arguments about a foreign host: those of :class:`Host`, without `augment`."""
+
+    taps: dict[str, str] | None
+    view_layout: ViewLayout
+    batch_keys: BatchKeys | None
+    views: ViewLayout | None
+
+
+class HostSettings(TapSettings, total=False):
+    """Keyword arguments about a foreign host: those of :class:`Host`."""
+
+    augment: nn.Module | None
+
+
+class Host:
+    """Where h, z, labels and views are in a host that is not of this package.
 
     Args:
-        taps: None for a module whose steps return a mapping with these names; else as in :class:`Taps`.
-        views: As in :class:`Taps`.
-        batch_keys: Name of the observation -> its place in the batch, such as {"label": 1}: a key, a position, a dotted
-            path ("views.0.image"), or a list of these. Where the batches of a stage differ from the others, its name
-            goes before: {"label": "views.0.label", "val/label": "label"}.
-        finite: Refuse values of h and z that are not finite; an accelerator is waited for.
-        augment: As in :class:`GeometryMonitor`.
-        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` at the image as the only view.
-
-    Raises:
-        ValueError: If `batch_keys` names no stage, or `views` is none of the choices.
+        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone",
+            "z": "projection_head", "projector": "projection_head"}. None: the host's steps return a mapping with these
+            names, as those of this package do. A callback that passes views through the host itself calls "encoder" and
+            "projector" if `taps` names both, else the host, or if the host has no `forward`, the submodules of h and z.
+        view_layout: How the two views of a step pass through a tapped submodule. "calls": in one call each. "halves":
+            in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N rows, the
+            two views of a sample beside each other.
+        batch_keys: Name of the observation -> its place in the host's batch, such as {"label": 1}: a key, a position, a
+            dotted path ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of
+            images. A place that holds for one stage has the stage before its name: {"label": 1, "val/label": "label"}.
+        augment: Makes two views of the batch's `image`, where batches have no views: called with (image, index, epoch),
+            such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
+            :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, beside
+            the host's own step.
+        views: The old name of `view_layout`.
     """
 
     def __init__(
         self,
         taps: dict[str, str] | None = None,
-        views: ViewLayout = "calls",
+        view_layout: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
-        finite: bool = True,
         augment: nn.Module | None = None,
-        one_view: bool = False,
+        views: ViewLayout | None = None,
     ) -> None:
+        if views is not None:
+            deprecated("the keyword `views`", f"`view_layout={views!r}`", stacklevel=5)
+            view_layout = views
+        self.taps = taps
+        self.view_layout = view_layout
+        self.batch_keys = batch_keys
+        self.augment = augment
+
+
+class Observer:
+    """Turns a step into a mapping with h, z, label, index, encoder, projector, ... as far as they are there.
+
+    Args:
+        host: Where a foreign host has them.
+        finite: Refuse values of h and z that are not finite, for which an accelerator is waited for.
+        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
+    """
+
+    def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.taps = Taps(taps, views) if taps else None
-        self.reader = BatchReader(batch_keys, augment)
+        self.taps = Taps(host.taps, host.view_layout) if host.taps else None
+        self.reader = BatchReader(host.batch_keys, host.augment)
 
     @property
     def augment(self) -> nn.Module | None:
@@ -61,7 +99,7 @@ class Observer:
             self.taps.attach(host)
 
     def detach(self) -> None:
-        """Remove them."""
+        """Remove the hooks of the taps."""
         if self.taps:
             self.taps.detach()
 
@@ -71,7 +109,7 @@ class Observer:
             self.taps.open()
 
     def cancel(self) -> None:
-        """End to observe a step without an observation."""
+        """Stop to observe a step, without an observation."""
         if self.taps:
             self.taps.cancel()
 
@@ -80,9 +118,9 @@ class Observer:
         self.reader.restart(stage)
 
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """End it: the observation, with every tensor detached.
+        """Stop to observe a step, and return the observation, with every tensor detached.
 
-        Samples of a batch without an index are numbered as they arrive, each rank's apart from the others'.
+        Samples without an index are numbered as they arrive, on each rank with other numbers.
 
         Raises:
             ValueError: If h or z hold a value that is not finite, or the shapes do not fit each other.
@@ -93,15 +131,23 @@ class Observer:
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}
+        for name, value in spaces.items() if self.finite else ():
+            if bad := int((~torch.isfinite(value)).sum()):
+                raise NotFiniteError(
+                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
+                    f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
+                )
         if spaces:
-            self._check(observation, spaces, trainer)
-            self._number(observation, next(iter(spaces.values())), trainer, stage)
+            n, device = self._count(observation, spaces), next(iter(spaces.values())).device
+            if "index" not in observation:
+                observation["index"] = self.reader.numbers(n, trainer, stage, device=device)
+                self.reader.count(n, stage)
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if it has one.
 
-        The caller sees to modes, gradients and random state.
+        The caller keeps modes, gradients and random state.
 
         Raises:
             ValueError: As :meth:`close`; if the batch has no views, and no image to make them of.
@@ -109,13 +155,13 @@ class Observer:
         if self.taps is None:
             with trainer.precision_plugin.forward_context():
                 outputs = host.observe(batch)  # type: ignore[operator]
-            return self.close(outputs, batch, trainer, stage)
+            return self.close(outputs, batch, trainer, stage=stage)
         views = trainer.precision_plugin.convert_input(self._views(batch, trainer, stage))
         self.open()
         with trainer.precision_plugin.forward_context():
             for call in self.taps.calls(views):
                 self.taps.forward(host, call)
-        observation = self.close(None, batch, trainer, stage) | {"views": tuple(views)}
+        observation = self.close(None, batch, trainer, stage=stage) | {"views": tuple(views)}
         if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
             observation["image"] = batch["image"]
         with trainer.precision_plugin.forward_context():
@@ -126,7 +172,7 @@ class Observer:
             image = self.reader.image(batch, stage)
             index = self.reader.read(batch, stage).get("index")
             if index is None:
-                index = self.reader.numbers(len(image), trainer, stage, torch.device("cpu"))
+                index = self.reader.numbers(len(image), trainer, stage, device=torch.device("cpu"))
             return self.reader.augmented(image, index)
         if not self.one_view:
             return self.reader.views(batch, stage)
@@ -134,27 +180,15 @@ class Observer:
             return [named["image"]]
         return self.reader.views(batch, stage, 'or "image"')
 
-    def _check(self, observation: dict[str, Any], spaces: dict[str, Tensor], trainer: L.Trainer) -> None:
-        for name, value in spaces.items():
-            if self.finite and not torch.isfinite(value).all():
-                bad = int((~torch.isfinite(value)).sum())
-                raise NotFiniteError(
-                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
-                    f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
-                )
+    def _count(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
+        """Number of samples N, which the spaces and the columns must share."""
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
         n = next(iter(shapes.values()))[1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
-                one_call = self.taps and self.taps.views == "calls" and n == 2 * rows
-                hint = " One call on both views is `views='halves'` or `'interleaved'`." if one_call else ""
+                one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
+                hint = " One call on both views is `view_layout='halves'` or `'interleaved'`." if one_call else ""
                 raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
-
-    def _number(self, observation: dict[str, Any], space: Tensor, trainer: L.Trainer, stage: str) -> None:
-        if "index" in observation:
-            return
-        n = space.shape[1]
-        observation["index"] = self.reader.numbers(n, trainer, stage, space.device)
-        self.reader.count(n, stage)
+        return n

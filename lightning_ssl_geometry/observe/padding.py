@@ -1,4 +1,4 @@
-"""What Lightning's sampler shows twice where a set does not divide by the processes."""
+"""Cuts off the samples that Lightning's sampler repeats where a set does not divide by the processes."""
 
 __all__ = ["without_repeats"]
 
@@ -17,19 +17,19 @@ def without_repeats(
     """Cut off the samples that a DistributedSampler repeats to give every process as many.
 
     Args:
-        observation: Keys of an `Observation` are cut at their samples' axis. Of another tensor that is the second axis
-            if its shape begins with (V, N), as that of h does, and the first one if it has N rows; else it is no
-            matter of samples, and stays whole.
+        observation: Keys of an `Observation` are cut at their samples' axis. Another tensor is cut at its second axis
+            if its shape begins with (V, N), as that of h does, at its first axis if it has N rows, and else stays
+            whole.
         loaders: The loader of the batch, or a list of them.
-        batch_idx: Number of batches of this loader before.
+        batch_idx: Number of earlier batches of this loader.
         dataloader_idx: Place in the list.
 
     Returns:
-        The observation of the rest; None if all its samples are repeats.
+        The rest of the observation; None if all its samples are repeats.
 
     Raises:
-        ValueError: If the set has fewer samples than there are processes: one would see nothing; if V = N and another
-            tensor is (V, N, ...), where nobody knows which of the two axes is the samples'.
+        ValueError: If the set has fewer samples than there are processes, so that one would see nothing; if V = N and
+            another tensor is (V, N, ...), so that its samples' axis is unknown.
 
     >>> without_repeats({"h": 5}, [[1, 2]], 0)
     {'h': 5}
@@ -47,11 +47,10 @@ def without_repeats(
     views, n = _sizes(observation)
     if n is not None and left >= n:
         return dict(observation)
-    return {name: _cut(value, _axis(name, value, views, n), left) for name, value in observation.items()}
+    return {name: _cut(value, _axis(name, value, views=views, n=n), left) for name, value in observation.items()}
 
 
 def _sizes(observation: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Find V and N, None where nothing says it."""
     known = [(SAMPLE_AXIS[name], value) for name, value in observation.items() if name in SAMPLE_AXIS]
     shapes = [(axis, value.shape) for axis, value in known if isinstance(value, Tensor) and value.ndim > (axis or 0)]
     of_views = next((shape for axis, shape in shapes if axis == 1), (None, None))

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
@@ -19,21 +20,17 @@ class Taps:
     """Names for submodules of a host, and the tensors that they return while a step is observed.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the
-            submodule itself, any other name (such as "h" and "z") for its output.
-        views: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
-            first views first; "interleaved", one call on 2N rows, the two views of a sample in turn. Of V views that
-            :meth:`calls` arranges, on VN rows.
-
-    Raises:
-        ValueError: If `views` is none of the choices.
+        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the submodule
+            itself, any other name (such as "h" and "z") for its output.
+        view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
+            first views first; "interleaved", one call on 2N rows, the two views of a sample beside each other. Of V
+            views that :meth:`calls` arranges, on VN rows.
     """
 
-    def __init__(self, taps: dict[str, str], views: ViewLayout = "calls") -> None:
-        if views not in get_args(ViewLayout):
-            raise ValueError(f"Expected `views` to be one of {get_args(ViewLayout)}, but got {views!r}.")
+    def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
+        one_of(get_args(ViewLayout), view_layout=view_layout)
         self.taps = taps
-        self.views = views
+        self.view_layout = view_layout
         self._modules: dict[str, nn.Module] = {}
         self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor]] = {}
@@ -85,25 +82,32 @@ class Taps:
                 f"{self._remedy()} (What torch.compile had compiled before is called without hooks.)"
             )
         caught, self._caught = self._caught, {}
-        self._check(caught)
+        for name, outputs in caught.items():
+            if strange := [output for output in outputs if not isinstance(output, Tensor)]:
+                raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(strange[0]).__name__}.")
+        if [name for name in caught if name in ("h", "z")] == ["z", "h"]:
+            raise ValueError(
+                f"Expected `taps` h before z, but {self.taps['z']!r} (z) returned before {self.taps['h']!r} (h). "
+                f"Exchange them: {{'h': {self.taps['z']!r}, 'z': {self.taps['h']!r}}}."
+            )
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Arrange views (V of N rows) as the host is called with them: one call each, or one on all rows.
 
-        To be called after :meth:`open`, which expects two views.
+        It must follow :meth:`open`, which expects two views.
         """
         self._count, self._own_pass = len(views), True
-        if self.views == "calls":
+        if self.view_layout == "calls":
             return list(views)
-        rows = torch.stack(list(views), dim=0 if self.views == "halves" else 1)
+        rows = torch.stack(list(views), dim=0 if self.view_layout == "halves" else 1)
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
         """Pass a batch through the tapped encoder and projector.
 
-        Where not both are tapped, it goes through the host, or if that has no `forward`, from what h to what z is
-        tapped at.
+        Where not both are tapped, it passes through the host, or, if that has no `forward`, through the submodules of h
+        and z.
         """
         if self._modules.keys() >= {"encoder", "projector"}:
             self._sources["projector"](self._sources["encoder"](x).flatten(1))
@@ -123,7 +127,6 @@ class Taps:
         return catch
 
     def _remedy(self) -> str:
-        """Say what to tap, in a pass that this package makes or in the host's own step."""
         if not self._own_pass:
             return "Name submodules that the host's step calls, or leave its stage out of `stages`."
         known = {"encoder": self.taps.get("h"), "projector": self.taps.get("projector", self.taps.get("z"))}
@@ -132,31 +135,19 @@ class Taps:
             return "The tapped `encoder` and `projector` do not pass through it."
         return f"The host's `forward` does not pass through it: add {' and '.join(wanted)} to `taps`."
 
-    def _check(self, caught: dict[str, list[Any]]) -> None:
-        for name, outputs in caught.items():
-            for output in outputs:
-                if not isinstance(output, Tensor):
-                    raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(output).__name__}.")
-        order = [name for name in caught if name in ("h", "z")]
-        if order == ["z", "h"]:
-            raise ValueError(
-                f"Expected `taps` h before z, but {self.taps['z']!r} (z) returned before {self.taps['h']!r} (h). "
-                f"Exchange them: {{'h': {self.taps['z']!r}, 'z': {self.taps['h']!r}}}."
-            )
-
     def _arrange(self, name: str, calls: list[Tensor]) -> Tensor:
-        if self.views == "calls":
+        if self.view_layout == "calls":
             if len({call.shape for call in calls}) > 1:
                 shapes = [tuple(call.shape) for call in calls]
                 raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
             return torch.stack(calls)
         if len(calls) > 1 or len(calls[0]) % self._count:
             rows = [len(call) for call in calls]
-            hint = " Each call is of one view: `views='calls'`." if len(calls) > 1 else ""
+            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 else ""
             raise ValueError(
-                f"Expected tap {name!r} to be called once on {self._count}N rows (`views`={self.views!r}), got {rows}."
-                f"{hint}"
+                f"Expected tap {name!r} to be called once on {self._count}N rows "
+                f"(`view_layout`={self.view_layout!r}), got {rows}.{hint}"
             )
-        if self.views == "halves":
+        if self.view_layout == "halves":
             return calls[0].unflatten(0, (self._count, -1))
         return calls[0].unflatten(0, (-1, self._count)).transpose(0, 1)

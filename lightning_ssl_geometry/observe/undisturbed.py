@@ -1,4 +1,4 @@
-"""Look at a module, and leave its modes, its gradients and the global random state as they are."""
+"""Look at a module without changing its modes, its gradients or the global random state."""
 
 __all__ = ["random_state_kept", "undisturbed"]
 
@@ -12,10 +12,7 @@ from torch import nn
 
 @contextmanager
 def random_state_kept(module: nn.Module) -> Iterator[None]:
-    """Give the random states of Python, numpy and torch back at the end, that of a module's GPU too.
-
-    Lightning's `isolate_rng` does so only where the block ends well; here an error changes nothing.
-    """
+    """Restore the random states of Python, numpy, torch and the module's GPU at the end, also after an error."""
     device = getattr(module, "device", None)
     raised: BaseException | None = None
     with isolate_rng(include_cuda=getattr(device, "type", "cpu") == "cuda"):

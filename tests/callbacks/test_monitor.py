@@ -49,7 +49,7 @@ def fit(folder, host, *callbacks, **arguments):
     ("host", "views"), [(PlainHost, "calls"), (HalvesHost, "halves"), (InterleavedHost, "interleaved")]
 )
 def test_a_plain_module_in_any_layout(tmp_path, host, views):
-    trainer = fit(tmp_path, host(), monitor(views=views), max_epochs=2)
+    trainer = fit(tmp_path, host(), monitor(view_layout=views), max_epochs=2)
     logged = {name for name in trainer.callback_metrics if "/" in name}
     assert logged == {f"{stage}/{name}" for stage in ("train", "val") for name in STANDARD}
     assert all(torch.isfinite(trainer.callback_metrics[name]) for name in logged)
@@ -67,7 +67,7 @@ def test_layouts_give_the_same_numbers(tmp_path):
         torch.manual_seed(0)
         model = host()
         model.trunk[2].p = 0.0
-        trainer = fit(tmp_path / views, model, monitor(views=views))
+        trainer = fit(tmp_path / views, model, monitor(view_layout=views))
         found.append({name: v for name, v in trainer.callback_metrics.items() if "/" in name})
     for other in found[1:]:
         for name in other:
@@ -179,12 +179,12 @@ def test_a_set_that_does_not_divide_counts_each_sample_once(tmp_path, two_proces
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"stages": ["training"]}, r"`stages` to be of \('train', 'val', 'test', 'probe'\), but got 'training'"),
+        ({"stages": ["training"]}, r"`stages` to be one of \('train', 'val', 'test', 'probe'\), but got 'training'"),
         ({"every_n_steps": 0}, "`every_n_steps` >= 1, but got 0"),
         ({"probe_size": 0}, "`probe_size` >= 1, but got 0"),
         ({"probe_every_n_epochs": 0}, "`probe_every_n_epochs` >= 1, but got 0"),
         ({"rename": {"x": {}}}, "`rename` to name one of .*, but got 'x'"),
-        ({"views": "x"}, "`views` to be one of"),
+        ({"view_layout": "x"}, "`view_layout` to be one of"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -202,7 +202,7 @@ def test_bad_arguments(arguments, message):
         ({"taps": None}, "Expected `h` for the diagnostic 'effective_rank_h', but the val step has only nothing"),
         ({"taps": TAPS | {"h": "torso"}}, "taps` to name submodules of PlainHost, but got h='torso'"),
         ({"batch_keys": {"label": 5}}, "`batch_keys` label=5 to be in the batch, which has 3 positions"),
-        ({"views": "halves"}, r"called once on 2N rows \(`views`='halves'\), got \[8, 8\]"),
+        ({"view_layout": "halves"}, r"called once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]"),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path, arguments, message):

@@ -3,9 +3,11 @@
 import pandas as pd
 import pytest
 from hosts import PlainHost, loader, quiet
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LayerGeometry, LinearProbe, RunReport
+from lightning_ssl_geometry.callbacks.order import put_in_order
 from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LogSpectrum
 
 TAPS = {"h": "trunk", "z": "head"}
@@ -45,3 +47,13 @@ def test_a_name_with_a_separator_is_refused(name):
 def test_a_misspelt_argument_in_rename_is_refused():
     with pytest.raises(ValueError, match=r"`rename` of 'effective_rank_z' to name arguments .*, h, but got 'hh'"):
         GeometryMonitor(rename={"effective_rank_z": {"hh": "z"}})
+
+
+def test_monitors_and_probes_go_before_what_reads_them_and_the_report_behind_what_writes(tmp_path):
+    report, stopping, saving = RunReport(table=False), EarlyStopping("val/x"), ModelCheckpoint(tmp_path)
+    layers, first, second = LayerGeometry(), GeometryMonitor(name="first"), GeometryMonitor(name="second")
+    given = [report, stopping, first, saving, layers, second]
+    trainer = quiet(tmp_path, callbacks=given, enable_checkpointing=True)
+    for callback in (report, second):
+        put_in_order(trainer, callback)
+    assert trainer.callbacks == [second, first, stopping, layers, report, saving]

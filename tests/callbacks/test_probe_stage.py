@@ -171,7 +171,7 @@ def test_a_tapped_host_gives_what_its_submodules_return(tmp_path, together):
     host = ViewsHost(together)
     views = "halves" if together else "calls"
     keys = {"label": "label", "index": "index"}
-    fit(tmp_path, host, monitor(taps=TAPS, views=views, batch_keys=keys), max_epochs=1)
+    fit(tmp_path, host, monitor(taps=TAPS, view_layout=views, batch_keys=keys), max_epochs=1)
     data = digits()
     batches = [data.on_after_batch_transfer(batch, 0) for batch in data.val_dataloader()]
     host.eval()
@@ -224,7 +224,9 @@ def test_every_diagnostic_of_the_paper_on_a_tapped_host(tmp_path, stage, togethe
     if stage == "val":  # only the probe set's clean images are encoded for a host that does not do so
         diagnostics.pop("log_spectrum_h_image")
         keys, rename = keys | {"image": "image"}, {}
-    watching = monitor(diagnostics=diagnostics, rename=rename, taps=TAPS, views=views, batch_keys=keys, stages=[stage])
+    watching = monitor(
+        diagnostics=diagnostics, rename=rename, taps=TAPS, view_layout=views, batch_keys=keys, stages=[stage]
+    )
     metrics = fit(tmp_path, host, watching, max_epochs=1).callback_metrics
     found = {name.removeprefix(f"{stage}/"): value for name, value in metrics.items()}
     for name in diagnostics:

@@ -19,7 +19,7 @@ def fit(folder, host, *callbacks, **arguments):
 @pytest.mark.parametrize("probe", [LinearProbe, KNNProbe])
 @pytest.mark.parametrize(("host", "views"), [(PlainHost, "calls"), (HalvesHost, "halves")])
 def test_labels_that_are_there_are_found(tmp_path, probe, host, views):
-    callback = probe(**TAP, views=views)
+    callback = probe(**TAP, view_layout=views)
     trainer = fit(tmp_path, host(), callback, max_epochs=4)
     assert trainer.callback_metrics[f"val/{callback.name}_accuracy"] > 0.85
 

@@ -131,9 +131,9 @@ def test_h_and_z_exchanged(tmp_path):
 
 
 def test_layouts_that_do_not_fit(tmp_path):
-    match = r"called once on 2N rows \(`views`='halves'\), got \[8, 8\]. Each call is of one view: `views='calls'`"
-    refused(tmp_path, PlainHost(), GeometryMonitor(RANK, taps=TAPS, views="halves"), match=match)
-    match = r"`label` with 16 rows, .* but got 8. One call on both views is `views='halves'` or `'interleaved'`"
+    match = r"once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]. Each call is of one view: `view_layout='calls'`"
+    refused(tmp_path, PlainHost(), GeometryMonitor(RANK, taps=TAPS, view_layout="halves"), match=match)
+    match = r"`label` with 16 rows, .* but got 8. One call on both views is `view_layout='halves'` or `'interleaved'`"
     refused(tmp_path, HalvesHost(), GeometryMonitor(RANK, taps=TAPS, batch_keys={"label": 2}), match=match)
 
 
@@ -216,8 +216,8 @@ def test_a_host_that_steps_by_hand_or_cannot_be_copied_is_checked_in_its_first_s
             raise TypeError("holds a socket")
 
     for place, host in enumerate((ByHand(), Uncopied())):
-        monitor = GeometryMonitor(RANK, taps=TAPS, views="halves", stages=["train"])
-        with pytest.raises(ValueError, match=r"GeometryMonitor, stage 'train', step 1 .*\(`views`='halves'\)"):
+        monitor = GeometryMonitor(RANK, taps=TAPS, view_layout="halves", stages=["train"])
+        with pytest.raises(ValueError, match=r"GeometryMonitor, stage 'train', step 1 .*\(`view_layout`='halves'\)"):
             fit(tmp_path / f"{place}a", host, monitor)
         found = fit(tmp_path / f"{place}b", host, GeometryMonitor(taps=TAPS)).callback_metrics
         assert found["train/effective_rank_h"] > 1

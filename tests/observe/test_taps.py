@@ -66,7 +66,9 @@ def test_any_number_of_views_in_every_layout(views, count):
 
 def test_bad_input():
     x = torch.randn(5, 3)
-    with pytest.raises(ValueError, match=r"`views` to be one of \('calls', 'halves', 'interleaved'\), but got 'both'"):
+    with pytest.raises(
+        ValueError, match=r"`view_layout` to be one of \('calls', 'halves', 'interleaved'\), but got 'both'"
+    ):
         Taps({}, "both")
     with pytest.raises(ValueError, match=r"submodules of Host, but got h='backbon'. Near: backbone"):
         Taps({"h": "backbon"}).attach(Host())
@@ -74,9 +76,9 @@ def test_bad_input():
         Taps({"h": "zzz"}).attach(Host())
     with pytest.raises(ValueError, match=r"one shape per view, but got \[\(5, 4\), \(4, 4\)\]"):
         observed("calls", x, x[:4])
-    with pytest.raises(ValueError, match=r"called once on 2N rows \(`views`='halves'\), got \[5\]"):
+    with pytest.raises(ValueError, match=r"called once on 2N rows \(`view_layout`='halves'\), got \[5\]"):
         observed("halves", x)
-    with pytest.raises(ValueError, match=r"called once on 2N rows \(`views`='interleaved'\), got \[4, 4\]"):
+    with pytest.raises(ValueError, match=r"called once on 2N rows \(`view_layout`='interleaved'\), got \[4, 4\]"):
         observed("interleaved", x[:4], x[:4])
     for name, path, message in [
         ("h", "unused", r"pass through `taps` \['h'\], but 'unused' was never called"),

@@ -1,0 +1,109 @@
+"""Lightning's validation and its test as stages that begin, take steps and end."""
+
+__all__ = ["EvaluationCallback", "Stage", "Step"]
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import lightning as L
+
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback
+from lightning_ssl_geometry.observe.padding import without_repeats
+
+Stage = Literal["train", "val", "test", "probe"]
+
+
+class Step(NamedTuple):
+    """A step that Lightning's loop has taken: its outputs, its batch, and the batch's place in the loaders.
+
+    In training `loaders` is None: samples that a sampler repeats are trained on, and count.
+    """
+
+    outputs: Any
+    batch: Any
+    batch_idx: int
+    dataloader_idx: int = 0
+    loaders: Any = None
+
+    def own(self, observation: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Cut off the samples that the sampler repeats; None if there are no others."""
+        if self.loaders is None:
+            return dict(observation)
+        return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
+
+
+class EvaluationCallback(RunCallback, ABC):
+    """Base: Lightning's validation and its test are stages that begin, take steps and end in the same way."""
+
+    @abstractmethod
+    def watches(self, stage: str) -> bool:
+        """Whether this callback observes the steps of a stage."""
+
+    @abstractmethod
+    def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a pass over the batches of a stage, be it watched or not."""
+
+    @abstractmethod
+    def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
+        """Take in a step of a stage that is watched."""
+
+    @abstractmethod
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log what the pass gave; all ranks are here, also those that had no batch."""
+
+    def open(self) -> None:
+        """Prepare for a step of a stage that is watched."""
+
+    def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
+        """Take in a step of Lightning's sanity check, which is no validation."""
+
+    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a validation."""
+        self.begin_pass("val", trainer, pl_module)
+
+    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin a test."""
+        self.begin_pass("test", trainer, pl_module)
+
+    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """Prepare for a step of a validation."""
+        self._open("val")
+
+    def on_test_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """Prepare for a step of a test."""
+        self._open("test")
+
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any) -> None:
+        """Take in a step of a validation, or of Lightning's sanity check."""
+        self._take("val", trainer, step)
+
+    def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any) -> None:
+        """Take in a step of a test."""
+        self._take("test", trainer, step)
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """End a validation."""
+        if not trainer.sanity_checking:
+            self.end_pass("val", trainer, pl_module)
+
+    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """End a test."""
+        self.end_pass("test", trainer, pl_module)
+
+    def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """End a pass over the batches of a stage, be it watched or not."""
+        if self.watches(stage):
+            self.end(stage, trainer, pl_module)
+
+    def _open(self, stage: Stage) -> None:
+        if self.watches(stage):
+            self.open()
+
+    def _take(self, stage: Stage, trainer: L.Trainer, taken: tuple[Any, ...]) -> None:
+        loaders = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
+        step = Step(*taken)._replace(loaders=loaders)
+        if trainer.sanity_checking:
+            self.take_sanity_check(trainer, step)
+        elif self.watches(stage):
+            self.take(stage, trainer, step)
