@@ -22,8 +22,7 @@ import torch
 from draw_clouds import clouds
 from lightning.pytorch.cli import LightningCLI
 from numpy.typing import NDArray
-from recipe import Fit, finished, logger, run_all
-from record import markdown, save, write
+from recipe import Fit, finished, logger, markdown, run_all, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli

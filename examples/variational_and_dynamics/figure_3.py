@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from record import markdown, save, write
+from recipe import markdown, save, write
 from torch import Tensor
 
 from lightning_ssl_geometry.functional import variational_loss

@@ -8,7 +8,7 @@ import argparse
 
 from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
-from record import markdown, save, write
+from recipe import markdown, save, write
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
 FLOWS = {

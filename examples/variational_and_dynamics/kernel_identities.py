@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from record import markdown, save, write
+from recipe import markdown, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.functional import (
