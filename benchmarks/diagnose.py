@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
-from lightning_ssl_geometry.diagnose import Subject, diagnose
+from lightning_ssl_geometry.diagnose import DiagnosedModel, diagnose
 from lightning_ssl_geometry.nn import MLPProjector, ResNet, TimmBackbone
 
 
@@ -67,7 +67,7 @@ def share(network: nn.Module, n: int) -> tuple[float, float]:
         data = RandomImages(n)
         data.setup()
         start = time.perf_counter()
-        model = Subject(host, "backbone", projector="projector")
+        model = DiagnosedModel(host, "backbone", projector="projector")
         diagnose(model, data, Path(folder), accelerator="cpu", progress=False)
         seconds = time.perf_counter() - start
     return seconds, host.backbone.seconds / seconds

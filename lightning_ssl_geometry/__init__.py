@@ -18,6 +18,7 @@ __version__ = "0.1.0.dev0"
 _ROOMS = ("methods", "losses", "diagnostics", "callbacks", "data", "views", "nn", "loggers", "report", "diagnose")
 _FUNCTIONS_ONLY = ("report", "diagnose")
 _found: dict[str, str] = {}  # name -> the room that it is in; read from the rooms' files when first needed
+_old: dict[str, str] = {}  # the same of names that will be removed
 
 
 def __getattr__(name: str) -> object:
@@ -25,7 +26,7 @@ def __getattr__(name: str) -> object:
 
     if name in _parts():
         return import_module(f"{__name__}.{name}")
-    if room := _names().get(name):
+    if room := _names().get(name) or _old.get(name):
         return getattr(import_module(f"{__name__}.{room}"), name)
     # With a name of its own, Python does not add its suggestion to ours.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_near(name)}", name=name)
@@ -44,22 +45,29 @@ def _parts() -> list[str]:
 def _names() -> dict[str, str]:
     """Read `__all__` of the rooms without importing them, which would import torch."""
     for room in _ROOMS if not _found else ():
-        public = [name for name in _public(room) if room not in _FUNCTIONS_ONLY or name[0].islower()]
-        _found.update((name, room) for name in public if name not in _parts())
+        public, old = _declared(room)
+        kept = [name for name in public if room not in _FUNCTIONS_ONLY or name[0].islower()]
+        _found.update((name, room) for name in kept if name not in _parts())
+        _old.update((name, room) for name in old if room not in _FUNCTIONS_ONLY)
     return _found
 
 
-def _public(room: str) -> list[str]:
+def _declared(room: str) -> tuple[list[str], list[str]]:
+    """Read the public names of a room, and those that its `old_names` still find."""
     import ast
     from importlib.util import find_spec
 
     spec = find_spec(f"{__name__}.{room}")
     source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
+    public: list[str] = []
+    old: list[str] = []
     for node in ast.parse(source or "").body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
-                return list(ast.literal_eval(value))
-    return []
+                public = list(ast.literal_eval(value))
+            case ast.Assign(targets=[ast.Name(id="__getattr__")], value=ast.Call(args=[_, names])):
+                old = list(ast.literal_eval(names))
+    return public, old
 
 
 def _near(name: str) -> str:

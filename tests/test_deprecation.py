@@ -1,9 +1,18 @@
 """What a user could call before a change: it still works, and a warning names the new way."""
 
+import importlib
+from types import SimpleNamespace
+
 import pytest
 import torch
+from jsonargparse import ArgumentParser
+from lightning import LightningDataModule
 from torch import nn
+from torchmetrics import Metric
 
+import lightning_ssl_geometry as sslg
+from lightning_ssl_geometry.callbacks.evaluation import clean_batches
+from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.diagnostics import LossTerms, Stationarity, StepInvariance
 from lightning_ssl_geometry.functional import LpDistance, info_nce
@@ -147,3 +156,63 @@ def test_an_old_name_is_found_with_a_warning_and_no_other():
         assert find("Judge") is InfoNCELoss
     with pytest.raises(AttributeError, match="module 'somewhere' has no attribute 'Jury'"):
         find("Jury")
+
+
+RENAMED = {
+    "diagnostics.MeanCorrelation": "MeanCorrelationCoefficient",
+    "diagnostics.EmbeddingSample": "EmbeddingVectors",
+    "functional.velocity": "output_velocity",
+    "functional.tangential": "tangential_gradient",
+    "functional.prediction_error": "byol_prediction_error",
+    "data.PublishedDataModule": "TorchvisionDataModule",
+    "diagnose.Subject": "DiagnosedModel",
+    "diagnose.Source": "ModelSource",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_is_the_new_one(old, new):
+    room, _, name = old.partition(".")
+    module = importlib.import_module(f"lightning_ssl_geometry.{room}")
+    with pytest.warns(FutureWarning, match=f"use `lightning_ssl_geometry.{room}.{new}`"):
+        found = getattr(module, name)
+    assert found is getattr(module, new)
+
+
+def test_an_old_name_is_found_at_the_top():
+    with pytest.warns(FutureWarning, match="use `lightning_ssl_geometry.diagnostics.MeanCorrelationCoefficient`"):
+        assert sslg.MeanCorrelation is sslg.MeanCorrelationCoefficient
+    assert "MeanCorrelation" not in dir(sslg)
+
+
+def test_yaml_with_an_old_name_still_builds():
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--metric", type=Metric)
+    given = ["--metric", "lightning_ssl_geometry.diagnostics.MeanCorrelation"]
+    with pytest.warns(FutureWarning, match="MeanCorrelationCoefficient"):
+        built = parser.instantiate_classes(parser.parse_args(given))
+    assert isinstance(built.metric, sslg.MeanCorrelationCoefficient)
+
+
+class Theirs(LightningDataModule):
+    def clean_dataloader(self, split):
+        return [split]
+
+
+class TheirDigits(DigitsDataModule):
+    def clean_dataloader(self, split):
+        return [split]
+
+
+def test_a_datamodule_of_ours_keeps_the_old_method():
+    data = DigitsDataModule()
+    with pytest.warns(FutureWarning, match="`DigitsDataModule.clean_dataloader` .* use `unaugmented_dataloader`"):
+        old = data.clean_dataloader("test")
+    assert len(old) == len(data.unaugmented_dataloader("test"))
+
+
+@pytest.mark.parametrize("data", [Theirs, TheirDigits])
+def test_a_datamodule_with_the_old_method_is_evaluated(data):
+    trainer = SimpleNamespace(datamodule=data(), strategy=SimpleNamespace(batch_to_device=lambda batch: batch))
+    with pytest.warns(FutureWarning, match="clean_dataloader` .* use the name `unaugmented_dataloader`"):
+        assert list(clean_batches(trainer, "val", "LinearEvaluation")) == ["val"]

@@ -121,7 +121,7 @@ def checkpoint(options: argparse.Namespace, name: str, root: Path | None) -> Pat
 
 def sample(data: ImageDataModule, split: str, most: int, seed: int) -> Sample:
     """Draw images of a split."""
-    batches = list(data.clean_dataloader(split))
+    batches = list(data.unaugmented_dataloader(split))
     whole = {name: torch.cat([batch[name] for batch in batches]) for name in ("image", "label", "index")}
     rows = torch.randperm(len(whole["label"]), generator=torch.Generator().manual_seed(seed))[:most]
     batch = data.on_after_batch_transfer(batches[0] | {name: value[rows] for name, value in whole.items()}, 0)

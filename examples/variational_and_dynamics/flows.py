@@ -21,7 +21,13 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
 from lightning_ssl_geometry.cli import lightning_cli
-from lightning_ssl_geometry.functional import clusteredness, first_variation, tangential, uniform_uniformity, uniformity
+from lightning_ssl_geometry.functional import (
+    clusteredness,
+    first_variation,
+    tangential_gradient,
+    uniform_uniformity,
+    uniformity,
+)
 from lightning_ssl_geometry.plots import Caption
 
 HERE = Path(__file__).parent
@@ -146,7 +152,7 @@ def measure(run: Run) -> Iterable[Row]:
 
 def descent(z: Tensor, temperature: float) -> Tensor:
     """Minus the gradient of each point along the sphere (Eq. 7)."""
-    return -tangential(z, first_variation(z, z, temperature).sum(0))
+    return -tangential_gradient(z, first_variation(z, z, temperature).sum(0))
 
 
 def still(run: Run, step: int, longest: float | None = None) -> Still:

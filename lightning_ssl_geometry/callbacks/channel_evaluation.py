@@ -24,7 +24,7 @@ from lightning_ssl_geometry.callbacks.evaluation import (
     gather_split,
     write_rows,
 )
-from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Solver
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 from lightning_ssl_geometry.types import Batch
@@ -40,7 +40,8 @@ class ChannelEvaluation(Evaluation):
 
     For a module with `family`, `probabilities(image)` and `represent(image, weight)`, such as :class:`CRLTACModule`. It
     is fitted on the training split and scored on another, which it never sees otherwise, both without augmentation, and
-    needs a DataModule with `clean_dataloader(split)`. Each image's augmentations are embedded once for all weightings.
+    needs a DataModule with `unaugmented_dataloader(split)`. Each image's augmentations are embedded once for
+    all weightings.
 
     To `linear_evaluation.csv` in the run's folder goes a row for each level and weighting, such as "head, learned", and
     one for "pixels", beside those of :class:`LinearEvaluation`. To `augmentation_channel.csv` go means over the judged
@@ -62,14 +63,16 @@ class ChannelEvaluation(Evaluation):
         pixels: Judge the images themselves too; those of large images take the longest.
         top: Number of members for "top", >= 1.
         split: Where accuracy is measured.
-        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device: see :class:`Judge`.
+        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device:
+            see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not say that it does.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
         max_iter: Most iterations of L-BFGS; the table has how many it took.
 
     Raises:
         ValueError: If an argument is out of range; before training, if the module has no such family, the family has
-            fewer than `top` members or cannot tell overlaps, or the DataModule has no `clean_dataloader`, no samples
+            fewer than `top` members or cannot tell overlaps, or the DataModule has no
+            `unaugmented_dataloader`, no samples
             in the judged split, or no `image`, `label`, `index` or, for "oracle", `box` in its batches; when it is
             judged, if all images of a split are blank: all of their augmentations are empty.
     """
@@ -86,7 +89,7 @@ class ChannelEvaluation(Evaluation):
         regularization: float = 1.0,
         max_iter: int = 100,
     ) -> None:
-        super().__init__(Judge(solver, standardize, regularization, max_iter), split)
+        super().__init__(LogisticRegression(solver, standardize, regularization, max_iter), split)
         for name, given, known in (("weightings", weightings, Weighting), ("levels", levels, Level)):
             if not given or not set(given) <= set(get_args(known)):
                 raise ValueError(f"Expected `{name}` to be of {get_args(known)}, but got {given}.")
@@ -137,7 +140,7 @@ class ChannelEvaluation(Evaluation):
         test = self._features(trainer, pl_module, self.split)
         _report_blank({"train": train.pop("blank"), self.split: test.pop("blank")})
         if trainer.is_global_zero:
-            device = pl_module.device if self.judge.solver == "full-batch" else torch.device("cpu")
+            device = pl_module.device if self.classifier.solver == "full-batch" else torch.device("cpu")
             names = [f"{level}, {weighting}" for level in self.levels for weighting in self.weightings]
             self.rows = [self._row(name, train, test, device) for name in [*names, *["pixels"] * self.pixels]]
             self.scalars = [row for weighting in self.weightings for row in self._scalars(weighting, test)]
@@ -173,7 +176,7 @@ class ChannelEvaluation(Evaluation):
         self, name: str, train: dict[str, Tensor], test: dict[str, Tensor], device: torch.device
     ) -> dict[str, Any]:
         fitted, scored = (Rows(found[name].to(device), found["label"].to(device)) for found in (train, test))
-        return self.row(name, [self.judge(fitted, scored)], fitted, scored)
+        return self.row(name, [self.classifier(fitted, scored)], fitted, scored)
 
     def _scalars(self, weighting: str, test: dict[str, Tensor]) -> list[dict[str, Any]]:
         values = {name: test[f"{name}, {weighting}"].double().mean() for name in ("nonempty_mass", "entropy")}

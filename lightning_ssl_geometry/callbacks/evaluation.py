@@ -7,27 +7,30 @@ import io
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import lightning as L
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Verdict
+from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Score
 from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
+from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _Kind = TypeVar("_Kind", bound=L.Callback)
+_OLD = "clean_dataloader"
+_LOADERS = ("unaugmented_dataloader", _OLD)
 
 
 class Evaluation(RunCallback, ABC):
     """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
 
     Args:
-        judge: Fits and scores the classifier.
+        classifier: Is fitted and scored.
         split: Where accuracy is measured.
 
     Raises:
@@ -54,11 +57,11 @@ class Evaluation(RunCallback, ABC):
         )
     }
 
-    def __init__(self, judge: Judge, split: str) -> None:
+    def __init__(self, classifier: LogisticRegression, split: str) -> None:
         super().__init__()
         if split not in ("val", "test"):
             raise ValueError(f"Expected `split` to be one of 'val', 'test', but got {split!r}.")
-        self.judge = judge
+        self.classifier = classifier
         self.split = split
         self.rows: list[dict[str, Any]] = []
 
@@ -78,21 +81,21 @@ class Evaluation(RunCallback, ABC):
         self.refuse(trainer, "linear_evaluation.csv")
 
     def row(
-        self, name: str, verdicts: Sequence[Verdict], train: Rows, test: Rows, few: int | None = None
+        self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None
     ) -> dict[str, Any]:
-        """Make a row of the table from one verdict, or one for each draw of a few labels."""
-        scores = torch.tensor([verdict.accuracy for verdict in verdicts], dtype=torch.float64)
+        """Make a row of the table from one score, or one for each draw of a few labels."""
+        accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
             "labels_per_class": "all" if few is None else few,
-            "accuracy": float(scores.mean()),
-            "accuracy_std": float(scores.std()) if len(scores) > 1 else None,
+            "accuracy": float(accuracy.mean()),
+            "accuracy_std": float(accuracy.std()) if len(scores) > 1 else None,
             "repeats": len(scores),
             "split": self.split,
             "train_size": len(train.label),
             "test_size": len(test.label),
             "feature_dim": train.features.shape[1],
-            "iterations": verdicts[-1].iterations,
+            "iterations": scores[-1].iterations,
         }
 
     def write(self, trainer: L.Trainer) -> None:
@@ -111,7 +114,7 @@ def gather_split(
     """Observe a split without augmentation, on all ranks; all must call.
 
     Args:
-        trainer: Has the DataModule with `clean_dataloader(split)`.
+        trainer: Has the DataModule with `unaugmented_dataloader(split)`.
         pl_module: Observed in eval mode, without gradients, its random state left as it was.
         split: Its name.
         observe: From a batch on the device to tensors with N rows, by name.
@@ -141,12 +144,15 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
     """Yield the batches of a split without augmentation, on the device.
 
     Raises:
-        ValueError: If the Trainer has no DataModule with `clean_dataloader(split)`.
+        ValueError: If the Trainer has no DataModule with `unaugmented_dataloader(split)`.
     """
     datamodule = getattr(trainer, "datamodule", None)
-    if not isinstance(datamodule, _CleanData):
-        raise ValueError(f"Expected a DataModule with `clean_dataloader(split)` for {asker}, but got none.")
-    return map(trainer.strategy.batch_to_device, datamodule.clean_dataloader(split))
+    name = next((name for kind in type(datamodule).__mro__ for name in _LOADERS if name in vars(kind)), None)
+    if name is None:
+        raise ValueError(f"Expected a DataModule with `unaugmented_dataloader(split)` for {asker}, but got none.")
+    if name == _OLD:  # defined in a user's class, behind which ours may have the new one
+        deprecated(f"`{type(datamodule).__name__}.{_OLD}`", "the name `unaugmented_dataloader`")
+    return map(trainer.strategy.batch_to_device, getattr(datamodule, name)(split))
 
 
 def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
@@ -171,10 +177,3 @@ def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) ->
     writer.writerows(rows)
     with files.replacing(name) as file:
         file.write(text.getvalue().encode())
-
-
-@runtime_checkable
-class _CleanData(Protocol):
-    """A DataModule whose splits can be had without augmentation."""
-
-    def clean_dataloader(self, split: str) -> Iterable[Any]: ...

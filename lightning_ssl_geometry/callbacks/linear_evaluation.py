@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.evaluation import Evaluation, flat_pixels, gather_split
-from lightning_ssl_geometry.callbacks.judge import Judge, Rows, Solver
+from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Solver
 from lightning_ssl_geometry.introspection import layer_outputs, submodule
 
 Features = Literal["pixels", "frozen", "trained"]
@@ -29,7 +29,7 @@ class LinearEvaluation(Evaluation):
     pretrained; a batch norm that has seen no batch has the statistics of training batches, see :func:`calibrated`) and
     as it is when the fit ends ("trained"), of images without augmentation, each standardised by the training set's mean
     and deviation. It is fitted on the training split, with all labels or with a few per class, and scored on another
-    split, which it never sees otherwise. Needs a DataModule with `clean_dataloader(split)`.
+    split, which it never sees otherwise. Needs a DataModule with `unaugmented_dataloader(split)`.
     The table goes to `linear_evaluation.csv` in the run's folder, and into the checkpoint. Rank 0 does the work.
 
     With `layers`, inner layers of the trained network are judged too: before and after the projector, as in Table 2 of
@@ -44,14 +44,16 @@ class LinearEvaluation(Evaluation):
         max_iter: Most iterations of L-BFGS; the table has how many it took, of the last draw.
         seed: Of the draws.
         features: Which of the three are judged; the pixels of large images take the longest.
-        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device: see :class:`Judge`.
+        solver: "sklearn", on the CPU, or "full-batch", the same on the module's device:
+            see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector",
             each of which returns (N, D), or (N, C, H, W), which is averaged over H and W. Judged when the fit ends,
             from one more pass over the splits; `features` may be empty beside them.
         at: "fit", as above, or "test": at the end of a test, of the network as it is; there is then nothing "frozen".
 
     Raises:
-        ValueError: If an argument is out of range, or the DataModule has no `clean_dataloader`; when the fit begins, if
+        ValueError: If an argument is out of range, or the DataModule has no `unaugmented_dataloader`; when the
+            fit begins, if
             `layers` name no submodule; when it ends, if one is not called once in a pass, or returns another shape.
     """
 
@@ -68,7 +70,7 @@ class LinearEvaluation(Evaluation):
         layers: Sequence[str] = (),
         at: Literal["fit", "test"] = "fit",
     ) -> None:
-        super().__init__(Judge(solver, True, regularization, max_iter, tol=1e-3), split)
+        super().__init__(LogisticRegression(solver, True, regularization, max_iter, tol=1e-3), split)
         if at not in ("fit", "test"):
             raise ValueError(f"Expected `at` to be one of 'fit', 'test', but got {at!r}.")
         if at == "test" and "frozen" in features:
@@ -145,7 +147,7 @@ class LinearEvaluation(Evaluation):
         """Score what is observed of images, by its names, from one pass over both splits."""
         train, test = (self._observed(trainer, pl_module, split, observe) for split in ("train", self.split))
         if trainer.is_global_zero:
-            device = pl_module.device if self.judge.solver == "full-batch" else torch.device("cpu")
+            device = pl_module.device if self.classifier.solver == "full-batch" else torch.device("cpu")
             for name in names:
                 fitted, scored = (Rows(found[name].to(device), found["label"].to(device)) for found in (train, test))
                 self.rows += [self._score(name, fitted, scored, few) for few in self.labels_per_class]
@@ -171,7 +173,7 @@ class LinearEvaluation(Evaluation):
         generator, label = np.random.default_rng(self.seed), train.label.numpy(force=True)
         draws = [_draw(label, few, generator) for _ in range(1 if few is None else self.repeats)]
         chosen = [Rows(*(part[torch.from_numpy(draw).to(part.device)] for part in train)) for draw in draws]
-        return self.row(name, [self.judge(rows, test) for rows in chosen], chosen[0], test, few)
+        return self.row(name, [self.classifier(rows, test) for rows in chosen], chosen[0], test, few)
 
 
 def _draw(label: NDArray[Any], few: int | None, generator: np.random.Generator) -> NDArray[Any]:

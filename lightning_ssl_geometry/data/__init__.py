@@ -12,10 +12,10 @@ __all__ = [
     "LatentDGPDataModule",
     "LatentProcess",
     "MNISTDataModule",
-    "PublishedDataModule",
     "ShiftedMNISTDataModule",
     "Source",
     "TinyImageNetDataModule",
+    "TorchvisionDataModule",
 ]
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
@@ -23,10 +23,16 @@ from lightning_ssl_geometry.data.cifar import CIFAR10DataModule, CIFAR100DataMod
 from lightning_ssl_geometry.data.clusters import ClusterDataModule
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.folder import ImageFolderDataModule
+from lightning_ssl_geometry.data.invertible_mlp import InvertibleMLP
 from lightning_ssl_geometry.data.latent_dgp import LatentDGPDataModule
 from lightning_ssl_geometry.data.latent_process import LatentProcess
-from lightning_ssl_geometry.data.mixing import InvertibleMLP
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
-from lightning_ssl_geometry.data.published import PublishedDataModule
 from lightning_ssl_geometry.data.shifted_mnist import ShiftedMNISTDataModule
 from lightning_ssl_geometry.data.tiny_imagenet import TinyImageNetDataModule
+from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
+from lightning_ssl_geometry.deprecation import old_names
+
+__getattr__ = old_names(
+    __name__,
+    {"PublishedDataModule": "TorchvisionDataModule"},
+)

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.data.canvas import check_box, fit, place
 from lightning_ssl_geometry.data.loader import BatchLoader
+from lightning_ssl_geometry.data.resize import check_box, fit, place
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.types import Batch
@@ -192,9 +192,9 @@ class ImageDataModule(ResumableDataModule):
 
     def predict_dataloader(self) -> BatchLoader:
         """Batches of the test set without views."""
-        return self.clean_dataloader("test")
+        return self.unaugmented_dataloader("test")
 
-    def clean_dataloader(self, split: Split) -> BatchLoader:
+    def unaugmented_dataloader(self, split: Split) -> BatchLoader:
         """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`.
 
         Raises:

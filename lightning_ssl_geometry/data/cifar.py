@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Images, Source
-from lightning_ssl_geometry.data.published import PublishedDataModule
+from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 
-class CIFAR10DataModule(PublishedDataModule):
+class CIFAR10DataModule(TorchvisionDataModule):
     """50,000 + 10,000 colour images of 32 x 32 pixels, 10 classes.
 
-    `root` has `cifar-10-batches-py`, as published. The arguments are those of :class:`PublishedDataModule`.
+    `root` has `cifar-10-batches-py`, as published. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
@@ -29,10 +29,10 @@ class CIFAR10DataModule(PublishedDataModule):
         return Source(_images(train), _images(test), list(train.classes))
 
 
-class CIFAR100DataModule(PublishedDataModule):
+class CIFAR100DataModule(TorchvisionDataModule):
     """50,000 + 10,000 colour images of 32 x 32 pixels, 100 classes in 20 superclasses (`coarse_label`).
 
-    `root` has `cifar-100-python`, as published. The arguments are those of :class:`PublishedDataModule`.
+    `root` has `cifar-100-python`, as published. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:

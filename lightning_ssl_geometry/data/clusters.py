@@ -120,17 +120,17 @@ class ClusterDataModule(ResumableDataModule):
 
     def val_dataloader(self) -> BatchLoader:
         """The points, each once, with views and `image`."""
-        return self.clean_dataloader("val")
+        return self.unaugmented_dataloader("val")
 
     def test_dataloader(self) -> BatchLoader:
         """The same points."""
-        return self.clean_dataloader("test")
+        return self.unaugmented_dataloader("test")
 
     def predict_dataloader(self) -> BatchLoader:
         """The same points."""
-        return self.clean_dataloader("test")
+        return self.unaugmented_dataloader("test")
 
-    def clean_dataloader(self, split: Split) -> BatchLoader:
+    def unaugmented_dataloader(self, split: Split) -> BatchLoader:
         """The points, each once, in order, with `image` and with the same views at any time.
 
         Raises:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
-from lightning_ssl_geometry.data.decoded import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.image_cache import content_key, decode_files, mapped_images, read_rgb
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.data.base import Split
+from lightning_ssl_geometry.data.invertible_mlp import InvertibleMLP
 from lightning_ssl_geometry.data.latent_process import Conditional, LatentProcess, Marginal, Space
 from lightning_ssl_geometry.data.loader import BatchLoader
-from lightning_ssl_geometry.data.mixing import InvertibleMLP
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, check_training_size
 from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.types import Batch
@@ -57,7 +57,7 @@ class LatentDGPDataModule(ResumableDataModule):
     >>> z, z_positive = batch["latent"]
     >>> (z == z_positive).all(0).tolist()
     [True, True, False, False]
-    >>> torch.allclose(data.mixing.inverse(batch["views"][1]), z_positive, atol=1e-5)
+    >>> torch.allclose(data.invertible_mlp.inverse(batch["views"][1]), z_positive, atol=1e-5)
     True
     """
 
@@ -114,17 +114,17 @@ class LatentDGPDataModule(ResumableDataModule):
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         """Batches of the validation set, each pair once; nothing with `val_size=0`."""
-        return self.clean_dataloader("val") if self.val_size else []
+        return self.unaugmented_dataloader("val") if self.val_size else []
 
     def test_dataloader(self) -> BatchLoader:
         """Batches of the test set, each pair once."""
-        return self.clean_dataloader("test")
+        return self.unaugmented_dataloader("test")
 
     def predict_dataloader(self) -> BatchLoader:
         """Batches of the test set."""
-        return self.clean_dataloader("test")
+        return self.unaugmented_dataloader("test")
 
-    def clean_dataloader(self, split: Split) -> BatchLoader:
+    def unaugmented_dataloader(self, split: Split) -> BatchLoader:
         """Batches of a split with `image`, each pair once; those of "train" are the ones of its first epoch.
 
         Raises:

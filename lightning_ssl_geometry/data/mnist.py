@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Images, Source
-from lightning_ssl_geometry.data.published import PublishedDataModule
+from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 _IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 
 
-class MNISTDataModule(PublishedDataModule):
+class MNISTDataModule(TorchvisionDataModule):
     """60,000 + 10,000 grey images of 28 x 28 pixels, 10 classes.
 
     `root` has `MNIST/raw/train-images-idx3-ubyte` and its three companions, each as it is or as `.gz`; it may be
-    read-only. The arguments are those of :class:`PublishedDataModule`.
+    read-only. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:

@@ -9,6 +9,7 @@ import lightning as L
 from torch import nn
 
 from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalBatchSampler
+from lightning_ssl_geometry.deprecation import deprecated
 
 
 def check_training_size(size: int) -> None:
@@ -52,6 +53,11 @@ class ResumableDataModule(L.LightningDataModule, ABC):
     @abstractmethod
     def training_loader(self) -> BatchLoader:
         """Make the loader of an epoch's batches."""
+
+    def clean_dataloader(self, split: str) -> BatchLoader:
+        """Call `unaugmented_dataloader`, the new name of this method."""
+        deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
+        return self.unaugmented_dataloader(split)  # type: ignore[attr-defined]
 
     def train_dataloader(self) -> BatchLoader:
         """Batches for training, from where a checkpoint left it."""

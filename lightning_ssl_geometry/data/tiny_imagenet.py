@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Images, Source
-from lightning_ssl_geometry.data.decoded import content_key, decode_files, mapped_images, read_rgb
-from lightning_ssl_geometry.data.published import PublishedDataModule
+from lightning_ssl_geometry.data.image_cache import content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 _FOLDER = "tiny-imagenet-200"
 _SIZE = 64
 
 
-class TinyImageNetDataModule(PublishedDataModule):
+class TinyImageNetDataModule(TorchvisionDataModule):
     """100,000 + 10,000 colour images of 64 x 64 pixels, 200 classes.
 
     `root` has `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
@@ -34,14 +34,14 @@ class TinyImageNetDataModule(PublishedDataModule):
     into memory.
 
     An interrupted download goes on where it stopped; the archive stays in `root` beside the folder. The arguments are
-    those of :class:`PublishedDataModule`.
+    those of :class:`TorchvisionDataModule`.
 
     Attributes:
         url: Where the archive is.
         md5: Its checksum.
 
     Raises:
-        ValueError: As :class:`PublishedDataModule`; if the archive has another checksum or a member that would lie
+        ValueError: As :class:`TorchvisionDataModule`; if the archive has another checksum or a member that would lie
             outside its folder, or if images, annotations and identifiers do not go together.
         FileNotFoundError: If the folder or one of its files is missing.
         OSError: If the download breaks off, or the decoded file cannot be written.

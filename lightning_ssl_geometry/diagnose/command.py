@@ -18,7 +18,7 @@ from torch import nn
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
-from lightning_ssl_geometry.diagnose.source import Loaded, Source, source_name
+from lightning_ssl_geometry.diagnose.model_source import Loaded, ModelSource, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.views import SimCLRViews
 
@@ -107,24 +107,26 @@ def _check(options: Namespace) -> None:
     if options.what and ways:
         raise ValueError(f"Expected {options.what} or --{ways[0]}, but got both.")
     if options.compare:
-        beside = [name for name in (*Source.__dataclass_fields__, "name") if options[name] and name != "pretrained"]
+        beside = [
+            name for name in (*ModelSource.__dataclass_fields__, "name") if options[name] and name != "pretrained"
+        ]
         if options.what or beside:
             got = ", ".join([*([options.what] if options.what else []), *(f"--{name}" for name in beside)])
             raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
 
 
 def _add_source(parser: ArgumentParser) -> None:
-    parser.add_class_arguments(Source, None, as_group=True, skip={"model"})
+    parser.add_class_arguments(ModelSource, None, as_group=True, skip={"model"})
     parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False, help="any class, by its name")
 
 
 def _diagnose_one(options: Namespace, config: str) -> None:
     given = {name: options[name] for name in _fields()} | _named_source(options.what)
-    source = Source(**given)
+    source = ModelSource(**given)
     _diagnose(source, options.name or source.name, options, config)
 
 
-def _diagnose(source: Source, name: str, options: Namespace, config: str) -> Path:
+def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -> Path:
     if source.config is not None:
         ask(source.config, options.trust)
     loaded = source.load(augment=options.views or SimCLRViews())
@@ -173,7 +175,7 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
     return images
 
 
-def _source(what: str, pretrained: bool) -> Source:
+def _source(what: str, pretrained: bool) -> ModelSource:
     """Read `timm:NAME`, a YAML file, a run's folder or a checkpoint in it."""
     if Path(what).suffix in _YAML:
         parser = ArgumentParser(exit_on_error=False)
@@ -183,8 +185,8 @@ def _source(what: str, pretrained: bool) -> Source:
         except argparse.ArgumentError as error:
             said = " ".join(str(error).split())
             raise ValueError(f"Expected {what} to say what to look at, but: {said}") from error
-        return Source(**{name: built[name] for name in _fields()})
-    return Source(**_named_source(what), pretrained=pretrained)
+        return ModelSource(**{name: built[name] for name in _fields()})
+    return ModelSource(**_named_source(what), pretrained=pretrained)
 
 
 def _named_source(what: str | None) -> dict[str, Any]:
@@ -218,4 +220,4 @@ def _named(given: str) -> tuple[str, str]:
 
 
 def _fields() -> Any:
-    return Source.__dataclass_fields__.keys()
+    return ModelSource.__dataclass_fields__.keys()

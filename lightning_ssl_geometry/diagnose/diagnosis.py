@@ -20,8 +20,8 @@ from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, Ru
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
+from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
-from lightning_ssl_geometry.diagnose.subject import Subject
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.observe.batch_keys import stage_keys
 
@@ -45,8 +45,9 @@ def diagnose(
     """Look at a network, as the monitor would during training: nothing is trained and nothing of it changed.
 
     Args:
-        model: A module of this package, a :class:`Subject`, or a network that maps images (N, C, H, W) to h (N, D).
-        data: Its test set is looked at. Batches are as a :class:`Subject` takes them.
+        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W)
+            to h (N, D).
+        data: Its test set is looked at. Batches are as a :class:`DiagnosedModel` takes them.
         output: Each diagnosis gets a folder of its own in `output/name`, `version_0` and so on.
         name: Of the model; None: that of its class.
         normalization: Mean and standard deviation per channel that the images of an ImageDataModule are normalised by,
@@ -69,7 +70,7 @@ def diagnose(
         ValueError: If `normalization` is given for another DataModule, or fits not the channels; if the test set is
             empty, or there is nothing for `linear_evaluation`; what the model or a diagnostic refuses.
     """
-    module = model if isinstance(model, SSLModule | Subject) else Subject(model)
+    module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):
         module = copy.deepcopy(module)  # the Trainer rounds the weights
     data.prepare_data()
@@ -189,7 +190,7 @@ def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
     batch = next(iter(data.test_dataloader()), None)
     if batch is None:
         raise ValueError(f"Expected a test set in {type(data).__name__}, but it is empty.")
-    if isinstance(module, Subject) and "label" in stage_keys(module.batch_keys, "test"):
+    if isinstance(module, DiagnosedModel) and "label" in stage_keys(module.batch_keys, "test"):
         return True
     return isinstance(batch, Mapping) and "label" in batch
 
@@ -200,7 +201,7 @@ def _check_training_set(data: LightningDataModule, labels: bool) -> None:
         raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
     if not isinstance(data, ImageDataModule):
         raise ValueError(f"Expected an ImageDataModule beside `linear_evaluation`, but got {type(data).__name__}.")
-    data.clean_dataloader("train")
+    data.unaugmented_dataloader("train")
 
 
 def _about(data: LightningDataModule) -> dict[str, Any]:

@@ -9,7 +9,7 @@ __all__ = [
     "Diagnostic",
     "DimensionTemperature",
     "EffectiveRank",
-    "EmbeddingSample",
+    "EmbeddingVectors",
     "EquivarianceError",
     "GaussianPotential",
     "GradientSpectrum",
@@ -27,7 +27,7 @@ __all__ = [
     "LogSpectrum",
     "LossGap",
     "LossTerms",
-    "MeanCorrelation",
+    "MeanCorrelationCoefficient",
     "Moments",
     "NeuralCollapse",
     "NeuralKernel",
@@ -51,10 +51,11 @@ __all__ = [
     "UpperBound",
 ]
 
+from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, SampledRows
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.augmentation_channel import (
-    EmbeddingSample,
+    EmbeddingVectors,
     NonEmptyProbability,
     PairSimilarity,
     PolicyEntropy,
@@ -78,7 +79,7 @@ from lightning_ssl_geometry.diagnostics.latents import LatentR2
 from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.lidar import LiDAR
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
-from lightning_ssl_geometry.diagnostics.matching import MeanCorrelation, TemperatureOrder
+from lightning_ssl_geometry.diagnostics.matching import MeanCorrelationCoefficient, TemperatureOrder
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.neural_kernel import NeuralKernel
@@ -89,3 +90,8 @@ from lightning_ssl_geometry.diagnostics.stationarity import Stationarity
 from lightning_ssl_geometry.diagnostics.step_invariance import StepInvariance
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
+
+__getattr__ = old_names(
+    __name__,
+    {"MeanCorrelation": "MeanCorrelationCoefficient", "EmbeddingSample": "EmbeddingVectors"},
+)

@@ -1,6 +1,6 @@
 """What a policy P(T | X) over augmentations chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
 
-__all__ = ["EmbeddingSample", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
+__all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
 from typing import ClassVar, Protocol
@@ -271,7 +271,7 @@ class PairSimilarity(SampledRows):
         return similarity[place.round().long()]
 
 
-class EmbeddingSample(SampledRows):
+class EmbeddingVectors(SampledRows):
     """The embeddings of some samples as they are, to look at (Fig. 6 and 7).
 
     Observes z_image and index, and label where there is one. Curves that all look alike are a collapsed

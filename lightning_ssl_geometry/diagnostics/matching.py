@@ -1,6 +1,6 @@
 """Which output of the projector is which latent of a synthetic process, and how the temperatures order them."""
 
-__all__ = ["MeanCorrelation", "TemperatureOrder"]
+__all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
 from functools import partial
 from typing import ClassVar
@@ -30,7 +30,7 @@ _LEAST = 3  # samples: two numbers correlate with any two others
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 
 
-class MeanCorrelation(Diagnostic):
+class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
 
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched

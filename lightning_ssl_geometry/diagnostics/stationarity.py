@@ -11,7 +11,7 @@ from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, Negatives
-from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential
+from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential_gradient
 from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
@@ -57,7 +57,7 @@ class Stationarity(SampledEmbeddings):
     equal. Both are NaN where an embedding is 0 or not finite. The value belongs to a loss and depends on the sample:
     compare at one temperature and `contrast_size`. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
-    :func:`lightning_ssl_geometry.functional.tangential`.
+    :func:`lightning_ssl_geometry.functional.tangential_gradient`.
 
     Args:
         loss: The loss, by default :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults; it is taken
@@ -123,7 +123,7 @@ class Stationarity(SampledEmbeddings):
             nan = undefined(self, "an embedding is 0, where a sphere has no tangent, or not finite")
             return {"tangential": nan, "relative": nan}
         gradient = first_variation(*z, **self.form._asdict())
-        size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential(z, gradient), gradient))
+        size, whole = (g.square().sum(2).mean().sqrt() for g in (tangential_gradient(z, gradient), gradient))
         relative = size / whole
         if all_alike(z.transpose(0, 1)) or not whole * self.form.temperature > _ROUNDING:
             relative = undefined(self, "the whole gradient is rounding, as where all embeddings are equal")

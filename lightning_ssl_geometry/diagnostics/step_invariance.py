@@ -15,8 +15,8 @@ from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.stationarity import OldSettings, symmetric_form
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.equivariance import invariance_error
+from lightning_ssl_geometry.functional.output_velocity import output_velocity, step_invariance_error
 from lightning_ssl_geometry.functional.variational.loss import first_variation
-from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
@@ -45,7 +45,7 @@ class StepInvariance(SampledRows):
     get their modes back. `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one
     backward pass and O(contrast_size^2 P); the kernel is never built.
     Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
-    :func:`lightning_ssl_geometry.functional.velocity`,
+    :func:`lightning_ssl_geometry.functional.output_velocity`,
     :func:`lightning_ssl_geometry.functional.step_invariance_error`.
 
     Args:
@@ -57,7 +57,7 @@ class StepInvariance(SampledRows):
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
-            than two, or a module has changed; in `compute`, as `velocity`.
+            than two, or a module has changed; in `compute`, as `output_velocity`.
     """
 
     section = "dynamics"
@@ -138,7 +138,7 @@ class StepInvariance(SampledRows):
             image, *views = embedding.embedded(represented + shift).double().split(n)
             gradient = first_variation(views[0], views[1], **self.form._asdict()).flatten(0, 1)  # n times the slope
             pair = x[n : 3 * n], shift[n : 3 * n]
-            at, *moved = velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
+            at, *moved = output_velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):
             nan = undefined(self, "the embeddings of all samples are equal but for rounding")
             return {"distance": nan, "step": nan}

@@ -24,6 +24,7 @@ __all__ = [
     "base_spaces",
     "byol",
     "byol_momentum",
+    "byol_prediction_error",
     "chance_agreement",
     "cka_matrix",
     "cka_or_nan",
@@ -78,8 +79,8 @@ __all__ = [
     "null_space_fraction",
     "numerical_rank",
     "one_hidden_layer_kernel",
+    "output_velocity",
     "policy_entropy",
-    "prediction_error",
     "quarter_turn",
     "rescale",
     "rotate",
@@ -88,7 +89,7 @@ __all__ = [
     "sigreg",
     "silhouette",
     "step_invariance_error",
-    "tangential",
+    "tangential_gradient",
     "topographic_distance",
     "translate",
     "two_nn_dimension",
@@ -97,12 +98,12 @@ __all__ = [
     "uniform_uniformity",
     "uniformity",
     "variational_loss",
-    "velocity",
     "vicreg",
     "vicreg_terms",
     "von_mises_fisher",
 ]
 
+from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_dimension,
     content_style_temperature,
@@ -115,7 +116,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
     draw_members,
     policy_entropy,
 )
-from lightning_ssl_geometry.functional.byol import byol, byol_momentum, prediction_error
+from lightning_ssl_geometry.functional.byol import byol, byol_momentum, byol_prediction_error
 from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
 from lightning_ssl_geometry.functional.clusteredness import clusteredness, kmeans, silhouette, uniform_uniformity
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
@@ -170,6 +171,7 @@ from lightning_ssl_geometry.functional.neural_kernel.closed_forms import (
     one_hidden_layer_kernel,
 )
 from lightning_ssl_geometry.functional.neural_kernel.kernel import kernel_flow, neural_kernel, neural_kernel_trace
+from lightning_ssl_geometry.functional.output_velocity import output_velocity, step_invariance_error
 from lightning_ssl_geometry.functional.piecewise_affine import (
     activation_pattern,
     affine_map,
@@ -179,9 +181,8 @@ from lightning_ssl_geometry.functional.piecewise_affine import (
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
-from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential, variational_loss
+from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential_gradient, variational_loss
 from lightning_ssl_geometry.functional.variational.second_variation import second_variation
-from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 from lightning_ssl_geometry.functional.vicreg import vicreg, vicreg_terms
 from lightning_ssl_geometry.random import (
     counter_hash,
@@ -189,4 +190,9 @@ from lightning_ssl_geometry.random import (
     generalized_normal,
     uniform_sphere,
     von_mises_fisher,
+)
+
+__getattr__ = old_names(
+    __name__,
+    {"velocity": "output_velocity", "tangential": "tangential_gradient", "prediction_error": "byol_prediction_error"},
 )

@@ -5,7 +5,7 @@ predicts, by a predictor :math:`q_\theta`, what a target network with weights :m
 target's weights are an exponential moving average of the online ones. It has no negatives.
 """
 
-__all__ = ["byol", "byol_momentum", "check_byol_views", "prediction_error"]
+__all__ = ["byol", "byol_momentum", "byol_prediction_error", "check_byol_views"]
 
 import math
 
@@ -41,10 +41,10 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
     tensor(4.)
     """
     check_byol_views(q1, q2, z1, z2, least=1)
-    return (prediction_error(q1, z2, eps) + prediction_error(q2, z1, eps)).mean()
+    return (byol_prediction_error(q1, z2, eps) + byol_prediction_error(q2, z1, eps)).mean()
 
 
-def prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
+def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
     r"""Squared distance between the directions of predictions and of what they predict, sample by sample.
 
     .. math:: \mathcal L_{\theta, \xi} = \Big\| \frac{q}{\|q\|_2} - \frac{z'}{\|z'\|_2} \Big\|_2^2
@@ -64,7 +64,7 @@ def prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
     Raises:
         ValueError: If the shapes differ or are not (N, P), or `eps` is negative.
 
-    >>> prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])
     """
     _check_pair("q", q, "z", z)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.distributed import all_reduce_sum, world_size
-from lightning_ssl_geometry.functional.byol import check_byol_views, prediction_error
+from lightning_ssl_geometry.functional.byol import byol_prediction_error, check_byol_views
 
 
 class BYOLLoss(nn.Module):
@@ -41,7 +41,7 @@ class BYOLLoss(nn.Module):
             ValueError: If the shapes differ or are not (N, P), or N is 0 where there is one rank.
         """
         check_byol_views(q1, q2, z1, z2, least=1 if world_size() == 1 else 0)
-        errors = prediction_error(q1, z2.detach(), self.eps) + prediction_error(q2, z1.detach(), self.eps)
+        errors = byol_prediction_error(q1, z2.detach(), self.eps) + byol_prediction_error(q2, z1.detach(), self.eps)
         total, n = all_reduce_sum(torch.stack([errors.sum(), errors.new_tensor(len(errors))]))
         return total / n
 

@@ -175,7 +175,7 @@ def test_the_frozen_network_is_the_one_that_is_trained(tmp_path):
     trainer.fit(simclr(), datamodule=data)
     (row,) = callback.rows
 
-    network, judge = simclr(), callback.judge
+    network, classifier = simclr(), callback.classifier
     batches = [data.on_after_batch_transfer(batch, 0) for batch in data.train_dataloader()]
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
@@ -186,12 +186,12 @@ def test_the_frozen_network_is_the_one_that_is_trained(tmp_path):
         network.eval()
         rows = []
         for split in ("train", "test"):
-            clean = [data.on_after_batch_transfer(batch, 0) for batch in data.clean_dataloader(split)]
+            clean = [data.on_after_batch_transfer(batch, 0) for batch in data.unaugmented_dataloader(split)]
             h = torch.cat([network(batch["image"]) for batch in clean])
             rows.append((h, torch.cat([batch["label"] for batch in clean])))
-    from lightning_ssl_geometry.callbacks.judge import Rows
+    from lightning_ssl_geometry.callbacks.logistic_regression import Rows
 
-    assert row["accuracy"] == pytest.approx(judge(*(Rows(*pair) for pair in rows)).accuracy, abs=0.01)
+    assert row["accuracy"] == pytest.approx(classifier(*(Rows(*pair) for pair in rows)).accuracy, abs=0.01)
 
 
 def test_snapshots_before_training_are_calibrated_too(tmp_path):

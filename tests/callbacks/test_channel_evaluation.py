@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.callbacks import ChannelEvaluation, LinearEvaluation
 from lightning_ssl_geometry.callbacks.channel_evaluation import channel_weight
-from lightning_ssl_geometry.callbacks.judge import Judge, Rows
+from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows
 from lightning_ssl_geometry.data import DigitsDataModule, ShiftedMNISTDataModule
 from lightning_ssl_geometry.functional import gaussian_potential
 from lightning_ssl_geometry.report import read_run
@@ -82,7 +82,7 @@ def fit(folder, *callbacks, host=None, datamodule=None, **arguments):
 def splits(trainer):
     """Whole splits: image, label and box."""
     for split in ("train", "test"):
-        raw = trainer.datamodule.clean_dataloader(split)
+        raw = trainer.datamodule.unaugmented_dataloader(split)
         batches = [trainer.datamodule.on_after_batch_transfer(batch, 0) for batch in raw]
         yield {name: torch.cat([batch[name] for batch in batches]) for name in ("image", "label", "box")}
 
@@ -99,11 +99,11 @@ def test_it_is_the_judges_accuracy_on_each_average(tmp_path):
                 weight = channel_weight(name, host.probabilities(batch["image"]), overlap, top=3)
                 for level, z in zip(("f", "head"), host.represent(batch["image"], weight[None]), strict=True):
                     seen[f"{level}, {name}", split] = Rows(z[0], batch["label"])
-    judge = Judge(standardize=False)
+    classifier = LogisticRegression(standardize=False)
     found = {row["features"]: row["accuracy"] for row in callback.rows}
     assert set(found) == {name for name, _ in seen}
     for name, accuracy in found.items():
-        assert accuracy == pytest.approx(judge(seen[name, "train"], seen[name, "test"]).accuracy, abs=0.012)
+        assert accuracy == pytest.approx(classifier(seen[name, "train"], seen[name, "test"]).accuracy, abs=0.012)
     assert found["f, oracle"] > found["f, uniform"]
 
 
@@ -274,7 +274,9 @@ def test_what_cannot_be_evaluated_is_refused_before_the_training(tmp_path, argum
 
 def test_no_datamodule_is_named(tmp_path):
     trainer = quiet(tmp_path, callbacks=[ChannelEvaluation(top=1)])
-    with pytest.raises(ValueError, match=r"DataModule with `clean_dataloader\(split\)` for ChannelEvaluation, but got"):
+    with pytest.raises(
+        ValueError, match=r"DataModule with `unaugmented_dataloader\(split\)` for ChannelEvaluation, but got"
+    ):
         trainer.fit(ChannelHost(), loader(), loader())
 
 
@@ -321,7 +323,7 @@ class _Foreign(L.LightningDataModule):
 
     val_dataloader = test_dataloader = train_dataloader
 
-    def clean_dataloader(self, split):
+    def unaugmented_dataloader(self, split):
         return self.batches
 
 

@@ -32,7 +32,8 @@ def accuracy(trainer, features):
     x, y = {}, {}
     for split in ("train", "test"):
         batches = [
-            trainer.datamodule.on_after_batch_transfer(batch, 0) for batch in trainer.datamodule.clean_dataloader(split)
+            trainer.datamodule.on_after_batch_transfer(batch, 0)
+            for batch in trainer.datamodule.unaugmented_dataloader(split)
         ]
         with torch.no_grad():
             x[split] = torch.cat([features(batch["image"]) for batch in batches]).numpy()
@@ -194,7 +195,7 @@ def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"`labels_per_class` of at most \d+ \(class \d has no more\), but got 100"):
         fit(tmp_path, LinearEvaluation(labels_per_class=[100]))
     with pytest.raises(
-        ValueError, match=r"DataModule with `clean_dataloader\(split\)` for LinearEvaluation, but got none"
+        ValueError, match=r"DataModule with `unaugmented_dataloader\(split\)` for LinearEvaluation, but got none"
     ):
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(PlainHost(), loader(), loader())
     latent = LatentDGPDataModule(dim=4, content_dim=2, mixing=nn.Identity(), batch_size=8, epoch_size=16)

@@ -16,7 +16,7 @@ from lightning_ssl_geometry.callbacks.quantities_file import QuantitiesFile
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.diagnose import Subject, diagnose
+from lightning_ssl_geometry.diagnose import DiagnosedModel, diagnose
 from lightning_ssl_geometry.diagnostics import EffectiveRank, UnexplainedVariance
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
@@ -502,7 +502,7 @@ def test_our_own_method_and_its_diagnosis(tmp_path):
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8))
     model = SimCLRModule(network, torch.nn.Linear(8, 4))
     model.quantities = {"loss": Quantity(title="Loss", text="Descended.")}
-    for module, own in ((model, {"test/loss"}), (Subject(network), set())):
+    for module, own in ((model, {"test/loss"}), (DiagnosedModel(network), set())):
         folder = diagnose(module, data, tmp_path, progress=False)
         found = manifest(folder)
         assert {name for name in found if found[name].diagnostic == type(module).__name__} == own

@@ -9,7 +9,7 @@ from lightning_ssl_geometry.data import ClusterDataModule
 
 
 def steps(data, split="train"):
-    loader = data.train_dataloader() if split == "train" else data.clean_dataloader(split)
+    loader = data.train_dataloader() if split == "train" else data.unaugmented_dataloader(split)
     return [data.on_after_batch_transfer(batch, 0) for batch in loader]
 
 
@@ -163,7 +163,7 @@ def test_bad_input(arguments, message):
 
 def test_bad_split_and_processes():
     with pytest.raises(ValueError, match=r"Expected `split` to be one of .* but got 'all'"):
-        ClusterDataModule().clean_dataloader("all")
+        ClusterDataModule().unaugmented_dataloader("all")
     data = ClusterDataModule(points_per_cluster=[1, 1, 1, 2])
     data.trainer = type("Trainer", (), {"world_size": 2, "overfit_batches": 0})()
     with pytest.raises(ValueError, match="Expected points that divide by 2 processes for `batch_size` None, but got 5"):

@@ -42,7 +42,7 @@ def test_splits_are_disjoint_and_index_says_which_sample_it_is():
     data = Made(views=Echo())
     seen = {}
     for split in ("train", "val", "test"):
-        made = batches(data, data.clean_dataloader(split))
+        made = batches(data, data.unaugmented_dataloader(split))
         seen[split] = torch.cat([batch["index"] for batch in made])
         image = torch.cat([batch["image"] for batch in made]) * data.std[:, None, None] + data.mean[:, None, None]
         pixel = (255 * image[:, 0, 0, 0]).round().long()
@@ -58,7 +58,7 @@ def test_what_each_batch_has():
     (train, *_), (val, *_), (test, *_) = (
         batches(data, loader) for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader())
     )
-    clean = batches(data, data.clean_dataloader("train"))[0]
+    clean = batches(data, data.unaugmented_dataloader("train"))[0]
     assert set(train) == {"views", "label", "index"}
     assert set(val) == set(test) == {"views", "image", "label", "index"}
     assert set(clean) == {"image", "label", "index"}
@@ -68,7 +68,7 @@ def test_what_each_batch_has():
 
 def test_normalisation_uses_the_training_images():
     data = Made()
-    image = torch.cat([batch["image"] for batch in batches(data, data.clean_dataloader("train"))])
+    image = torch.cat([batch["image"] for batch in batches(data, data.unaugmented_dataloader("train"))])
     torch.testing.assert_close(image.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(image.std((0, 2, 3), correction=0), torch.ones(3))
 
@@ -179,7 +179,7 @@ def test_clean_batches_can_be_made_in_the_middle_of_training(tmp_path):
     class Judge(L.Callback):
         def on_train_batch_end(self, trainer, *_):
             data = trainer.datamodule
-            made = batches(data, data.clean_dataloader("train"))
+            made = batches(data, data.unaugmented_dataloader("train"))
             assert set(made[0]) == {"image", "label", "index"}
             assert sum(len(batch["index"]) for batch in made) == 16
 
@@ -212,7 +212,7 @@ def test_the_split_is_fixed_by_the_seed():
 
 def test_channels():
     data = Made(channels=1)
-    image = batches(data, data.clean_dataloader("train"))[0]["image"]
+    image = batches(data, data.unaugmented_dataloader("train"))[0]["image"]
     assert image.shape[1] == 1
     assert data.mean.shape == (1,)
     data = DigitsDataModule(channels=3, batch_size=50)
@@ -239,7 +239,7 @@ def test_the_index_of_a_digit_names_it_whatever_the_split():
     for seed in (0, 1):
         data = DigitsDataModule(seed=seed, subset=500)
         for split in ("train", "val", "test"):
-            for batch in data.clean_dataloader(split):
+            for batch in data.unaugmented_dataloader(split):
                 assert torch.equal(batch["label"], torch.from_numpy(published.target)[batch["index"]])
                 pixels = torch.from_numpy(published.images)[batch["index"]] * (255 / 16)
                 assert torch.equal(batch["image"][:, 0], pixels.round().byte())
@@ -278,7 +278,7 @@ def test_a_training_set_of_one_sample_is_refused(subset, val_fraction):
     with pytest.raises(ValueError, match=r"`test_fraction` to leave some of 1797 samples .* but got 0\.0001"):
         DigitsDataModule(test_fraction=1e-4).setup()
     with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):
-        Made().clean_dataloader("x")
+        Made().unaugmented_dataloader("x")
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 1"):
         DigitsDataModule(test_fraction=1)
     with pytest.raises(ValueError, match=r"`batch_size` x processes of at most 16, the number of samples, but got 17"):

@@ -73,7 +73,7 @@ def test_a_training_batch(settings, content_dim):
         assert kept[batch["content"]].all()
         assert not kept[~batch["content"]].any()
         for view, latent in zip(batch["views"], batch["latent"], strict=True):
-            assert torch.allclose(data.mixing.inverse(view), latent, atol=1e-5)
+            assert torch.allclose(data.invertible_mlp.inverse(view), latent, atol=1e-5)
 
 
 def test_evaluation_batches_have_the_anchors_as_images():
@@ -86,7 +86,7 @@ def test_evaluation_batches_have_the_anchors_as_images():
 
 def test_every_epoch_and_every_split_has_latents_of_its_own():
     data = process()
-    loaders = (data.clean_dataloader("val"), data.clean_dataloader("test"))
+    loaders = (data.unaugmented_dataloader("val"), data.unaugmented_dataloader("test"))
     parts = [joined(epoch_of(data, epoch)) for epoch in (0, 1, 2)] + [joined(drawn(data, one)) for one in loaders]
     anchors = torch.cat([part[0] for part in parts])
     assert len(anchors.unique(dim=0)) == len(anchors) == 3 * 64 + 40 + 24
@@ -102,7 +102,7 @@ def test_the_same_epoch_is_the_same_in_any_batch_size():
     views, others = (torch.cat([batch["views"][1] for batch in batches]) for batches in (whole, small))
     assert torch.allclose(views, others)
     data = process()
-    assert torch.equal(joined(drawn(data, data.clean_dataloader("train"))), joined(epoch_of(data, 0)))
+    assert torch.equal(joined(drawn(data, data.unaugmented_dataloader("train"))), joined(epoch_of(data, 0)))
 
 
 def rank_latents(rank, folder, batch_size):
@@ -168,7 +168,7 @@ def test_observations_have_the_precision_of_the_run_and_latents_their_own(precis
     quiet(tmp_path, max_epochs=1, precision=precision).fit(model, datamodule=data)
     kinds = {"latent": torch.float32, "content": torch.bool, "index": torch.int64}
     assert model.dtypes == kinds | {"views": dtype}
-    assert data.mixing.weight.dtype == torch.float32
+    assert data.invertible_mlp.weight.dtype == torch.float32
 
 
 def test_a_given_mixing_is_frozen_and_float32():
@@ -177,7 +177,7 @@ def test_a_given_mixing_is_frozen_and_float32():
     batch = epoch_of(data, 0)[0]
     assert batch["views"][0].shape == (16, 9)
     assert not batch["views"][0].requires_grad
-    assert not any(parameter.requires_grad for parameter in data.mixing.parameters())
+    assert not any(parameter.requires_grad for parameter in data.invertible_mlp.parameters())
     assert torch.equal(batch["views"][0], mixing(batch["latent"][0]))
 
 
@@ -191,9 +191,9 @@ def test_without_a_mixing_it_draws_one_by_its_seed(monkeypatch):
 def rank_mixing(rank, folder):
     torch.manual_seed(rank)
     data, model = process(mixing=nn.Linear(6, 9)), Record()
-    own = data.mixing.weight.clone()
+    own = data.invertible_mlp.weight.clone()
     quiet(folder, devices=2, strategy="ddp").test(model, datamodule=data, verbose=False)
-    return own, data.mixing.weight, model.tested[0]
+    return own, data.invertible_mlp.weight, model.tested[0]
 
 
 def test_all_processes_have_the_mixing_of_the_first(two_processes, tmp_path):
@@ -266,4 +266,4 @@ def test_bad_settings_of_the_latents():
 
 def test_unknown_splits():
     with pytest.raises(ValueError, match=r"Expected `split` to be one of \('train', 'val', 'test'\), but got 'all'"):
-        process().clean_dataloader("all")
+        process().unaugmented_dataloader("all")

@@ -6,8 +6,8 @@ from hosts import quiet
 from torch import nn
 
 from lightning_ssl_geometry.data import DigitsDataModule, Images, MNISTDataModule, ShiftedMNISTDataModule
-from lightning_ssl_geometry.data.canvas import check_box, place
 from lightning_ssl_geometry.data.loader import GlobalBatchSampler
+from lightning_ssl_geometry.data.resize import check_box, place
 
 SPLITS = ("train", "val", "test")
 
@@ -21,7 +21,7 @@ def batches(data, loader):
 
 
 def whole(data, split, key):
-    return torch.cat([batch[key] for batch in batches(data, data.clean_dataloader(split))])
+    return torch.cat([batch[key] for batch in batches(data, data.unaugmented_dataloader(split))])
 
 
 def pixels(data, split):
@@ -90,7 +90,12 @@ def test_larger_cells_and_canvases_leave_the_odd_pixel_at_the_bottom_and_right(g
 
 def test_what_each_batch_has():
     data = shifted()
-    loaders = data.train_dataloader(), data.val_dataloader(), data.test_dataloader(), data.clean_dataloader("train")
+    loaders = (
+        data.train_dataloader(),
+        data.val_dataloader(),
+        data.test_dataloader(),
+        data.unaugmented_dataloader("train"),
+    )
     train, val, test, clean = (batches(data, loader)[0] for loader in loaders)
     seen = {"label", "index", "box"}
     assert set(train) == seen | {"views", "g"}
@@ -125,7 +130,7 @@ def boxes(data, loader):
 
 def test_the_cell_is_a_function_of_seed_set_and_index():
     data = shifted(subset=None)
-    train, val, test = (boxes(data, data.clean_dataloader(split)) for split in SPLITS)
+    train, val, test = (boxes(data, data.unaugmented_dataloader(split)) for split in SPLITS)
     published = train | val
     loader = data.train_dataloader()
     for epoch in (0, 5):

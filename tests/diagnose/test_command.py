@@ -13,9 +13,9 @@ from torch import nn
 
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.diagnose import Source
+from lightning_ssl_geometry.diagnose import ModelSource
 from lightning_ssl_geometry.diagnose.command import _named
-from lightning_ssl_geometry.diagnose.source import Loaded, _locate, source_name
+from lightning_ssl_geometry.diagnose.model_source import Loaded, _locate, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
 CONFIG = {
@@ -97,14 +97,14 @@ def test_a_run_on_the_data_it_was_trained_on(here, run, what):
 
 
 def test_the_weights_are_the_checkpoints(run):
-    loaded = Source(run=str(run)).load()
+    loaded = ModelSource(run=str(run)).load()
     assert isinstance(loaded.module, SimCLRModule)
     assert isinstance(loaded.data, DigitsDataModule)
     held = torch.load(next((run / "checkpoints").glob("*.ckpt")), weights_only=True)["state_dict"]
     for name, value in loaded.module.state_dict().items():
         assert torch.equal(value, held[name]), name
     assert loaded.image_size == 12
-    inner = Source(run=str(run), backbone="backbone", projector="projector").load().module
+    inner = ModelSource(run=str(run), backbone="backbone", projector="projector").load().module
     x = torch.rand(2, 3, 12, 12)
     torch.testing.assert_close(inner.eval()(x), loaded.module.eval()(x))
 
@@ -171,7 +171,7 @@ def test_weights_that_cannot_be_downloaded(monkeypatch):
 
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(OSError, match="of 'resnet18' to be downloaded, but: no network Without them, give"):
-        Source(timm="resnet18").load()
+        ModelSource(timm="resnet18").load()
 
 
 def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
@@ -184,13 +184,16 @@ def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
             super().__init__(name, **options)
 
     monkeypatch.setattr(source, "TimmBackbone", Offline)
-    loaded = Source(timm="resnet18").load()
+    loaded = ModelSource(timm="resnet18").load()
     assert isinstance(loaded, Loaded)
     assert loaded.normalization == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert loaded.image_size == 224
-    assert Source(timm="resnet18", pretrained=False).load().normalization is None
+    assert ModelSource(timm="resnet18", pretrained=False).load().normalization is None
     assert pretrained == [True, False]
-    assert Source(timm="resnet18", pretrained=False, mean=[0.5], std=[0.2]).load().normalization == ((0.5,), (0.2,))
+    assert ModelSource(timm="resnet18", pretrained=False, mean=[0.5], std=[0.2]).load().normalization == (
+        (0.5,),
+        (0.2,),
+    )
 
 
 def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
@@ -214,14 +217,14 @@ def test_a_state_dict_of_timms(here):
     torch.manual_seed(3)
     theirs = timm.create_model("resnet10t", num_classes=0)
     torch.save(theirs.state_dict(), "timm.pt")
-    loaded = Source(timm="resnet10t", checkpoint="timm.pt").load()
+    loaded = ModelSource(timm="resnet10t", checkpoint="timm.pt").load()
     assert loaded.about["checkpoint"] == "timm.pt"
     assert "weights" not in loaded.about
     x = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(loaded.module.eval()(x), theirs.eval()(x))
     whole = timm.create_model("resnet10t", num_classes=10)
     torch.save({"model": whole.state_dict(), "epoch": 3}, "whole.pt")
-    loaded = Source(timm="resnet10t", checkpoint="whole.pt").load()  # without its classifier, as timm says
+    loaded = ModelSource(timm="resnet10t", checkpoint="whole.pt").load()  # without its classifier, as timm says
     torch.testing.assert_close(loaded.module.eval()(x), whole.eval().forward_head(whole.forward_features(x), True))
 
 

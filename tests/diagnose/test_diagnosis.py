@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.diagnose import Subject, compare, diagnose, folder_of_images
+from lightning_ssl_geometry.diagnose import DiagnosedModel, compare, diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.comparison import similarity
 from lightning_ssl_geometry.diagnose.diagnosis import _cuts
 from lightning_ssl_geometry.diagnostics import EffectiveRank
@@ -38,7 +38,7 @@ def simclr(projector=None):
 
 def subject(projector="head", **arguments):
     torch.manual_seed(0)
-    return Subject(Theirs(), backbone="trunk", projector=projector, **arguments)
+    return DiagnosedModel(Theirs(), backbone="trunk", projector=projector, **arguments)
 
 
 def test_a_module_of_ours_keeps_its_weights_and_its_numbers(tmp_path):
@@ -173,7 +173,7 @@ def test_callbacks_of_ones_own(tmp_path):
 
 def test_comparison_of_models_of_different_widths(tmp_path):
     torch.manual_seed(1)
-    wide = Subject(Theirs(width=9), backbone="trunk", projector="head")
+    wide = DiagnosedModel(Theirs(width=9), backbone="trunk", projector="head")
     folders = {name: look(model, tmp_path, name=name) for name, model in {"narrow": subject(), "wide": wide}.items()}
     values = similarity(folders)
     held = [np.load(folder / "representations.npz") for folder in folders.values()]

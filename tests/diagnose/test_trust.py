@@ -12,7 +12,7 @@ from diagnose.test_diagnosis import write_images
 from torch import nn
 
 from lightning_ssl_geometry.cli import main
-from lightning_ssl_geometry.diagnose import Source, load_weights
+from lightning_ssl_geometry.diagnose import ModelSource, load_weights
 from lightning_ssl_geometry.diagnose.trust import ask, foreign_names
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
@@ -185,7 +185,7 @@ def test_a_config_that_is_too_deep():
 def test_a_config_that_is_no_plain_yaml_is_one_line(run, capsys, text, said, trust):
     Path("run/config.yaml").write_text(text)
     with pytest.raises(ValueError, match=said):
-        Source(run="run").load()
+        ModelSource(run="run").load()
     with pytest.raises(SystemExit):
         diagnose(*trust)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.diagnostics import (
-    EmbeddingSample,
+    EmbeddingVectors,
     NonEmptyProbability,
     PairSimilarity,
     PolicyEntropy,
@@ -25,7 +25,7 @@ OF_IMAGES = {
     "maps_of_all": PolicyMaps(count=50, seed=3),
     "similarity": PairSimilarity(),
     "similarity_of_20": PairSimilarity(quantiles=7, contrast_size=20),
-    "embeddings": EmbeddingSample(count=10),
+    "embeddings": EmbeddingVectors(count=10),
 }
 
 
@@ -185,13 +185,13 @@ def test_pair_similarity_of_orthogonal_and_of_collapsed_embeddings(z, expected):
 
 def test_the_sample_of_embeddings_keeps_rows_and_labels_together():
     given = data()
-    found = fed(EmbeddingSample(count=10), [torch.randperm(N)]).compute()
+    found = fed(EmbeddingVectors(count=10), [torch.randperm(N)]).compute()
     assert found["label"].shape == (10, 1)
     for z, label in zip(found["z"], found["label"], strict=True):
         row = int((given["z_image"] - z).abs().sum(1).argmin())
         assert torch.equal(given["z_image"][row], z)
         assert given["label"][row] == label
-    alone = EmbeddingSample(count=10)
+    alone = EmbeddingVectors(count=10)
     alone.update(given["z_image"], given["index"])
     assert torch.equal(alone.compute()["z"], found["z"])
     assert set(alone.compute()) == {"z"}
@@ -200,7 +200,7 @@ def test_the_sample_of_embeddings_keeps_rows_and_labels_together():
 def test_bad_input():
     given = data()
     image, log_policy, z, index = (given[name] for name in ("image", "log_policy", "z_image", "index"))
-    for make in (PolicyMaps, EmbeddingSample):
+    for make in (PolicyMaps, EmbeddingVectors):
         with pytest.raises(ValueError, match="`count` >= 2, but got 1"):
             make(count=1)
     with pytest.raises(ValueError, match="`quantiles` >= 2, but got 1"):
@@ -217,10 +217,10 @@ def test_bad_input():
     shapeless.grid = None
     with pytest.raises(ValueError, match="`family` with a grid of its members, but got CropFamily"):
         PolicyMaps().update(image, log_policy, shapeless, index)
-    for make in (PairSimilarity, EmbeddingSample):
+    for make in (PairSimilarity, EmbeddingVectors):
         with pytest.raises(ValueError, match=r"`z_image` of shape \(N, P\), but got \(1, 40, 5\)"):
             make().update(z[None], index)
-    metric = EmbeddingSample()
+    metric = EmbeddingVectors()
     metric.update(z, index)
     with pytest.raises(ValueError, match="`label` in every batch or in none, but got both"):
         metric.update(z, index, given["label"])

@@ -25,7 +25,7 @@ FROM_A_CLOUD = {
 SETTINGS = {"IntrinsicDimension": {"neighbors": 9}, "LayerSample": {"num_layers": 1}, "SIGReg": {"standardize": True}}
 BASES = {"Diagnostic", "Moments", "SampledRows", "SampledEmbeddings"}
 # What says nothing of the values of a cloud, and so is there whatever these are.
-SHOWN_AS_IT_IS = {"EmbeddingSample", "LayerSample", "DimensionTemperature", "ProjectorRank"}
+SHOWN_AS_IT_IS = {"EmbeddingVectors", "LayerSample", "DimensionTemperature", "ProjectorRank"}
 OF_NO_VALUE = {"index", "label", "sample", "first", "last", "isotropic", "full_isotropic", "tau_isotropic"}
 OF_NO_VALUE |= {"fine_chance", "coarse_chance"}
 
@@ -57,7 +57,7 @@ OF_ONE_POINT = {
     "Clusteredness": {"relative_uniformity": 0.0},
     "HardestNegativeDistance": {"pair": 0.0},
     "Stationarity": {"tangential": 0.0},  # all points at one spot are stationary
-    "MeanCorrelation": 0.0,  # what is constant correlates with nothing
+    "MeanCorrelationCoefficient": 0.0,  # what is constant correlates with nothing
     "LinearRegions": {"visited": 1.0, "fraction": 1 / 60},
     "UpperBound": {"invariance": -1.0, "repulsion": 1.0, "expectation": 1.0}
     | dict.fromkeys(("info_nce", "upper", "entropy_form", "entropy"), math.log(2 * 59)),
@@ -133,7 +133,7 @@ def test_one_point_has_its_limit_or_none(name, kind):
             assert (value[least:] == (-torch.inf if "Log" in name else 0)).all()
         elif kind == "zero" and value.isnan().all():
             continue  # 0 has no direction either
-        elif kind == "zero" and name in ("AugmentationRank", "MeanCorrelation"):
+        elif kind == "zero" and name in ("AugmentationRank", "MeanCorrelationCoefficient"):
             assert value == 0
         else:
             torch.testing.assert_close(

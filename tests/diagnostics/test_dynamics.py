@@ -15,7 +15,7 @@ from lightning_ssl_geometry import functional as F
 from lightning_ssl_geometry.diagnostics import Clusteredness, Stationarity, StepInvariance
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
 from lightning_ssl_geometry.functional.clusteredness import clusteredness
-from lightning_ssl_geometry.functional.velocity import velocity
+from lightning_ssl_geometry.functional.output_velocity import output_velocity
 from lightning_ssl_geometry.losses import VariationalLoss
 
 N, D, H, P = 60, 6, 5, 3
@@ -226,7 +226,7 @@ def test_step_invariance_is_the_functions(given):
         image, *views = (network(x.clone()) for x in (given["image"], *given["views"]))
     gradient = F.first_variation(*views, temperature=0.5, symmetric=True)
     at = torch.cat([given["image"], *given["views"]])
-    v, *moved = velocity(network, torch.cat(given["views"]), gradient.flatten(0, 1), at).split(N)
+    v, *moved = output_velocity(network, torch.cat(given["views"]), gradient.flatten(0, 1), at).split(N)
     found = fed(StepInvariance(loss=VariationalLoss(0.5)), given).compute()
     close(found["step"], F.step_invariance_error(v, torch.stack(moved)))
     square = torch.stack([(view - image).square().sum(1).mean() for view in views]).mean()

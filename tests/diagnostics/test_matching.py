@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.diagnostics.latents import fitted_half
-from lightning_ssl_geometry.diagnostics.matching import MeanCorrelation, TemperatureOrder
+from lightning_ssl_geometry.diagnostics.matching import MeanCorrelationCoefficient, TemperatureOrder
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.functional.matching import mean_correlation
 
@@ -27,7 +27,7 @@ def data(mix=0.3):
 
 def fed(metric, chunks=None, **change):
     given = data() | change
-    names = ("z", "latent", "content") if isinstance(metric, MeanCorrelation) else tuple(given)
+    names = ("z", "latent", "content") if isinstance(metric, MeanCorrelationCoefficient) else tuple(given)
     for rows in [torch.arange(N)] if chunks is None else chunks:
         cut = {"z": given["z"][:, rows], "latent": given["latent"][:, rows], "index": given["index"][rows]}
         metric.update(**{name: cut.get(name, given[name]) for name in names})
@@ -38,7 +38,7 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
-METRICS = {"mcc": MeanCorrelation, "order": TemperatureOrder}
+METRICS = {"mcc": MeanCorrelationCoefficient, "order": TemperatureOrder}
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -73,7 +73,7 @@ def test_nothing_observed_is_an_error(name):
 
 def test_mcc_is_the_functions_and_that_of_each_kind():
     given = data()
-    found = fed(MeanCorrelation()).compute()
+    found = fed(MeanCorrelationCoefficient()).compute()
     close(found["mean"], mean_correlation(given["z"][0], given["latent"][0]))
     close(found["mean"], (found["content"] + found["style"]) / 2)
     assert found["mean"] < 1
@@ -81,12 +81,12 @@ def test_mcc_is_the_functions_and_that_of_each_kind():
 
 def test_mcc_of_latents_themselves_is_1_and_of_a_missing_kind_nothing():
     latent = data()["latent"]
-    found = fed(MeanCorrelation(), z=-2 * latent[..., [3, 0, 2, 1]]).compute()
+    found = fed(MeanCorrelationCoefficient(), z=-2 * latent[..., [3, 0, 2, 1]]).compute()
     close(found, {key: torch.ones((), dtype=torch.float64) for key in ("mean", "content", "style")})
-    found = fed(MeanCorrelation(), z=latent[..., [0]]).compute()  # one output for four latents
+    found = fed(MeanCorrelationCoefficient(), z=latent[..., [0]]).compute()  # one output for four latents
     assert found["mean"].item() == found["content"].item() == pytest.approx(1)
     assert found["style"].isnan()
-    assert list(fed(MeanCorrelation(), content=torch.ones(4) > 0).compute()) == ["mean", "content"]
+    assert list(fed(MeanCorrelationCoefficient(), content=torch.ones(4) > 0).compute()) == ["mean", "content"]
 
 
 def test_temperatures_below_for_content_are_in_order():
@@ -121,7 +121,7 @@ def test_a_kind_without_outputs_has_no_order():
     assert all(value.isnan() for value in found.values())
 
 
-@pytest.mark.parametrize("metric", [MeanCorrelation, TemperatureOrder])
+@pytest.mark.parametrize("metric", [MeanCorrelationCoefficient, TemperatureOrder])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -135,7 +135,7 @@ def test_a_kind_without_outputs_has_no_order():
     ],
 )
 def test_what_does_not_fit_is_an_error(metric, change, message):
-    names = ("z", "latent", "content") if metric is MeanCorrelation else tuple(data())
+    names = ("z", "latent", "content") if metric is MeanCorrelationCoefficient else tuple(data())
     with pytest.raises(ValueError, match=message):
         metric().update(**{name: value for name, value in (data() | change).items() if name in names})
 

@@ -222,7 +222,7 @@ def test_declared_invariances_hold_on_any_cloud(name, drawn):
     [
         ("IntrinsicDimension", Drawn("duplicated", rows=33, width=5)),
         ("LiDAR", Drawn("low rank", width=10, exponent=5, shift=-7)),
-        ("MeanCorrelation", Drawn(rows=2, width=3, outputs=2)),
+        ("MeanCorrelationCoefficient", Drawn(rows=2, width=3, outputs=2)),
         ("NeuralCollapse", Drawn("duplicated", views=3, rows=4, width=12, exponent=1)),
         ("Stationarity", Drawn("duplicated", rows=2, width=3, outputs=12)),
     ],

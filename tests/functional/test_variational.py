@@ -10,7 +10,7 @@ from lightning_ssl_geometry.functional import (
     first_variation,
     info_nce,
     second_variation,
-    tangential,
+    tangential_gradient,
     variational_loss,
 )
 
@@ -171,7 +171,7 @@ def test_torch_func_takes_the_loss():
 
 def test_the_second_variation_along_great_circles():
     z = cloud(10)[0]
-    h = tangential(z, cloud(11, sphere=False)[0])
+    h = tangential_gradient(z, cloud(11, sphere=False)[0])
     speed = h.norm(dim=-1, keepdim=True)
 
     def along(s):
@@ -217,10 +217,10 @@ def test_moving_all_points_alike_has_no_curvature():
 
 def test_tangential():
     z, v = 3 * cloud(13)
-    found = tangential(z, v)
+    found = tangential_gradient(z, v)
     torch.testing.assert_close((found * z).sum(-1), torch.zeros(7, dtype=torch.float64), rtol=0, atol=1e-12)
-    torch.testing.assert_close(tangential(z, found), found)
-    torch.testing.assert_close(tangential(z, 2 * z), torch.zeros_like(z), rtol=0, atol=1e-12)
+    torch.testing.assert_close(tangential_gradient(z, found), found)
+    torch.testing.assert_close(tangential_gradient(z, 2 * z), torch.zeros_like(z), rtol=0, atol=1e-12)
 
 
 def test_functions_without_slope_have_none():
@@ -269,6 +269,6 @@ def test_bad_points():
     with pytest.raises(ValueError, match="Expected `direction` tangent to the sphere, but got a radial part of 1"):
         second_variation(z1, z1, on_sphere=True)
     with pytest.raises(ValueError, match="Expected `z` without points at 0"):
-        tangential(torch.zeros(2), torch.ones(2))
+        tangential_gradient(torch.zeros(2), torch.ones(2))
     with pytest.raises(ValueError, match=r"Expected `z` and `vector` \(..., d\), but got \(7, 3\), \(7, 2\)"):
-        tangential(z1, z2[:, :2])
+        tangential_gradient(z1, z2[:, :2])

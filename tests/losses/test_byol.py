@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss, normalize
 
-from lightning_ssl_geometry.functional import byol, byol_momentum, prediction_error
+from lightning_ssl_geometry.functional import byol, byol_momentum, byol_prediction_error
 from lightning_ssl_geometry.losses import BYOLLoss
 
 
@@ -50,12 +50,12 @@ def test_range_and_symmetry():
 def test_the_error_keeps_its_digits_near_zero():
     angle = 1e-4  # 4 sin^2(angle / 2) = 1e-8, below float32's rounding of 2 - 2 cos
     q, z = torch.tensor([[1.0, 0.0]]), torch.tensor([[math.cos(angle), math.sin(angle)]])
-    assert prediction_error(q, z).item() == pytest.approx(1e-8, rel=1e-4)
+    assert byol_prediction_error(q, z).item() == pytest.approx(1e-8, rel=1e-4)
 
 
 def test_a_row_without_direction_counts_as_zero_without_gradient():
     q = torch.zeros(1, 3, requires_grad=True)
-    error = prediction_error(q, torch.tensor([[0.0, 2.0, 0.0]]))
+    error = byol_prediction_error(q, torch.tensor([[0.0, 2.0, 0.0]]))
     assert error.tolist() == [1]
     error.sum().backward()
     assert q.grad.tolist() == [[0, 0, 0]]
@@ -161,7 +161,7 @@ def test_wrong_tensors_are_named(loss):
 def test_wrong_pairs_are_named():
     q, z, *_ = tensors()
     with pytest.raises(ValueError, match=r"Expected `z` of the same shape as `q`, \(7, 4\), but got \(7, 2\)"):
-        prediction_error(q, z[:, :2])
+        byol_prediction_error(q, z[:, :2])
 
 
 @pytest.mark.parametrize("eps", [-1.0, float("nan")])

@@ -10,7 +10,13 @@ from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
 from lightning_ssl_geometry.data import ClusterDataModule
-from lightning_ssl_geometry.functional import first_variation, neural_kernel, tangential, uniformity, variational_loss
+from lightning_ssl_geometry.functional import (
+    first_variation,
+    neural_kernel,
+    tangential_gradient,
+    uniformity,
+    variational_loss,
+)
 from lightning_ssl_geometry.losses import VariationalLoss
 from lightning_ssl_geometry.methods import ContrastiveFlowModule
 
@@ -68,7 +74,7 @@ def test_a_step_of_free_points_is_eq_14(tmp_path):
     """z_i - sigma grad L_i, with sigma the learning rate, and back onto the sphere."""
     sigma, model = 0.3, flow(optimizer=lambda groups: torch.optim.SGD(groups, lr=0.3)).double()
     z = model.cloud.clone()
-    gradient = tangential(z, first_variation(z, z, TAU).sum(0))
+    gradient = tangential_gradient(z, first_variation(z, z, TAU).sum(0))
     fit(model, tmp_path)
     torch.testing.assert_close(model.backbone.points.detach(), normalize(z - sigma * gradient, dim=-1))
 

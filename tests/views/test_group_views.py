@@ -176,7 +176,7 @@ def test_batches_have_the_elements(channels):
         for g, view in zip(made["g"], made["views"], strict=True):
             assert g.shape == (len(view), 1)
             assert torch.equal(view, quarter_turn(clean, g[:, 0].long()))
-    raw = next(iter(data.clean_dataloader("val")))
+    raw = next(iter(data.unaugmented_dataloader("val")))
     assert "g" not in data.on_after_batch_transfer(raw, 0)
 
 

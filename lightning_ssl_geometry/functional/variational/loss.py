@@ -6,7 +6,7 @@ squared distance. On a finite sample the expectations over mu are means over its
 and T' are the two views that are given.
 """
 
-__all__ = ["first_variation", "tangential", "variational_loss"]
+__all__ = ["first_variation", "tangential_gradient", "variational_loss"]
 
 import math
 from typing import Unpack
@@ -129,7 +129,7 @@ def first_variation(
         return (variation + _one_sided_variation(z2, z1, form).flip(0)) / 2 if form.symmetric else variation
 
 
-def tangential(z: Tensor, vector: Tensor) -> Tensor:
+def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
     r"""Part of a vector that is tangent to the sphere through a point.
 
     .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
@@ -144,7 +144,7 @@ def tangential(z: Tensor, vector: Tensor) -> Tensor:
     Raises:
         ValueError: If the last axes differ, or a point is 0.
 
-    >>> tangential(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
+    >>> tangential_gradient(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
     tensor([0., 1.])
     """
     if z.shape[-1:] != vector.shape[-1:] or z.ndim < 1:

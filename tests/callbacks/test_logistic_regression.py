@@ -1,10 +1,10 @@
 import pytest
 import torch
+from sklearn import linear_model
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import normalize
 
-from lightning_ssl_geometry.callbacks.judge import Judge, Rows, logistic_regression
+from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, logistic_regression
 
 
 def synthetic(n, d, classes, dtype=torch.float64):
@@ -33,7 +33,7 @@ def probabilities(x, weight, bias):
 def test_both_solvers_score_the_same(rows, standardize):
     train, test = halves(rows())
     solvers = ("full-batch", "sklearn")
-    ours, theirs = (Judge(name, standardize, max_iter=2000, tol=1e-5)(train, test) for name in solvers)
+    ours, theirs = (LogisticRegression(name, standardize, max_iter=2000, tol=1e-5)(train, test) for name in solvers)
     assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.002)
     assert 0.3 < ours.accuracy < 1
 
@@ -43,7 +43,7 @@ def test_both_solvers_score_the_same_at_the_defaults_on_a_sphere(signal):
     label = torch.arange(8000) % 10
     x = signal * torch.randn(10, 50)[label] + torch.randn(8000, 50) / 3 + 0.3 * torch.randn(50)
     train, test = halves(Rows(normalize(x, dim=1), label))
-    ours, theirs = (Judge(name, standardize=False)(train, test) for name in ("full-batch", "sklearn"))
+    ours, theirs = (LogisticRegression(name, standardize=False)(train, test) for name in ("full-batch", "sklearn"))
     assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.002)
     assert 0.3 < ours.accuracy < 0.99
 
@@ -53,7 +53,7 @@ def test_both_solvers_score_the_same_at_the_defaults_on_a_sphere(signal):
 def test_it_is_scikit_learns_regression(classes, regularization):
     x, label = synthetic(300, 6, classes)
     weight, bias, _ = logistic_regression(x, label, regularization, max_iter=1000, tol=1e-8)
-    theirs = LogisticRegression(C=regularization, max_iter=1000, tol=1e-8).fit(x.numpy(), label.numpy())
+    theirs = linear_model.LogisticRegression(C=regularization, max_iter=1000, tol=1e-8).fit(x.numpy(), label.numpy())
     torch.testing.assert_close(weight, torch.from_numpy(theirs.coef_), atol=1e-5, rtol=0)
     torch.testing.assert_close(
         probabilities(x, weight, bias), torch.from_numpy(theirs.predict_proba(x.numpy())), atol=1e-5, rtol=0
@@ -89,9 +89,11 @@ def test_single_precision_is_close_to_double():
 def test_standardized_features_may_have_any_scale_and_offset(solver):
     train, test = halves(synthetic(500, 5, 3))
     scale, offset = torch.logspace(-3, 3, 5).double(), torch.linspace(-9, 9, 5).double()
-    judge = Judge(solver)
-    assert judge(*(Rows(rows.features * scale + offset, rows.label) for rows in (train, test))) == judge(train, test)
-    plain = Judge(solver, standardize=False)
+    classifier = LogisticRegression(solver)
+    assert classifier(*(Rows(rows.features * scale + offset, rows.label) for rows in (train, test))) == classifier(
+        train, test
+    )
+    plain = LogisticRegression(solver, standardize=False)
     assert plain(*(Rows(rows.features * 1e-3, rows.label) for rows in (train, test))) != plain(train, test)
 
 
@@ -99,22 +101,22 @@ def test_standardized_features_may_have_any_scale_and_offset(solver):
 def test_labels_are_names(solver):
     train, test = halves(synthetic(300, 4, 3))
     names = torch.tensor([17, -4, 5])
-    assert Judge(solver)(*(Rows(rows.features, names[rows.label]) for rows in (train, test))) == Judge(solver)(
-        train, test
-    )
+    assert LogisticRegression(solver)(
+        *(Rows(rows.features, names[rows.label]) for rows in (train, test))
+    ) == LogisticRegression(solver)(train, test)
 
 
 @pytest.mark.parametrize("solver", ["sklearn", "full-batch"])
 def test_it_stops_after_max_iter(solver):
     train, test = halves(synthetic(300, 20, 3))
-    assert Judge(solver, max_iter=2)(train, test).iterations == 2
-    assert 2 < Judge(solver, max_iter=100)(train, test).iterations < 100
+    assert LogisticRegression(solver, max_iter=2)(train, test).iterations == 2
+    assert 2 < LogisticRegression(solver, max_iter=100)(train, test).iterations < 100
 
 
 def test_it_works_in_inference_mode():
     with torch.inference_mode():
         train, test = halves(synthetic(300, 4, 3))
-        found = [Judge(solver)(train, test).accuracy for solver in ("full-batch", "sklearn")]
+        found = [LogisticRegression(solver)(train, test).accuracy for solver in ("full-batch", "sklearn")]
     assert found[0] == pytest.approx(found[1], abs=0.02)
 
 
@@ -129,7 +131,7 @@ def test_it_works_in_inference_mode():
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Judge(**arguments)
+        LogisticRegression(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -149,4 +151,4 @@ def test_bad_rows(x, label, message):
 def test_one_class_is_refused():
     rows = Rows(torch.randn(5, 2), torch.zeros(5).long())
     with pytest.raises(ValueError, match="`train` with labels of at least 2 classes, but got 1"):
-        Judge()(rows, rows)
+        LogisticRegression()(rows, rows)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from lightning_ssl_geometry.functional.output_velocity import output_velocity, step_invariance_error
 from lightning_ssl_geometry.functional.variational.loss import first_variation
-from lightning_ssl_geometry.functional.velocity import step_invariance_error, velocity
 
 N, D, P = 7, 6, 3
 
@@ -94,8 +94,8 @@ def test_it_is_the_kernel_times_the_gradients(name):
     kernel = torch.einsum("ikw,jlw->ijkl", jacobian(network, torch.cat([x, at])), jacobian(network, x))
     expected = -torch.einsum("ijkl,jl->ik", kernel, g) / N
     for chunk_size in (2, 100):
-        close(velocity(network, x, g, chunk_size=chunk_size), expected[:N])
-        close(velocity(network, x, g, at, chunk_size=chunk_size), expected[N:])
+        close(output_velocity(network, x, g, chunk_size=chunk_size), expected[:N])
+        close(output_velocity(network, x, g, at, chunk_size=chunk_size), expected[N:])
 
 
 @pytest.mark.parametrize("name", ["mlp", "convolutional", "transformer"])
@@ -108,13 +108,13 @@ def test_it_is_how_a_small_step_moves_the_outputs(name):
     z = network(x.clone()).detach().requires_grad_()
     g = N * torch.autograd.grad(loss(z), z)[0]
     ahead, back = (stepped(network, x, loss, size)(x.clone()) for size in (1e-6, -1e-6))
-    close(velocity(network, x, g), ((ahead - back) / 2e-6).detach(), rtol=1e-5, atol=1e-6)
+    close(output_velocity(network, x, g), ((ahead - back) / 2e-6).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_free_points_move_against_their_own_gradient():
     points = nn.Linear(N, P, bias=False).double()  # f(e_i) = its i-th column: K_ij is the identity for i = j, else 0
     g = torch.randn(N, P, dtype=torch.float64)
-    close(velocity(points, torch.eye(N, dtype=torch.float64), N * g), -g)
+    close(output_velocity(points, torch.eye(N, dtype=torch.float64), N * g), -g)
 
 
 class Shifted(nn.Module):
@@ -129,11 +129,11 @@ class Shifted(nn.Module):
 def test_a_network_of_several_inputs():
     network, x = mlp()
     g, index = torch.randn(N, P, dtype=torch.float64), torch.arange(N)
-    found = velocity(Shifted(network), (x, index), g, (x[:2], index[:2] + 3), chunk_size=3)
-    close(found, velocity(network, x, index[:, None] * g, x[:2]) * torch.tensor([[3], [4]]))
-    close(velocity(Shifted(network), (x, index), g)[2], 2 * velocity(network, x, index[:, None] * g)[2])
+    found = output_velocity(Shifted(network), (x, index), g, (x[:2], index[:2] + 3), chunk_size=3)
+    close(found, output_velocity(network, x, index[:, None] * g, x[:2]) * torch.tensor([[3], [4]]))
+    close(output_velocity(Shifted(network), (x, index), g)[2], 2 * output_velocity(network, x, index[:, None] * g)[2])
     with pytest.raises(ValueError, match=r"but got \[\(7, 6\), \(6,\)\] and \(7, 3\)"):
-        velocity(Shifted(network), (x, index[1:]), g)
+        output_velocity(Shifted(network), (x, index[1:]), g)
 
 
 @pytest.mark.parametrize("name", ["convolutional", "tied"])
@@ -142,17 +142,17 @@ def test_it_leaves_the_network_and_the_data_as_they_were(name):
     parameters = [*network.parameters()]
     g, before, data = torch.randn(N, P, dtype=torch.float64), copy.deepcopy(network.state_dict()), x.clone()
     fast = torch.backends.mha.get_fastpath_enabled()
-    once = velocity(network, x, g)
+    once = output_velocity(network, x, g)
     assert torch.equal(x, data)
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
     assert all(now is then and now.grad is None for now, then in zip(network.parameters(), parameters, strict=True))
     assert torch.backends.mha.get_fastpath_enabled() == fast
     assert not once.requires_grad
     with torch.inference_mode():
-        close(velocity(network, x.clone(), g.clone()), once)
+        close(output_velocity(network, x.clone(), g.clone()), once)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        close(velocity(network, x, g), once)
-    close(velocity(copy.deepcopy(network).float(), x, g), once.float(), rtol=1e-4, atol=1e-4)
+        close(output_velocity(network, x, g), once)
+    close(output_velocity(copy.deepcopy(network).float(), x, g), once.float(), rtol=1e-4, atol=1e-4)
 
 
 def noisy(seed=1, views=2):
@@ -169,7 +169,7 @@ def error_of(network):
     x, moved = noisy()
     z = network(moved).detach()
     g = first_variation(*z, temperature=0.5, symmetric=True)
-    found = velocity(network, moved.flatten(0, 1), 2 * g.flatten(0, 1), torch.cat([x, *moved]))
+    found = output_velocity(network, moved.flatten(0, 1), 2 * g.flatten(0, 1), torch.cat([x, *moved]))
     return z, x, step_invariance_error(found[:N], found[N:].unflatten(0, (2, N)))
 
 
@@ -227,19 +227,19 @@ def test_bad_input():
         with pytest.raises(
             ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(7, 6\)\] and"
         ):
-            velocity(network, x, wrong)
+            output_velocity(network, x, wrong)
     with pytest.raises(
         ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(0, 6\)\] and"
     ):
-        velocity(network, x[:0], g[:0])
+        output_velocity(network, x[:0], g[:0])
     with pytest.raises(ValueError, match=r"`cotangent` \(n, 3\) as `network` returns, but got d = 2"):
-        velocity(network, x, g[:, :2])
+        output_velocity(network, x, g[:, :2])
     with pytest.raises(ValueError, match="`chunk_size` >= 1, but got 0"):
-        velocity(network, x, g, chunk_size=0)
+        output_velocity(network, x, g, chunk_size=0)
     with pytest.raises(ValueError, match="`network` with a parameter that requires a gradient, but got none"):
-        velocity(nn.Flatten(), x, g)
+        output_velocity(nn.Flatten(), x, g)
     with pytest.raises(ValueError, match=r"a `network` from \(N, ...\) to \(N, d\), but got \(7, 3, 1\) from \(7, 6\)"):
-        velocity(nn.Sequential(network, nn.Unflatten(1, (3, 1))), x, g)
+        output_velocity(nn.Sequential(network, nn.Unflatten(1, (3, 1))), x, g)
     network, x = convolutional()
     for wrong in (
         copy.deepcopy(network).train(),
@@ -248,7 +248,7 @@ def test_bad_input():
         with pytest.raises(
             ValueError, match=r"eval mode and with running statistics, .* but got BatchNorm2d.* without"
         ):
-            velocity(wrong, x, g)
+            output_velocity(wrong, x, g)
     at, moved = torch.ones(4, 2), torch.ones(3, 4, 2)
     for one, two in ((at[0], moved), (at, moved[:, :3]), (at, moved[:0]), (at, at)):
         with pytest.raises(ValueError, match=r"`at` \(N, d\) and `moved` \(V, N, d\), but got \("):

@@ -1,6 +1,6 @@
-"""PublishedDataModule: data sets that come as files, which it can fetch."""
+"""TorchvisionDataModule: data sets that come as files, which it can fetch."""
 
-__all__ = ["PublishedDataModule"]
+__all__ = ["TorchvisionDataModule"]
 
 from abc import abstractmethod
 from typing import Unpack
@@ -10,7 +10,7 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 
 
-class PublishedDataModule(ImageDataModule):
+class TorchvisionDataModule(ImageDataModule):
     """Base of the data sets that lie in a folder as they were published.
 
     Args:

@@ -1,6 +1,6 @@
 """A network that is looked at and not trained."""
 
-__all__ = ["Subject"]
+__all__ = ["DiagnosedModel"]
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from lightning_ssl_geometry.types import Observation
 _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
-class Subject(L.LightningModule):
+class DiagnosedModel(L.LightningModule):
     """Any network, as the diagnostics see it: images to h by its backbone, and to z by its projector, if it has one.
 
     Args:
@@ -35,7 +35,7 @@ class Subject(L.LightningModule):
         ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z is not of such a
             shape, the batch has neither views nor an image, or `augment` cannot work on that.
 
-    >>> model = Subject(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU()))
+    >>> model = DiagnosedModel(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU()))
     >>> model(torch.ones(2, 3, 2, 2)).shape
     torch.Size([2, 5])
     """

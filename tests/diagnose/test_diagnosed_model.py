@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.diagnose import Subject
+from lightning_ssl_geometry.diagnose import DiagnosedModel
 from lightning_ssl_geometry.views import SimCLRViews
 
 
@@ -29,7 +29,7 @@ class Ranks:
 
 def test_it_passes_views_and_images_through_backbone_and_projector():
     host, seen = Host(), batch()
-    found = Subject(host, backbone="trunk", projector="head").test_step(seen, 0)
+    found = DiagnosedModel(host, backbone="trunk", projector="head").test_step(seen, 0)
     h = torch.stack([host.trunk(view).flatten(1) for view in seen["views"]])
     torch.testing.assert_close(found["h"], h)
     torch.testing.assert_close(found["z"], host.head(h))
@@ -40,15 +40,15 @@ def test_it_passes_views_and_images_through_backbone_and_projector():
 
 def test_a_network_as_it_is_and_an_inner_layer_of_it():
     host, x = Host(), batch()["image"]
-    torch.testing.assert_close(Subject(host)(x), host(x))
-    torch.testing.assert_close(Subject(host, layer="trunk.2")(x), host.trunk(x).flatten(1))
-    assert "z" not in Subject(host).test_step(batch(), 0)
+    torch.testing.assert_close(DiagnosedModel(host)(x), host(x))
+    torch.testing.assert_close(DiagnosedModel(host, layer="trunk.2")(x), host.trunk(x).flatten(1))
+    assert "z" not in DiagnosedModel(host).test_step(batch(), 0)
 
 
 @pytest.mark.parametrize("keys", [{"image": 0, "label": 1}, {"image": 0, "label": 1, "index": 2}])
 def test_views_are_made_where_a_batch_has_one_image(keys):
     made, given = SimCLRViews(seed=3), batch()
-    model = Subject(Host(), batch_keys=keys, augment=made)
+    model = DiagnosedModel(Host(), batch_keys=keys, augment=made)
     model.trainer = Ranks()
     index = torch.tensor([7, 1, 3, 0, 2])
     for start in (0, 5):
@@ -64,15 +64,15 @@ def test_views_are_made_where_a_batch_has_one_image(keys):
 
 def test_views_at_places_of_their_own():
     given = batch()
-    model = Subject(Host(), batch_keys={"views": ["0.a", "0.b"], "index": 1})
+    model = DiagnosedModel(Host(), batch_keys={"views": ["0.a", "0.b"], "index": 1})
     found = model.test_step([{"a": given["views"][0], "b": given["views"][1]}, given["index"]], 0)
-    torch.testing.assert_close(found["h"], Subject(Host()).test_step(given, 0)["h"])
+    torch.testing.assert_close(found["h"], DiagnosedModel(Host()).test_step(given, 0)["h"])
 
 
 def test_places_in_the_batches_of_a_test():
     given = batch()
     keys = {"label": 0, "test/label": 1, "val/label": 7, "image": 0}
-    model = Subject(Host(), batch_keys=keys, augment=SimCLRViews())
+    model = DiagnosedModel(Host(), batch_keys=keys, augment=SimCLRViews())
     model.trainer = Ranks()
     found = model.test_step((given["image"], given["label"]), 0)
     assert torch.equal(found["label"], given["label"])
@@ -80,28 +80,28 @@ def test_places_in_the_batches_of_a_test():
 
 def test_bad_input():
     with pytest.raises(ValueError, match=r"`batch_keys` of views, image, label, coarse_label, index, but got 'lable'"):
-        Subject(Host(), batch_keys={"lable": 1})
+        DiagnosedModel(Host(), batch_keys={"lable": 1})
     with pytest.raises(ValueError, match=r"`batch_keys` of one of the stages .* but got 'tset/label'"):
-        Subject(Host(), batch_keys={"tset/label": 1})
-    model = Subject(Host(), batch_keys={"image": 0, "index": 1}, augment=SimCLRViews())
+        DiagnosedModel(Host(), batch_keys={"tset/label": 1})
+    model = DiagnosedModel(Host(), batch_keys={"image": 0, "index": 1}, augment=SimCLRViews())
     with pytest.raises(ValueError, match=r"images in \[0, 1\] for `augment`, but got values from 0 to 3"):
         model.test_step((torch.tensor([0.0, 3.0]).expand(2, 3, 8, 2), torch.arange(2)), 0)
     with pytest.raises(ValueError, match=r"`backbone` to name submodules of Host, but got 'trunc'. Near: trunk"):
-        Subject(Host(), backbone="trunc")
+        DiagnosedModel(Host(), backbone="trunc")
     with pytest.raises(ValueError, match=r"`projector` to name submodules of Host, .* Near: trunk, head"):
-        Subject(Host(), projector="projector")
+        DiagnosedModel(Host(), projector="projector")
     with pytest.raises(ValueError, match=r"`layer` to name submodules of Sequential, but got 'avgpool'"):
-        Subject(Host(), backbone="trunk", layer="avgpool")
+        DiagnosedModel(Host(), backbone="trunk", layer="avgpool")
     with pytest.raises(ValueError, match=r"`trunk.1` to return \(N, D\) or \(N, D, 1, 1\), but got \(5, 6, 6, 6\)"):
-        Subject(Host(), layer="trunk.1")(batch()["image"])
+        DiagnosedModel(Host(), layer="trunk.1")(batch()["image"])
     with pytest.raises(ValueError, match=r"`backbone` to return .* but got tuple"):
-        Subject(Pair())(batch()["image"])
+        DiagnosedModel(Pair())(batch()["image"])
     with pytest.raises(
         ValueError, match=r"`views`, or with an `image` beside `augment`, but they have nothing that is"
     ):
-        Subject(Host()).test_step([torch.ones(2, 3, 8, 8)], 0)
+        DiagnosedModel(Host()).test_step([torch.ones(2, 3, 8, 8)], 0)
     with pytest.raises(ValueError, match=r"but they have image, label that is known"):
-        Subject(Host()).test_step({"image": torch.ones(2, 3, 8, 8), "label": torch.zeros(2)}, 0)
+        DiagnosedModel(Host()).test_step({"image": torch.ones(2, 3, 8, 8), "label": torch.zeros(2)}, 0)
 
 
 class Pair(nn.Module):

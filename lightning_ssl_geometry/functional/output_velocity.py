@@ -10,7 +10,7 @@ of a loss that is a mean over samples, which no contrastive loss is: here g_j is
 loss by z_j, which holds for any.
 """
 
-__all__ = ["step_invariance_error", "velocity"]
+__all__ = ["output_velocity", "step_invariance_error"]
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Inputs = Tensor | tuple[Tensor, ...]
 Weights = dict[str, Tensor]
 
 
-def velocity(
+def output_velocity(
     network: nn.Module, x: Inputs, cotangent: Tensor, at: Inputs | None = None, *, chunk_size: int = 256
 ) -> Tensor:
     r"""Compute how outputs move under gradient flow on the weights.
@@ -55,7 +55,7 @@ def velocity(
             not in eval mode, where a sample's output depends on the others or on chance.
 
     >>> layer = nn.Linear(3, 3, bias=False)  # K(x_i, x_j) = (x_i . x_j) I
-    >>> velocity(layer, torch.eye(3), torch.ones(3, 3))[0]
+    >>> output_velocity(layer, torch.eye(3), torch.ones(3, 3))[0]
     tensor([-0.3333, -0.3333, -0.3333])
     """
     samples = _rows(x)
@@ -85,7 +85,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     whether, this says by how much it is not.
 
     Args:
-        at: (N, d), the velocities of f(x_i), as :func:`velocity` gives them.
+        at: (N, d), the velocities of f(x_i), as :func:`output_velocity` gives them.
         moved: (V, N, d), those of f(T_v x_i).
 
     Returns:

@@ -1,6 +1,6 @@
 """Where a network comes from: a run of this package, a checkpoint, timm, or any class by its name."""
 
-__all__ = ["Loaded", "Source", "source_name"]
+__all__ = ["Loaded", "ModelSource", "source_name"]
 
 from argparse import ArgumentError
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checkpoint import load_weights
-from lightning_ssl_geometry.diagnose.subject import Subject
+from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.trust import read_plain_yaml
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.nn import TimmBackbone
@@ -21,7 +21,7 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
 
 @dataclass
-class Source:
+class ModelSource:
     """What to look at, in what YAML and the command line can say. One of `run`, `timm` and `model` is given.
 
     Args:
@@ -34,7 +34,8 @@ class Source:
         prefix: Beginning of those keys of the checkpoint that are the network's, such as "backbone."; it is cut off.
         ignore: Beginning of keys of the checkpoint, behind the prefix, that are left alone, or several; of timm's
             networks, the classifier's are.
-        backbone: Name of the submodule that maps images to h: see :class:`lightning_ssl_geometry.diagnose.Subject`.
+        backbone: Name of the submodule that maps images to h, as
+            :class:`lightning_ssl_geometry.diagnose.DiagnosedModel` has it.
         layer: Name of the backbone's submodule whose output is h instead.
         projector: Name of the submodule that maps h to z.
         mean: Per channel, what the network's images are normalised by; None: what timm says of pretrained weights (not
@@ -114,7 +115,7 @@ class Source:
         if isinstance(loaded.network, SSLModule) and not any(named) and self.batch_keys:
             named = (None, None, "projector")
         if not isinstance(loaded.network, SSLModule) or any(named):
-            loaded.network = Subject(loaded.network, *named, self.batch_keys, augment)
+            loaded.network = DiagnosedModel(loaded.network, *named, self.batch_keys, augment)
         loaded.about = {"model": self.name, "representation": self._representation(loaded.network)} | loaded.about
         return loaded
 

@@ -1,11 +1,11 @@
-r"""The judge of a representation: a multinomial logistic regression on fixed features.
+r"""LogisticRegression: a multinomial logistic regression on fixed features, which scores a representation.
 
 .. math:: \min_{W, b} \; \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n} + \frac1{2 C} \|W\|_F^2
 
 scikit-learn solves it on the CPU. The full-batch solver here solves the same where the features are, such as on a GPU.
 """
 
-__all__ = ["Judge", "Rows", "Solver", "Verdict", "logistic_regression"]
+__all__ = ["LogisticRegression", "Rows", "Score", "Solver", "logistic_regression"]
 
 import warnings
 from typing import Literal, NamedTuple, get_args
@@ -24,14 +24,14 @@ class Rows(NamedTuple):
     label: Tensor
 
 
-class Verdict(NamedTuple):
+class Score(NamedTuple):
     """The fraction of correct predictions in [0, 1], and how many iterations the fit took."""
 
     accuracy: float
     iterations: int
 
 
-class Judge:
+class LogisticRegression:
     """Fit the regression on some rows and score it on others.
 
     Args:
@@ -68,7 +68,7 @@ class Judge:
         self.max_iter = max_iter
         self.tol = tol
 
-    def __call__(self, train: Rows, test: Rows) -> Verdict:
+    def __call__(self, train: Rows, test: Rows) -> Score:
         """Fit on `train`, score on `test`.
 
         Raises:
@@ -80,24 +80,24 @@ class Judge:
             train, test = _standardized(train, test)
         return self._sklearn(train, test) if self.solver == "sklearn" else self._full_batch(train, test)
 
-    def _sklearn(self, train: Rows, test: Rows) -> Verdict:
+    def _sklearn(self, train: Rows, test: Rows) -> Score:
+        from sklearn import linear_model
         from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
 
-        judge = LogisticRegression(C=self.regularization, max_iter=self.max_iter, tol=self.tol)
+        model = linear_model.LogisticRegression(C=self.regularization, max_iter=self.max_iter, tol=self.tol)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is returned
-            judge.fit(*(rows.numpy(force=True) for rows in train))
-        score = judge.score(*(rows.numpy(force=True) for rows in test))
-        return Verdict(float(score), int(judge.n_iter_.max()))
+            model.fit(*(rows.numpy(force=True) for rows in train))
+        score = model.score(*(rows.numpy(force=True) for rows in test))
+        return Score(float(score), int(model.n_iter_.max()))
 
-    def _full_batch(self, train: Rows, test: Rows) -> Verdict:
+    def _full_batch(self, train: Rows, test: Rows) -> Score:
         classes, label = train.label.unique(return_inverse=True)
         weight, bias, iterations = logistic_regression(
             train.features, label, self.regularization, self.max_iter, self.tol
         )
         predicted = classes[_logits(test.features, weight, bias).argmax(1)]
-        return Verdict(float((predicted == test.label).double().mean()), iterations)
+        return Score(float((predicted == test.label).double().mean()), iterations)
 
 
 @torch.inference_mode(False)
