@@ -276,10 +276,10 @@ def test_a_folder_of_another_run_is_refused_before_anything_is_deleted(empty, ca
     folder.mkdir(parents=True)
     (folder / "metrics.csv").write_text("step,loss\n1,2\n")
     version = ["--trainer.logger.init_args.version", "0"]
-    assert "Resume with `--ckpt_path last`, or name another `version`" in refusal(capsys, *version)
+    assert "Resume that run with `--ckpt_path last`, or choose another `version`" in refusal(capsys, *version)
     lightnings = ["--trainer.logger", "lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "runs"]
     words = [*lightnings, "--trainer.logger.name", "simclr_smoke", "--trainer.logger.version", "0"]
-    assert "metrics.csv for Lightning's CSVLogger, which would delete runs/simclr_smoke/vers" in refusal(capsys, *words)
+    assert "metrics.csv, but Lightning's CSVLogger would delete runs/simclr_smoke/vers" in refusal(capsys, *words)
     assert [path.name for path in folder.iterdir()] == ["metrics.csv"]
     assert (folder / "metrics.csv").read_text() == "step,loss\n1,2\n"
 
