@@ -1,4 +1,4 @@
-"""The rooms of the package, and what each may import of the others."""
+"""The modules and folders of the package, their allowed imports, and limits on repetition."""
 
 import ast
 import re
@@ -189,7 +189,7 @@ def arguments(function):
 
 
 def test_at_most_three_arguments_are_handed_over_by_position():
-    """Calls by a name that the package defines; a few are of another library's function with that name."""
+    # A few of the calls found are of another library's function with a name that the package has, too.
     own = {node.name for _, tree in trees() for node in ast.walk(tree) if isinstance(node, DEFINITION)}
     long = []
     for path, tree in trees():

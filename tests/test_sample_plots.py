@@ -10,7 +10,7 @@ SIDE, GRID, SAMPLES = 84, 17, 8
 
 
 def maps(learned):
-    """A square in one of nine places, and crops of which those over the square are probable."""
+    """Images with a square in one of nine places, and a policy that prefers crops over the square."""
     image, probability = np.zeros((SAMPLES, SIDE, SIDE)), np.ones((SAMPLES, GRID, GRID))
     for place in range(SAMPLES):
         top, left = 28 * (place % 3) + 8, 28 * (place // 3) + 8
@@ -48,7 +48,7 @@ def test_the_map_of_colours_is_even_to_the_eye():
 
 
 def drawn(axes):
-    """Lines that are seen: not those that carry the values for the page."""
+    """The visible lines, without the invisible ones that carry values for the page."""
     return [line for line in axes.lines if not (line.get_gid() or "").startswith('["tips"')]
 
 

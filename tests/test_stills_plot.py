@@ -29,7 +29,6 @@ def test_rows_of_panels_of_one_size(dim):
 
 
 def drawn(figure):
-    """Number of points with each opacity."""
     from matplotlib.collections import PathCollection
 
     found = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
@@ -46,7 +45,7 @@ def test_the_far_side_of_a_sphere_is_paler():
 
 
 def test_points_keep_their_length_in_the_picture():
-    """The pole of the third axis is above the middle, and nothing is outside of the outline."""
+    """The pole of the third axis is above the centre, and no point is outside the outline."""
     pole = Still("", np.array([[0.0, 0.0, 1.0], [0.58, 0.7, 0.42]]), np.array([0, 1]))
     figure = stills([("", [pole])])
     points = np.concatenate([each.get_offsets() for each in figure.axes[0].collections if len(each.get_offsets())])

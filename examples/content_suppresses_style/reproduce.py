@@ -5,8 +5,8 @@
 `table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
 `box` and `sphere`: Fig. 1 middle and right; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and
 `direct_clr`: Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
-which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so that an interrupted
-command can be given again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
+which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted
+command can be started again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
 report.html.
 """
 

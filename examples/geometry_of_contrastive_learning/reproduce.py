@@ -3,7 +3,7 @@
     python examples/geometry_of_contrastive_learning/reproduce.py --size laptop --root FOLDER --output runs/geometry
 
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
-none). Runs that have finished are not repeated, so that an interrupted command can be given again. Grids: `--grid
+none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
 projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength) and `--grid augmentations` (one
 added after the other), both of size laptop. In OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures,
 results.csv the first and the last value of every scalar of every run, and each run's folder its own report.html.

@@ -4,7 +4,7 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
 transformation, with and without structure; `escnn`: rotation on an escnn network; `base_size` and `distance`: Fig. 2
-left and right. Runs that have finished are not repeated, so that an interrupted command can be given again.
+left and right. Runs that have finished are not repeated, so an interrupted command can be started again.
 OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
 """
 

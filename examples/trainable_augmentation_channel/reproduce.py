@@ -6,7 +6,7 @@
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
 `lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
 Jensen's inequality. The smoke size has table1 and lambda alone; the paper's size is as printed by itself. Runs that
-have finished are not repeated, so that an interrupted command can be given again. The seeds are 0 to 2, at the paper's
+have finished are not repeated, so an interrupted command can be started again. The seeds are 0 to 2, at the paper's
 size 0 to 3, at the smoke size 0. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run,
 its report.html.
 """
