@@ -176,14 +176,14 @@ def test_weights_that_cannot_be_downloaded(monkeypatch):
 
 def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
     pretrained = []
-    from lightning_ssl_geometry.diagnose import source
+    from lightning_ssl_geometry.diagnose import model_source
 
-    class Offline(source.TimmBackbone):
+    class Offline(model_source.TimmBackbone):
         def __init__(self, name, pretrained_weights=False, **options):
             pretrained.append(options.pop("pretrained"))
             super().__init__(name, **options)
 
-    monkeypatch.setattr(source, "TimmBackbone", Offline)
+    monkeypatch.setattr(model_source, "TimmBackbone", Offline)
     loaded = ModelSource(timm="resnet18").load()
     assert isinstance(loaded, Loaded)
     assert loaded.normalization == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
