@@ -108,7 +108,7 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def configs(what: str, size: str, arm: str) -> list[Path]:
-    """What is read before the arm's own settings."""
+    """The YAML files of an arm, in their order."""
     if what == "table1":
         names = ["laptop", "table1", *(["sphere"] if arm == "sphere" else [])]
     elif what == "table2":
@@ -142,7 +142,7 @@ class Row(NamedTuple):
 
 
 def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
-    """Scalars and one-dimensional results, by their place, as they were last, and accuracies."""
+    """Read a run's accuracies, and the last values of its scalars and of each entry of its vectors."""
     run = read_run(path)
     for name, series in run.scalars.items():
         yield Row(arm, seed, name, float(series.value[-1]))
@@ -153,7 +153,7 @@ def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
 
 
 def inverse_rows(arm: str, seed: int) -> Iterator[Row]:
-    """Table 1's row f = g^-1: the terms of the loss of the true latents, and their deviation over samples."""
+    """Table 1's row f = g^-1: the terms of the loss for the true latents, and their deviation over samples."""
     law = {"space": "box"} if arm == "box" else {"space": "sphere", "conditional": "von_mises_fisher"}
     process = LatentProcess(10, 2, **law, style_scale=0.05, concentration=0.05)
     z1, z2 = process.sample(counter_hash(seed, torch.arange(10_000))).double()
@@ -200,7 +200,7 @@ def table(what: str, rows: list[Row]) -> str:
 
 
 def places(rows: list[Row], arm: str, name: str) -> np.ndarray:
-    """A one-dimensional result of each run of an arm, (seeds, places)."""
+    """The vectors of an arm's runs, (seeds, entries)."""
     found = {}
     for row in rows:
         if row.arm == arm and row.quantity.startswith(f"{name}/"):
@@ -209,7 +209,7 @@ def places(rows: list[Row], arm: str, name: str) -> np.ndarray:
 
 
 def normalized(rows: list[Row], arm: str) -> tuple[np.ndarray, np.ndarray]:
-    """Singular values over their largest, means over seeds: of W, and of W g, from the covariance of z."""
+    """Singular values of W, and of W g from the covariance of z, divided by the largest, as means over seeds."""
     of_w = places(rows, arm, "val/projector_singular_values")
     of_wg = np.exp(places(rows, arm, "val/log_spectrum_z"))
     return tuple((values / values.max(1, keepdims=True)).mean(0) for values in (of_w, of_wg))
@@ -247,7 +247,7 @@ def by_layer(rows: list[Row]):
 
 
 def sorted_temperatures(rows: list[Row]):
-    """What the runs learned: the order of the outputs differs between seeds, so a mean over these would say nothing."""
+    """The sorted temperatures of each seed; the order of outputs differs between seeds, so there is no mean."""
     lines = []
     for seed, color in zip(sorted({row.seed for row in rows}), ("blue", "green", "violet"), strict=False):
         name = "val/dimension_temperature/"

@@ -144,7 +144,7 @@ def figure_10(seeds: int = 5):
 
 
 def rank_against_accuracy(rows: list[Row]):
-    """A point for each group: how many dimensions the projector keeps, and what the representation is good for."""
+    """Draw a point for each group: the rank of the projector's Jacobian, and the accuracy of linear evaluation."""
     known = [("blue", "small"), ("orange", "moderate"), ("green", "large")]
     found = []
     for group in dict.fromkeys(row.group for row in rows):

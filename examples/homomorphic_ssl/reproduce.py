@@ -28,7 +28,7 @@ ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
 DISTANCES = (1, 4, 16, 36, 98)  # squared; 98 is from corner to corner, so no limit
-# What the overlays without structure, which are written for laptop.yaml, have to be told at the paper's size.
+# The overlays without structure are written for laptop.yaml; these are their widths and channels at the paper's size.
 WIDTHS = {"laptop": {}, "paper": {"unstructured_translation": (128, 128), "unstructured_scale": (32, 128)}}
 
 
@@ -70,7 +70,7 @@ def output(options: argparse.Namespace) -> Path:
 
 
 def scores(path: Path) -> dict[str, float]:
-    """What a finished run scored on the test set; nothing of another."""
+    """The test scores of a finished run; empty if there is none."""
     for file in sorted(path.glob("version_*/metrics.csv")):
         with file.open() as opened:
             rows = [row for row in csv.DictReader(opened) if row.get("test/accuracy")]

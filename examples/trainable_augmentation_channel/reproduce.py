@@ -82,7 +82,7 @@ class Row(NamedTuple):
 
 
 def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
-    """The accuracies of a run, and what it measured of its policy and its embeddings."""
+    """Read the accuracies of a run, and the measures of its policy and its embeddings."""
     for found in read_run(path).evaluations:
         level, _, weighting = found.features.partition(", ")
         yield Row(arm, seed, level, weighting, found.accuracy)

@@ -1,4 +1,4 @@
-"""Fig. 6: the same with four linear layers, on the circle and, from clusters in space, on the sphere.
+"""Fig. 6: like Fig. 5 with four linear layers, on the circle and, for clusters in space, on the sphere.
 
 reproduce.py figure_6                     # 3 seeds
 reproduce.py figure_6 --seeds 0 --jobs 1
