@@ -28,10 +28,11 @@ _WIDTH, _MOST_NEAR = 100, 3
 
 
 def run(args: Sequence[str]) -> None:
-    """Run the command line, without the word `describe` itself; an unknown name ends it with one line, and exit code 2.
+    """Run the command line, without the word `describe` itself; an unknown name ends it with one line and exit code 2.
 
     Args:
-        args: The name of a class of this package, or the import path of another; none for a table of all.
+        args: The name of a class of this package, or the import path of another; without a name, a table of all is
+            printed.
     """
     parser = argparse.ArgumentParser("ssl-geometry describe", description=_DESCRIPTION)
     parser.add_argument("name", nargs="?", help="such as LiDAR, val/effective_rank_h or your_package.YourMetric")
@@ -43,7 +44,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def _said(name: str) -> str:
-    """Describe a class, or the one that a log is of."""
     known = _classes()
     if inspect.isclass(kind := known.get(name) or getattr(package, name, None)):
         return _described(kind, name)
@@ -59,7 +59,7 @@ def _said(name: str) -> str:
 
 
 def _near(name: str) -> list[str]:
-    """The classes whose names in snake case begin with the first words of a name, and those spelt nearly like it."""
+    """Return classes whose snake-case names begin with the first words of a name, and those spelt nearly like it."""
     base = name.rpartition("/")[2].lower()
     snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
     parts = base.split("_")
@@ -94,7 +94,6 @@ def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
 
 
 def _table() -> str:
-    """List the titles of all results by section and class."""
     titles: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, kind in _classes().items():
         declared: Mapping[str, Quantity] = getattr(kind, "quantities", {})
@@ -116,13 +115,12 @@ def _row(name: str, titles: Sequence[str], width: int) -> str:
 
 
 def _classes() -> dict[str, type]:
-    """The public classes of the rooms that log something."""
     found = {name: getattr(room, name) for room in _ROOMS for name in room.__all__}
     return {name: thing for name, thing in found.items() if inspect.isclass(thing)}
 
 
 def _logs(kind: type) -> dict[str, list[str]]:
-    """Under which names the results of a class are logged by default; empty where that is not known."""
+    """Return key -> names under which the results of a class are logged by default; empty if that is not known."""
     if kind not in _classes().values() or not getattr(kind, "quantities", {}):
         return {}
     found: dict[str, list[str]] = defaultdict(list)
@@ -136,7 +134,7 @@ def _logs(kind: type) -> dict[str, list[str]]:
 
 
 def _of_log(name: str) -> list[str]:
-    """The classes whose results a logged name begins with: by their default names, or the class's in snake case."""
+    """Return the classes with a result that a logged name begins with, by default name or class name."""
     parts = name.rpartition("/")[2].split("_")
     owners: dict[str, list[str]] = defaultdict(list)
     for owner, kind in _classes().items():
@@ -165,7 +163,7 @@ def _imported(path: str) -> type:
 
 @contextmanager
 def _or_one_line(expected: str) -> Iterator[None]:
-    """Turn whatever the code of somebody else raises, SystemExit too, into an error that is printed in one line."""
+    """Turn any error of other code, SystemExit included, into an error that is printed in one line."""
     try:
         yield
     except KeyboardInterrupt:

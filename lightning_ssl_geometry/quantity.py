@@ -1,13 +1,12 @@
-"""What a diagnostic's results mean: declared beside what computes them, written down by the run, shown by the page.
+"""The meaning of a diagnostic's results: declared in its class, written to the run's folder, and shown on the page.
 
 A Metric, a method, a probe or an evaluation has two class attributes:
 
     section: the part of the page that it belongs to, a key of SECTIONS or a heading of its own
     quantities: {key of a result: Quantity}; the key of a single result is ""
 
-A quantity with `parts` is also that of each result whose key is its own, "_" and the name of a part, where that key is
-not declared itself: `rank_layers_3` is a `rank`, of the part `layers_3`. Other results that are not declared are drawn
-under their own names, without claims.
+A quantity with `parts` also describes results with keys "{its key}_{part}" that are not declared themselves:
+`rank_layers_3` is a `rank` of the part `layers_3`. Any other result without a declaration is drawn under its own name.
 """
 
 __all__ = [
@@ -61,7 +60,7 @@ SECTIONS = {  # the order of a page
 
 @dataclass(frozen=True)
 class Paper:
-    """A source: authors and year, title, and its number on arXiv where it has one."""
+    """A source: authors and year, title, and its number on arXiv, if it has one."""
 
     short: str
     title: str
@@ -69,19 +68,19 @@ class Paper:
 
     @property
     def address(self) -> str:
-        """Where it can be read; empty if that is not known."""
+        """Address of the paper on arXiv; empty if there is none."""
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Axes that several quantities of a section share, of one class or of several.
+    """Axes that several quantities of a section share, from one class or from several.
 
     Attributes:
-        name: Unlike that of other charts, and good for a file name.
-        title: Above it.
-        unit: At its axis; that of its first quantity if empty.
-        remark: A sentence below it that is true of all runs.
+        name: Differs from the names of other charts; part of a file name.
+        title: Text above the axes.
+        unit: Label of the value axis; if empty, the unit of the first quantity.
+        remark: A sentence below the chart that is true of all runs.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Chart:
     remark: str = ""
 
 
-PROBES = Chart("probes", "Probes during training", "accuracy")  # of a model's own classifier and of those beside it
+PROBES = Chart("probes", "Probes during training", "accuracy")  # shared by a model's own classifier and by probes
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,15 @@ class Picture:
             "profile", (K,) over its index, or over the chart's result with the role "x"; "histogram", (K,) shares in
             equal bins over `bounds`; "quantiles", (K,) at equal shares from the least to the largest. At the end:
             "matrix" (A, B); "points" (N, P), coloured by the chart's result with the role "label"; "images" (N, H, W)
-            below the chart's result with the role "overlay". "path": two scalars against each other, of which one has
+            below the chart's result with the role "overlay". "path": two scalars against each other, one of them with
             the role "x". "dots": a dot for each value.
-        role: What the result is in its chart, where it is not drawn for itself.
-        logarithm: The values are natural logarithms of what is drawn: of a spectrum, profile, histogram or quantiles.
-        names: Of components, or of the rows and columns of a matrix.
+        role: The function of the result in its chart, if it has no drawing of its own.
+        logarithm: The values are natural logarithms of the drawn values; for a spectrum, profile, histogram or
+            quantiles.
+        names: Names of the components, or of the rows and columns of a matrix.
 
     Raises:
-        ValueError: If an attribute is not of its choices, or `logarithm` is set of another kind.
+        ValueError: If an attribute has an unknown value, or `logarithm` is set for another kind.
     """
 
     kind: Kind
@@ -127,42 +127,42 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One result of a diagnostic: what it is called, what low and high mean, and how it is drawn.
+    """One result of a diagnostic: its name, the meaning of low and high values, and how it is drawn.
 
     Attributes:
-        title: Its name for people, without the space that it was computed in: the page adds that.
+        title: Its name for people. The page adds the space in which it was computed.
         text: What is measured, in a sentence, where the title does not say it.
         low: What a low value means, in a sentence for a person.
         high: What a high value means.
         short: Its name in narrow tables; the title if empty.
-        paper: Where it comes from.
+        paper: The paper that defines it.
         where: The place in that paper, such as "Eq. 10, Fig. 7".
-        unit: Of its axis, such as "directions".
+        unit: Unit of its axis, such as "directions".
         bounds: Least and largest possible value; None where there is none.
-        cap: What rows and width allow at most, an expression of N samples, V views, D dimensions of the space that was
-            observed and P dimensions of z, such as "min(V * N, D)".
-        null: Key of the result that says what data without structure would give.
-        invariances: What may be done to the observed rows without changing the value.
-        comparable: What may differ between two models whose values are compared.
-        better: Which end is better, where one is.
-        percent: A share that people read in percent.
+        cap: The largest value that rows and width allow: an expression of N samples, V views, D dimensions of the
+            observed space and P dimensions of z, such as "min(V * N, D)".
+        null: Key of the result that has the value for data without structure.
+        invariances: Changes of the observed rows that leave the value unchanged.
+        comparable: In what two models may differ whose values are compared.
+        better: Which end is better, if one is.
+        percent: The value is a share that people read in percent.
         chart: Axes that it shares with others; its own if None.
-        label: What its line is called on a shared chart.
-        baseline: It is what there would be without structure: drawn grey and dotted, and once where data agree.
+        label: Name of its line on a shared chart.
+        baseline: The value for data without structure: drawn grey and dotted, and once where data agree.
         picture: How it is drawn; if None by the result's shape: "line", (K,) "profile", (A, B) "matrix".
-        xlabel: Of the horizontal axis of a profile.
-        remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as
-            "Fitted to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
+        xlabel: Label of the horizontal axis of a profile.
+        remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted
+            to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
-        shown: It is drawn; what only says how to read another result is in the tables alone.
-        parts: The diagnostic computes it for several parts, such as layers, under its key, "_" and the part's name.
-        of_weights: It is of the model's weights, and so the same on all data: drawn once.
-        section: The part of the page, where it is another one than that of the class.
+        shown: It is drawn. A result that only explains another one is in the tables alone.
+        parts: The diagnostic computes it for several parts, such as layers, under keys that end with "_" and the part.
+        of_weights: It depends only on the model's weights, so that it is the same for all data and drawn once.
+        section: The part of the page, if it is not that of the class.
 
     Raises:
-        ValueError: If an attribute is not of its choices, or `title` is empty, or `low` or `high` is, where `baseline`
-            is not set, it is drawn for itself and `text` does not say what it is.
+        ValueError: If an attribute has an unknown value or `title` is empty; or if `low` or `high` is empty, although
+            the result is drawn, is no baseline and has no `text`.
     """
 
     title: str
@@ -213,11 +213,7 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Find what is declared of a result: under its own key, else under the longest with `parts` that it begins with.
-
-    Args:
-        quantities: Of a diagnostic.
-        key: Of the result.
+    """Find the declaration of a result: under its own key, else under the longest key with `parts` that it begins with.
 
     Returns:
         The key under which it is declared, and the quantity; None if there is none.
@@ -237,14 +233,8 @@ def cap_at(cap: str, **sizes: float) -> float:
     """Evaluate a cap, such as "min(V * N, D)".
 
     Args:
-        cap: Numbers, names of sizes, +, -, *, min and max.
-        sizes: N samples, V views, D and P dimensions; NaN where one is not known.
-
-    Returns:
-        The value; NaN where it hangs on what is not known.
-
-    Raises:
-        ValueError: If it is anything else.
+        cap: An expression of numbers, names of sizes, +, -, *, min and max; anything else is a ValueError.
+        sizes: N samples, V views, D and P dimensions; NaN where one is not known, which can make the value NaN.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0

@@ -93,13 +93,7 @@ def entry(title, *, of="Toy", section="ranks", key="", part="", space="", rename
 
 
 def write_results(folder: Path, results, stage="val", readouts=3, rename=None, shift=0.0):
-    """What a monitor writes of diagnostics: their Metric and its results by key, under the names of a user.
-
-    Args:
-        results: {name: (metric, {key: value})}; earlier readouts are a tenth smaller each.
-        rename: As of the monitor.
-        shift: Added to all scalars, to tell runs apart.
-    """
+    """What a monitor writes of results {name: (metric, {key: value})}; earlier readouts are a tenth smaller each."""
     scalars, manifest = {}, {}
     for name, (metric, found) in results.items():
         space = space_of(metric, (rename or {}).get(name, {}))
@@ -164,6 +158,24 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open[-1:] != ["style"]:
             self.text += data
+
+    def runs_nothing(self):
+        """Assert that it asks for nothing, that ids are unique and figures have its colours; return its figures."""
+        assert not {"script", "link", "img", "iframe", "object", "base"} & set(self.tags)
+        assert self.values("src") == self.values("xlink:href") == []
+        assert "@import" not in self.source
+        assert set(re.findall(r"url\((.)", self.source)) <= {"#"}
+        assert self.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+        ids = self.values("id")
+        assert len(set(ids)) == len(ids)
+        uses = {attributes["href"][1:] for tag, attributes in self.attributes if tag == "use"}
+        assert uses | set(re.findall(r"url\(#([^)]+)\)", self.source)) <= set(ids)
+        found = re.findall(r'<svg class="figure".*?</svg>', self.source, re.DOTALL)
+        assert len(found) == self.values("class").count("figure") > 0
+        together = "".join(found)
+        assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
+        assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", self.source))
+        return found
 
     def values(self, name):
         return [attributes[name] for _, attributes in self.attributes if name in attributes]

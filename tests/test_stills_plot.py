@@ -2,19 +2,16 @@
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 from recipes import beside
 
 module = beside("variational_and_dynamics", "draw_stills")
 Still, stills = module.Still, module.stills
 
 
-def sphere(dim, n=20):
-    z = np.random.default_rng(0).normal(size=(n, dim))
-    return z / np.linalg.norm(z, axis=1, keepdims=True)
-
-
 def still(dim=2, **changed):
-    z = sphere(dim)
+    z = np.random.default_rng(0).normal(size=(20, dim))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
     return Still(**{"title": "it. 0", "z": z, "label": np.arange(len(z)) % 4, "arrow": 0.1 * z} | changed)
 
 
@@ -28,29 +25,16 @@ def test_rows_of_panels_of_one_size(dim):
     assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"network", "free", "it. 0"}
 
 
-def drawn(figure):
-    from matplotlib.collections import PathCollection
-
-    found = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
-    return {each.get_alpha(): len(each.get_offsets()) for each in found}
-
-
-def test_the_far_side_of_a_sphere_is_paler():
-    counts = drawn(stills([("", [still(3)])]))
-    assert len(counts) == 2
-    assert min(counts.values()) > 0
-    assert sum(counts.values()) == 20
-    counts = drawn(stills([("", [still(2)])]))
-    assert counts[max(counts)] == 20
-
-
-def test_points_keep_their_length_in_the_picture():
-    """The pole of the third axis is above the centre, and no point is outside the outline."""
+def test_the_far_side_of_a_sphere_is_paler_and_points_keep_their_length():
+    for dim, sides in ((3, 2), (2, 1)):
+        found = [each for each in stills([("", [still(dim)])]).axes[0].collections if isinstance(each, PathCollection)]
+        held = [len(each.get_offsets()) for each in found if len(each.get_offsets())]
+        assert (len(held), sum(held)) == (sides, 20)
     pole = Still("", np.array([[0.0, 0.0, 1.0], [0.58, 0.7, 0.42]]), np.array([0, 1]))
-    figure = stills([("", [pole])])
-    points = np.concatenate([each.get_offsets() for each in figure.axes[0].collections if len(each.get_offsets())])
+    found = stills([("", [pole])]).axes[0].collections
+    points = np.concatenate([each.get_offsets() for each in found if len(each.get_offsets())])
     assert (np.linalg.norm(points, axis=1) <= 1.001).all()
-    assert any(abs(x) < 1e-9 and y > 0.8 for x, y in points)
+    assert any(abs(x) < 1e-9 and y > 0.8 for x, y in points)  # the pole of the third axis is above the middle
 
 
 @pytest.mark.parametrize(

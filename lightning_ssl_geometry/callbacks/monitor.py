@@ -3,7 +3,6 @@
 __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args
@@ -23,6 +22,7 @@ from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.callbacks.stage import Stage, StageCallback
+from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
@@ -50,8 +50,8 @@ class GeometryMonitor(StageCallback):
     do not fit are an error then, not after the first epoch.
 
     Args:
-        diagnostics: Name -> Metric; None for the standard set, without the projector's rank where that has no
-            `torch.nn.Linear`.
+        diagnostics: Name -> Metric; None for the standard set, without the diagnostics that do not apply to
+            the host's projector.
         rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as
             {"effective_rank_z": {"h": "z"}}.
         stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
@@ -164,7 +164,9 @@ class GeometryMonitor(StageCallback):
         self._probe_loader = None
         self._spaces, self._refused = {}, set()
         self._readout.restart()
-        wanted = self._diagnostics.keys() - ({"projector"} if self._standard and not _has_linear(pl_module) else set())
+        projector = getattr(pl_module, "projector", None)  # a tapped one is asked when it is observed
+        known = projector if isinstance(projector, nn.Module) else None
+        wanted = standard_diagnostics(known).keys() if self._standard else self._diagnostics.keys()
         for each, metrics in self._metrics.items():
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
@@ -275,10 +277,8 @@ class GeometryMonitor(StageCallback):
             pl_module.log(name, value.float(), batch_size=1)  # each is logged once, whatever the batches
 
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
-        rename = self._rename.get(name, {})
-        if "fibers" in observation and {"h", "projector"} <= inspect.signature(metric.update).parameters.keys():
-            return {"h": "fibers"} | rename  # what this projector maps to z
-        return rename
+        preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
+        return preferences | self._rename.get(name, {})
 
     def _names(self) -> list[str]:
         """Names of all diagnostics with their stages."""
@@ -373,12 +373,6 @@ def _refuse_twins(trainer: L.Trainer) -> None:
                     f"Expected each name to be logged once, but two monitors log {name!r}. Give one of them a `name`, "
                     "such as GeometryMonitor(name='teacher')."
                 )
-
-
-def _has_linear(host: nn.Module) -> bool:
-    """Whether the host's own projector has weights; a tapped one is asked when it is observed."""
-    projector = getattr(host, "projector", None)
-    return not isinstance(projector, nn.Module) or any(isinstance(m, nn.Linear) for m in projector.modules())
 
 
 def _spread(loader: Any, count: int) -> Sequence[int]:

@@ -34,7 +34,7 @@ def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMoni
         projector: The network's, None where it has none.
         labels: Whether the images have labels.
     """
-    diagnostics: dict[str, Metric] = standard_diagnostics() | {
+    diagnostics: dict[str, Metric] = standard_diagnostics(projector) | {
         "log_spectrum_h_image": LogSpectrum(),
         "alpha_req": AlphaReQ(),
         "intrinsic_dimension": IntrinsicDimension(),
@@ -49,9 +49,6 @@ def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMoni
     rename = STANDARD_RENAME | {name: {"h": "h_image"} for name in _CLEAN}
     if projector is None:
         rename |= {name: {"z": "h"} for name in (*_OF_Z, "hardest_negative")}
-        for name in ("effective_rank_z", "log_spectrum_z"):
-            del diagnostics[name], rename[name]
-        del diagnostics["bound"]  # of a loss that this network never had
-    if projector is None or not any(isinstance(module, nn.Linear) for module in projector.modules()):
-        del diagnostics["projector"]
+        for name in ("effective_rank_z", "log_spectrum_z", "projector", "bound"):  # no loss had this network's bound
+            del diagnostics[name]
     return GeometryMonitor(diagnostics, {name: rename[name] for name in rename if name in diagnostics}, stages=["test"])

@@ -1,6 +1,14 @@
-"""What diagnostics accumulate over batches and ranks: second moments, a capped sample of rows, a standing module."""
+"""What diagnostics accumulate over batches and ranks: second moments, or a limited sample of rows."""
 
-__all__ = ["Moments", "SampledEmbeddings", "SampledRows", "Standing", "by_sample", "evaluating"]
+__all__ = [
+    "ComparedRows",
+    "Moments",
+    "SampledEmbeddings",
+    "SampledRows",
+    "Standing",
+    "by_sample",
+    "evaluating",
+]
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,17 +17,19 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities import dim_zero_cat
 
-from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
+from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.random import counter_hash
 
 
 class Moments(Diagnostic):
-    """Base: the second moments of rows, exact over any number of batches in D x D memory.
+    """Base: the second moments of rows, exact over any number of batches, in D x D memory.
 
-    It keeps n, the sum of h and the sum of h h^T in float64, and how far the dtypes of h may have rounded these, which
-    all add over batches and ranks; an update costs O(N D^2). A subclass computes from :meth:`singular_values`.
+    It keeps the number of rows, the sums of h and of h h^T in float64, and an estimate of how far the dtype of h
+    rounded them. All of these add up over batches and ranks. An update costs O(N D^2). A subclass computes from
+    :meth:`singular_values`.
 
     Args:
         center: Subtract the mean row.
@@ -34,17 +44,16 @@ class Moments(Diagnostic):
     def __init__(self, center: bool = False) -> None:
         super().__init__()
         self.center = center
-        self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("rows", "rounding")
+        self.add_sums("total", shape=(0,))
+        self.add_sums("outer", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
         """Add rows: h (V, N, D) or (N, D)."""
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add v = h2 - h1 of each sample: h (N, V, D), V >= 2, whose rounding the difference keeps."""
+        """Add h2 - h1 of each sample: h (N, V, D), V >= 2. The rounding of both views stays in the difference."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -60,20 +69,16 @@ class Moments(Diagnostic):
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
     def noise(self) -> Tensor:
-        """Largest eigenvalue of the moments over n that is rounding, as functional's `moments_floor` has it."""
+        """Return the size below which an eigenvalue of the moments, divided by n, is only rounding."""
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending.
+        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending; a ValueError without rows.
 
-        One that is rounding is 0: they come from the D x D moments, so this is one below about 1e-7 of the size of
-        the rows, before a mean is subtracted. All are NaN where an h was not finite.
-
-        Raises:
-            ValueError: If no row was seen.
+        A singular value that is only rounding is 0: one below about 1e-7 of the size of the rows, before a mean is
+        subtracted. All are NaN where an h was not finite.
         """
-        if not self.rows:
-            raise ValueError(f"Expected {type(self).__name__} to have observed rows, but got none.")
+        self.require(self.rows, "rows")
         mean = self.total / self.rows
         moments = self.outer / self.rows - (torch.outer(mean, mean) if self.center else 0.0)
         if not moments.isfinite().all():
@@ -85,14 +90,13 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base: the same `contrast_size` samples however they arrive, for quantities that contrast samples.
 
-    It keeps the samples whose hash of (seed, index) is smallest: a choice that does not depend on batches, order or
-    ranks, and counts a repeated sample once. A subclass names what it keeps of each, calls :meth:`offer` in `update`
-    and computes from :meth:`rows`.
+    It keeps the samples whose hash of (seed, index) is smallest. This choice does not depend on batches, order or
+    ranks, and a repeated sample counts once. A subclass names the columns that it keeps of each sample, calls
+    :meth:`offer` in `update` and computes from :meth:`rows`.
 
     Args:
         columns: What is kept of a sample, such as ("h", "z").
-        contrast_size: Number of samples kept, >= 2; with fewer observed, all of them are kept.
-        seed: Another seed chooses other samples.
+        contrast_size: Number of samples kept, >= 2; all of them where fewer were observed.
 
     Raises:
         ValueError: If `contrast_size` < 2.
@@ -103,8 +107,7 @@ class SampledRows(Diagnostic):
 
     def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__()
-        if contrast_size < 2:
-            raise ValueError(f"Expected `contrast_size` >= 2, but got {contrast_size}.")
+        at_least(2, contrast_size=contrast_size)
         self.columns = tuple(columns)
         self.contrast_size = contrast_size
         self.seed = seed
@@ -113,7 +116,7 @@ class SampledRows(Diagnostic):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
-        """Offer samples: the position of each in its data set, index (N,), and each column with N rows."""
+        """Offer samples: their positions in the data set, index (N,), and for each column N rows."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
             shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
             raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
@@ -125,15 +128,9 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Columns of the kept samples, each with n rows, in an order that does not depend on their arrival.
-
-        Raises:
-            ValueError: If fewer than 2 samples were seen.
-        """
+        """Columns of the n >= 2 kept samples, n rows each, in an order that does not depend on their arrival."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
-        if len(chosen) < 2:
-            seen = len(chosen) or "none"
-            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
+        self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
 
     def _chosen(self, keys: Tensor) -> Tensor:
@@ -144,15 +141,7 @@ class SampledRows(Diagnostic):
 
 
 class SampledEmbeddings(SampledRows):
-    """Base: the embeddings of the same `contrast_size` samples however they arrive.
-
-    Args:
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
-
-    Raises:
-        ValueError: As :class:`SampledRows`.
-    """
+    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, however they arrive."""
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
@@ -162,72 +151,67 @@ class SampledEmbeddings(SampledRows):
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
-        """Views of the kept samples, (V, n, P).
-
-        Raises:
-            ValueError: If fewer than 2 samples were seen.
-        """
+        """Views of the kept samples, (V, n, P), n >= 2."""
         return self.rows()["z"].transpose(0, 1)
+
+    def pairs(self) -> Tensor:
+        """First two views of the kept samples, (2, n, P), n >= 2; a ValueError if there is one view only."""
+        z = self.sample()
+        if len(z) < 2:
+            raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
+        return z[:2]
+
+
+class ComparedRows(SampledRows):
+    """Base: what was computed from the same samples at earlier readouts, to compare the present readout with it.
+
+    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. What it remembers is kept in CPU memory. It
+    outlives `reset`, but neither a checkpoint nor :meth:`begin_anew`.
+    """
+
+    def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__((*columns, "sample"), contrast_size, seed)
+        self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns; no state: reset keeps it
+
+    def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
+        """Columns of the readout "first" or "last"; None if there is none; a ValueError if its samples differ."""
+        then, now = self._kept.get(readout), sample.cpu()
+        if then is not None and not torch.equal(then["sample"], now):
+            same = int(torch.isin(now, then["sample"]).sum())
+            raise ValueError(
+                f"Expected {type(self).__name__} to observe the same {len(then['sample'])} samples at every readout, "
+                f"but got {len(now)}, of which {same} are the same. Observe this diagnostic in the stages 'val', "
+                "'test' or 'probe'."
+            )
+        return then
+
+    def remember(self, **columns: Tensor) -> None:
+        """Keep columns of this readout, among them `sample`, for later ones."""
+        self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
+
+    def begin_anew(self) -> None:
+        """Forget the earlier readouts."""
+        self._kept = {}
+
+    def reset(self) -> None:
+        """Forget the observed rows; the columns of this readout become those of an earlier one."""
+        super().reset()
+        if "now" in self._kept:
+            now = self._kept.pop("now")
+            self._kept = {"first": self._kept.get("first", now), "last": now}
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Put the samples of an observation (V, N, ...) first, to (N, V, ...), if it has as many views as needed.
-
-    Raises:
-        ValueError: If it has another shape or fewer views.
-    """
+    """Put the samples of (V, N, dim) first: (N, V, dim); a ValueError if the value has another shape or fewer views."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
     return value.transpose(0, 1)
 
 
-class Standing:
-    """A module that a diagnostic looks at when it computes: it must not have changed since it was first observed.
-
-    Representations of one moment and weights of another describe no network, so a diagnostic that needs both is for
-    the stages where weights stand still: "val", "test" and "probe".
-    """
-
-    def __init__(self) -> None:
-        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
-        self._moment: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
-
-    def hold(self, module: nn.Module) -> None:
-        """Observe it.
-
-        Raises:
-            ValueError: If it is another module than before, or its weights or statistics have changed.
-        """
-        if not self._held:
-            self._held, self._moment = (module,), _moment(module)
-        self._check(module)
-
-    def module(self) -> nn.Module:
-        """Get it back.
-
-        Raises:
-            ValueError: If it has changed, or none was observed.
-        """
-        if not self._held:
-            raise ValueError("Expected to have observed a module, but got none.")
-        self._check(self._held[0])
-        return self._held[0]
-
-    def _check(self, module: nn.Module) -> None:
-        if module is not self._held[0] or _moment(module) != self._moment:
-            raise ValueError(
-                f"Expected a {type(module).__name__} that stands still while it is observed, but its weights changed. "
-                "Observe this diagnostic in the stages 'val', 'test' or 'probe'."
-            )
-
-
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into eval mode and leave inference mode, whose tensors autograd refuses; restore both after."""
+    """Put a module into eval mode, and leave inference mode, whose tensors autograd refuses; restore both after."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
@@ -236,9 +220,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for child, training in modes:
             child.training = training
-
-
-def _moment(module: nn.Module) -> tuple[int, ...]:
-    """Every in-place change of a tensor counts its version up."""
-    tensors = (*module.parameters(), *module.buffers())
-    return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

@@ -2,6 +2,7 @@
 
 __all__ = ["AlphaReQ"]
 
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -13,21 +14,28 @@ from lightning_ssl_geometry.functional.alpha_req import eigenvalues_alpha_req, f
 from lightning_ssl_geometry.papers import ALPHA_REQ
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_fit = partial(
+    Quantity,
+    paper=ALPHA_REQ,
+    invariances=("rotation", "scale", "permutation"),
+    remark="Fitted to eigenvalues {first:.0f} to {last:.0f}.",
+)
+_end = partial(Quantity, text="Counted from 1. Exponents compare only over the same range.", shown=False)
+
 
 class AlphaReQ(Moments):
-    """Exponent alpha of the eigenvalues of the covariance of the rows seen, lambda_i ~ i^-alpha, and its fit range.
+    """Exponent alpha of a power law, lambda_i ~ i^-alpha, fitted to the eigenvalues of the covariance of the rows seen.
 
-    Observes h. At least 0: low means that the variance is spread over many directions (0: all alike), high that a few
-    hold it (collapse); the paper finds the best representations near 1, worse ones on both sides. `r2`, at most 1, is
-    low where the spectrum is no power law; then alpha means little. Compare only what has the same `first` and `last`.
-    `alpha` and `r2` are NaN where the range reaches eigenvalues that are rounding of the moments or of the dtype of h,
-    as those of a collapsed spectrum.
-    O(N D^2) per update, O(D^3) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.alpha_req`.
+    Observes h. `alpha` is at least 0. Low: the variance is spread over many directions, at 0 evenly. High: a few
+    directions hold it (collapse). The paper finds the best representations near 1. `r2` is at most 1; where it is low,
+    the spectrum is no power law and alpha means little. Compare only fits with the same `first` and `last` index.
+    `alpha` and `r2` are NaN where the range contains eigenvalues that are only rounding, as in a collapsed spectrum.
+    O(N D^2) per update, O(D^3) to compute. Equation: :func:`lightning_ssl_geometry.functional.alpha_req`.
 
     Args:
-        first: Of the range, counted from 1; None as :func:`lightning_ssl_geometry.functional.alpha_req.fit_range` says.
-        last: Of the range, inclusive; None as there.
+        first: First index of the range, counted from 1; None: chosen by
+            :func:`lightning_ssl_geometry.functional.alpha_req.fit_range`.
+        last: Last index of the range, inclusive; None: chosen by the same function.
         center: Subtract the mean row first.
         weighted: Weigh index i with 1/i, as the authors' code does.
 
@@ -37,47 +45,37 @@ class AlphaReQ(Moments):
 
     section = "ranks"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "alpha": Quantity(
+        "alpha": _fit(
             title="Spectral decay (alpha-ReQ)",
             short="alpha-ReQ",
             text="Exponent of the power law that is fitted to the covariance's eigenvalues, from the largest on. The "
             "paper finds the best representations near 1.",
             low="Near 0: the variance is spread over all directions.",
             high="Above 1: a few directions hold the variance.",
-            paper=ALPHA_REQ,
             bounds=(0, None),
-            invariances=("rotation", "scale", "permutation"),
             comparable=("temperature", "batch size"),
             chart=Chart("alpha_req", "Spectral decay (alpha-ReQ)", "exponent"),
-            remark="Fitted to eigenvalues {first:.0f} to {last:.0f}.",
             headline=True,
         ),
-        "r2": Quantity(
+        "r2": _fit(
             title="Fit of the spectral decay",
             text="R² of the power law through the eigenvalues.",
             low="The spectrum is no power law, and its exponent says little.",
             high="Near 1: the spectrum is a power law.",
-            paper=ALPHA_REQ,
             bounds=(0, 1),
-            invariances=("rotation", "scale", "permutation"),
             chart=Chart("alpha_req_r2", "Fit of the spectral decay", "R²"),
-            remark="Fitted to eigenvalues {first:.0f} to {last:.0f}.",
         ),
-        "first": Quantity(
+        "first": _end(
             title="First eigenvalue fitted",
-            text="Counted from 1. Exponents compare only over the same range.",
             low="The fit begins with the largest eigenvalues.",
             high="The fit leaves the largest eigenvalues out.",
             bounds=(1, None),
-            shown=False,
         ),
-        "last": Quantity(
+        "last": _end(
             title="Last eigenvalue fitted",
-            text="Counted from 1. Exponents compare only over the same range.",
             low="The fit leaves the small eigenvalues out.",
             high="The fit reaches down to the small eigenvalues.",
             bounds=(3, None),
-            shown=False,
         ),
     }
 

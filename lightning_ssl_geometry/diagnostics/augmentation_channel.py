@@ -1,8 +1,9 @@
-"""What a policy P(T | X) over augmentations chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
+"""Which augmentations a policy P(T | X) chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
+from functools import partial
 from typing import ClassVar, Protocol
 
 import torch
@@ -17,9 +18,22 @@ from lightning_ssl_geometry.functional.augmentation_channel import policy_entrop
 from lightning_ssl_geometry.papers import CRL_TAC
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
-_NON_EMPTY = Chart("non_empty", "Probability of views that show something", "probability")
-_MAPS = Chart("policy_maps", "What the policy looks at")
-_EMBEDDINGS = Chart("embeddings", "Embeddings as they are")
+_filled = partial(
+    Quantity,
+    paper=CRL_TAC,
+    where="Sec. 3.2",
+    bounds=(0.0, 1.0),
+    invariances=("permutation",),
+    chart=Chart("non_empty", "Probability of views that show something", "probability"),
+)
+_map = partial(
+    Quantity,
+    paper=CRL_TAC,
+    where="Fig. 3",
+    invariances=("permutation",),
+    chart=Chart("policy_maps", "What the policy looks at"),
+)
+_embedding = partial(Quantity, paper=CRL_TAC, chart=Chart("embeddings", "Embeddings as they are"))
 
 
 class _Family(Protocol):
@@ -28,7 +42,7 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, K) bool."""
+        """Tell which of the K views of each image (N, C, H, W) are blank: (N, K) bool."""
 
 
 class NonEmptyProbability(Diagnostic):
@@ -36,44 +50,32 @@ class NonEmptyProbability(Diagnostic):
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, whose `empty` says which views hold nothing but their image's darkest value.
-    `learned` is that of the policy and `uniform` what drawing any member would give. From 0 (it draws blanks, which
-    look alike for all samples) to 1. Streams: a sum of each, so it is equal in one batch or many, on one process or
-    several. An image all of whose views are empty counts as 0, and `compute` warns of such; NaN where all images are
-    so. O(N K).
+    Observes image, log_policy and family, whose `empty` tells which views are blank: they hold only their image's
+    darkest value. `learned` is the probability under the policy, `uniform` that under equal probabilities. From 0 (all
+    views are blank, and alike for all samples) to 1. An image whose views are all empty counts as 0, with a warning;
+    NaN where all images are so. O(N K).
 
     Raises:
-        ValueError: In `update`, if log_policy has not a row per image and a column per member; in `compute`, if
-            nothing was observed.
+        ValueError: In `update`, if log_policy is not (N, K); in `compute`, if nothing was observed.
     """
 
     section = "channel"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "learned": Quantity(
+        "learned": _filled(
             title="Probability of views that show something",
             text="The probability that the policy P(T | X) gives to augmented images that are not blank.",
             low="Near 0: most samples become the same blank image, which pulls their embeddings together.",
             high="Near 1: the policy has found the object.",
-            paper=CRL_TAC,
-            where="Sec. 3.2",
-            bounds=(0.0, 1.0),
             null="uniform",
-            invariances=("permutation",),
             comparable=("width", "temperature", "batch size", "method"),
             better="high",
-            chart=_NON_EMPTY,
             label="learned",
             headline=True,
         ),
-        "uniform": Quantity(
+        "uniform": _filled(
             title="Share of views that show something",
             text="What the probability would be if all augmentations were drawn alike: low for small objects in large "
             "images, 1 where no augmentation is blank.",
-            paper=CRL_TAC,
-            where="Sec. 3.2",
-            bounds=(0.0, 1.0),
-            invariances=("permutation",),
-            chart=_NON_EMPTY,
             label="uniform",
             baseline=True,
         ),
@@ -87,17 +89,12 @@ class NonEmptyProbability(Diagnostic):
 
     def __init__(self) -> None:
         super().__init__()
-        for state in ("learned", "uniform", "samples", "blank"):
-            self.add_state(state, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
         """Add samples: image (N, C, H, W), log_policy (N, K)."""
         filled = ~family.empty(image)  # (N, K)
-        if log_policy.shape != filled.shape:
-            raise ValueError(
-                f"Expected `log_policy` of shape {tuple(filled.shape)}, a row per image and a column per member, but "
-                f"got {tuple(log_policy.shape)}."
-            )
+        shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
         self.uniform += filled.double().mean(1).sum()
         self.samples += len(filled)
@@ -105,8 +102,7 @@ class NonEmptyProbability(Diagnostic):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `learned` and `uniform`, scalars."""
-        if not self.samples:
-            raise ValueError("Expected NonEmptyProbability to have observed images, but got none.")
+        self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
             nan = undefined(self, f"all views of all {blank} images are empty")
@@ -119,9 +115,8 @@ class NonEmptyProbability(Diagnostic):
 class PolicyEntropy(Diagnostic):
     """Mean entropy of P(T | X) over the samples, in nats.
 
-    Observes log_policy. From 0 (a single member for each sample, the collapse that CRL-TAC's entropy term is against)
-    to log K (uniform). Streams: equal in one batch or many, on one process or several. O(N K).
-    Equation: :func:`lightning_ssl_geometry.functional.policy_entropy`.
+    Observes log_policy. From 0 (one member has all the probability, the collapse that CRL-TAC's entropy term prevents)
+    to log K (uniform). O(N K). Equation: :func:`lightning_ssl_geometry.functional.policy_entropy`.
     """
 
     section = "channel"
@@ -146,8 +141,7 @@ class PolicyEntropy(Diagnostic):
 
     def __init__(self) -> None:
         super().__init__()
-        for state in ("total", "samples"):
-            self.add_state(state, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("total", "samples")
 
     def update(self, log_policy: Tensor) -> None:
         """Add samples: log_policy (N, K)."""
@@ -156,47 +150,35 @@ class PolicyEntropy(Diagnostic):
 
     def compute(self) -> Tensor:
         """Compute the mean, a scalar."""
-        if not self.samples:
-            raise ValueError("Expected PolicyEntropy to have observed samples, but got none.")
+        self.require(self.samples, "samples")
         return self.total / self.samples
 
 
 class PolicyMaps(SampledRows):
-    """The images of a few samples and P(T | X) on the grid of the family's members, to look at (Fig. 3).
+    """The images of a few samples, and P(T | X) on the grid of the family's members (Fig. 3).
 
-    Observes image, log_policy, family and index. Probability where something is to be seen, and little elsewhere, is
-    what training is for; an even map is a policy that has learned nothing. O(count (C H W + K)) memory.
+    Observes image, log_policy, family and index. A trained policy is probable where the image shows something; an even
+    map belongs to a policy that has learned nothing. O(count (C H W + K)) memory.
 
     Args:
-        count: How many samples, >= 2.
-        seed: As in :class:`SampledRows`.
+        count: Number of samples, >= 2.
 
     Raises:
-        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size than it.
+        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size.
     """
 
     section = "channel"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "image": Quantity(
+        "image": _map(
             title="What the policy looks at",
             text="Images, and below each the probability P(T | X) of each augmentation. For crops, the place of a "
             "cell in the map is the place of the crop in the image.",
             low="Dark cells: augmentations that the policy avoids.",
             high="Bright cells: augmentations that the policy prefers. If all cells are alike, it has learned nothing.",
-            paper=CRL_TAC,
-            where="Fig. 3",
-            invariances=("permutation",),
-            chart=_MAPS,
             picture=Picture("images"),
         ),
-        "probability": Quantity(
-            title="P(T | X) of each augmentation",
-            paper=CRL_TAC,
-            where="Fig. 3",
-            bounds=(0.0, 1.0),
-            invariances=("permutation",),
-            chart=_MAPS,
-            picture=Picture("images", role="overlay"),
+        "probability": _map(
+            title="P(T | X) of each augmentation", bounds=(0.0, 1.0), picture=Picture("images", role="overlay")
         ),
     }
 
@@ -208,9 +190,7 @@ class PolicyMaps(SampledRows):
         """Offer samples: image (N, C, H, W), log_policy (N, K), index (N,)."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
-        k = math.prod(family.grid)
-        if log_policy.ndim != 2 or log_policy.shape[1] != k:
-            raise ValueError(f"Expected `log_policy` of shape (N, {k}), but got {tuple(log_policy.shape)}.")
+        shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
         self.offer(index, image=image, probability=_probability(log_policy).unflatten(1, family.grid))
 
     def compute(self) -> dict[str, Tensor]:
@@ -222,14 +202,12 @@ class PolicyMaps(SampledRows):
 class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of `contrast_size` samples (Fig. 8).
 
-    Observes z_image and index. From 0 to 1, ascending: low up to the last ones means that samples are as orthogonal to
-    each other as they can be, 1 from the first ones on that all lie in one direction (collapse).
-    NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Observes z_image and index. Values ascend from 0 to 1. Low up to the last ones: samples are as orthogonal to each
+    other as they can be. 1 from the first ones on: all lie in one direction (collapse). NaN where all of z is 0 or a
+    value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
 
     Args:
         quantiles: How many, at equal spaces from the least value to the greatest, >= 2.
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if z_image is not (N, P).
@@ -260,7 +238,8 @@ class PairSimilarity(SampledRows):
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
         """Offer samples: z_image (N, P), index (N,)."""
-        self.offer(index, z=_embeddings(z_image))
+        shaped("N, P", z_image=z_image)
+        self.offer(index, z=z_image)
 
     def compute(self) -> Tensor:
         """Compute the quantiles, (quantiles,), each the value of a pair."""
@@ -272,14 +251,13 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some samples as they are, to look at (Fig. 6 and 7).
+    """The embeddings of some samples, to look at (Fig. 6 and 7).
 
-    Observes z_image and index, and label where there is one. Curves that all look alike are a collapsed
-    representation. O(count P) memory.
+    Observes z_image and index, and label where there is one. Where all curves look alike, the representation has
+    collapsed. O(count P) memory.
 
     Args:
-        count: How many samples, >= 2.
-        seed: As in :class:`SampledRows`.
+        count: Number of samples, >= 2.
 
     Raises:
         ValueError: If `count` < 2; in `update`, if z_image is not (N, P), or some batches have labels and others not.
@@ -287,22 +265,18 @@ class EmbeddingVectors(SampledRows):
 
     section = "channel"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "z": Quantity(
+        "z": _embedding(
             title="Embeddings as they are",
             text="The embeddings of some samples. In two dimensions each is a point, else a line through its values. "
             "Where they lie on top of each other, the representation does not tell the samples apart.",
-            paper=CRL_TAC,
             where="Fig. 6 and 7",
             invariances=("permutation",),
-            chart=_EMBEDDINGS,
             picture=Picture("points"),
         ),
-        "label": Quantity(
+        "label": _embedding(
             title="Class",
-            paper=CRL_TAC,
             where="Fig. 6",
             invariances=("rotation", "scale", "translation", "permutation"),
-            chart=_EMBEDDINGS,
             picture=Picture("points", role="label"),
         ),
     }
@@ -317,7 +291,8 @@ class EmbeddingVectors(SampledRows):
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
-        self.offer(index, z=_embeddings(z_image), **({} if label is None else {"label": label}))
+        shaped("N, P", z_image=z_image)
+        self.offer(index, z=z_image, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `z` (count, P) and, where there are labels, `label` (count, 1), row by row."""
@@ -327,8 +302,3 @@ class EmbeddingVectors(SampledRows):
 
 def _probability(log_policy: Tensor) -> Tensor:
     return log_policy.double().softmax(1)  # sums to 1 however coarse the dtype was
-
-
-def _embeddings(z_image: Tensor) -> Tensor:
-    shaped("N, P", z_image=z_image)
-    return z_image

@@ -1,4 +1,4 @@
-"""What results mean, as a card: plain text for a terminal, HTML for a notebook."""
+"""Cards that say what results mean: plain text for a terminal, HTML for a notebook."""
 
 __all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
 
@@ -14,15 +14,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Say what the results of a Metric, a method, a probe or an evaluation mean.
-
-    Args:
-        thing: The class or an object of it.
-
-    Returns:
-        Its `quantities`. A Metric that declares none has its class name as the title of its only result, the first
-        sentence of its docstring as the text, and torchmetrics' `higher_is_better` and limits of the plot. Anything
-        else that declares none has none.
+    """Return the `quantities` of a class or an object; without any, those that a Metric's attributes give.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantity = quantities_of(MeanSquaredError())[""]
@@ -56,12 +48,10 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
 
     Args:
         thing: The class or an object of it.
-        logs: Under which names each key is logged, where they are known. Else those of a Metric and of a method follow
-            from the key.
+        logs: Key of a result -> names under which it is logged. Where they are missing, the names follow from the key.
 
     Returns:
-        Lines of at most 100 characters: for each result its title, what it measures, what a low and a high value
-        mean, its range and its paper.
+        Lines of at most 100 characters: for each result its title, text, low and high, range and paper.
 
     >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
     >>> card(EffectiveRank).splitlines()[0]
@@ -79,7 +69,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
 
 
 def card_html(thing: object) -> str:
-    """Describe as :func:`card` does, as HTML in which papers are links; every text is escaped."""
+    """Describe the results as HTML, with the same content as :func:`card`. Papers are links; every text is escaped."""
     parts, quantities = [f"<pre>{escape(repr(thing))}</pre>"], quantities_of(thing)
     for key, quantity in quantities.items():
         said = [("logged as", ", ".join(_logged(key, thing))), *_said(quantity, quantities)]
@@ -98,7 +88,6 @@ def _heading(quantity: Quantity, thing: object) -> str:
 
 
 def _logged(key: str, thing: object) -> list[str]:
-    """How a result is called in the loggers: of a Metric behind the name that it has in the monitor."""
     if issubclass(_class(thing), Metric):
         return [f"<stage>/<name of the diagnostic>{f'_{key}' if key else ''}"]
     return [f"<stage>/{key}"]
@@ -121,10 +110,8 @@ def _said(quantity: Quantity, quantities: Mapping[str, Quantity]) -> Iterable[tu
 
 
 def range_of(quantity: Quantity) -> str:
-    """Say between which values a quantity lies, and its unit; of a histogram, the range of its bins.
+    """Say between which values a quantity lies, and its unit; for a histogram, the range of its bins.
 
-    >>> range_of(Quantity(title="Share", text="Of all.", bounds=(0, 1), percent=True))
-    'from 0% to 100%'
     >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
     'from 1 to min(N, D) (directions)'
     """

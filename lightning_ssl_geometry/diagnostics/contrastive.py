@@ -23,20 +23,19 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
 
 class UpperBound(SampledEmbeddings):
-    """InfoNCE as Eq. 1 has it, beside its upper bound and its exact form with an entropy (Prop. 3.1, Eq. 3-5 and 13).
+    """InfoNCE (Eq. 1), its upper bound, and its exact form with an entropy (Prop. 3.1, Eq. 3-5 and 13).
 
-    Observes z and index. Cosine similarity, anchor view 1, positive not in the denominator, whatever loss trains the
-    model. `invariance` is in [-1, 1] (-1: the views coincide), `repulsion` too (1: the hardest negative coincides with
-    its anchor), `info_nce` <= `upper`, both within 2 / temperature of log(2(n - 1)) with n = `contrast_size`.
-    `expectation` in [-1, 1] is the mean similarity to the negatives as the loss weighs them, `entropy` in
-    [0, log(2(n - 1))] how many of them it looks at; `entropy_form` = (invariance + expectation) / temperature + entropy
-    is the loss again. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory,
+    Observes z and index. The loss has cosine similarity, anchors of view 1 and no positive in the denominator, whatever
+    loss trains the model. `invariance` is in [-1, 1], -1 where the views coincide. `repulsion` is in [-1, 1], 1 where
+    the hardest negative coincides with its anchor. `info_nce` <= `upper`; both are within 2 / temperature of log(2(n -
+    1)), n = `contrast_size`. `expectation` in [-1, 1] is the mean similarity to the negatives with the weights of the
+    loss. `entropy`, in [0, log(2(n - 1))], is that of these weights. `entropy_form`, (invariance + expectation) /
+    temperature + entropy, equals the loss. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory,
     O(contrast_size^2 P) to compute.
 
     Args:
-        temperature: 1 / beta; the paper has beta = 2.
-        contrast_size: As in :class:`SampledRows`; it is the N of the loss, and part of its value.
-        seed: As in :class:`SampledRows`.
+        temperature: 1 / beta, > 0; the paper has beta = 2.
+        contrast_size: Number of samples kept, >= 2. It is the N of the loss, and part of its value.
 
     Raises:
         ValueError: If `temperature` <= 0.
@@ -116,11 +115,8 @@ class UpperBound(SampledEmbeddings):
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars named above."""
-        z = self.sample()
-        if len(z) < 2:
-            raise ValueError(f"Expected `z` of at least 2 views for UpperBound, but got {len(z)}.")
-        z = directions(self, z[:2])
+        """Compute the seven scalars."""
+        z = directions(self, self.pairs())
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
         _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)
         return {

@@ -1,10 +1,13 @@
 """A Metric that says what its results mean."""
 
-__all__ = ["Diagnostic"]
+__all__ = ["Diagnostic", "Standing", "preferred"]
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.card import card_html
@@ -17,10 +20,14 @@ class Diagnostic(Metric):
     Attributes:
         section: The part of the page that its results belong to, a key of `quantity.SECTIONS` or a heading of its own.
         quantities: What each result means, by its key in the dict that `compute` returns; "" if it returns one value.
+        prefers: Argument of `update` -> the observation that it gets where the step has one, instead of the one with
+            its name. None: `fibers` for `h` where `update` also names `projector`, since a step's projector maps its
+            `fibers` to z.
     """
 
     section: ClassVar[str] = "other"
     quantities: ClassVar[Mapping[str, Quantity]] = {}
+    prefers: ClassVar[Mapping[str, str] | None] = None
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -28,5 +35,85 @@ class Diagnostic(Metric):
             cls.plot_lower_bound, cls.plot_upper_bound = quantity.bounds
             cls.higher_is_better = quantity.better == "high" if quantity.better else None
 
+    @classmethod
+    def applies_to(cls, projector: nn.Module) -> bool:
+        """Whether networks with this projector have what is observed; if not, the standard set leaves it out."""
+        return True
+
+    def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
+        """Add float64 states that add up over batches and ranks; a size of 0 stands for one that is not known yet."""
+        for name in names:
+            self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
+        """Raise a ValueError if fewer than `least` of something, such as "samples", were observed."""
+        if not count >= least:
+            wanted = f"at least {least} {of}" if least > 1 else of
+            raise ValueError(
+                f"Expected {type(self).__name__} to have observed {wanted}, but got {int(count) or 'none'}."
+            )
+
+    def reset(self) -> None:
+        """Forget what was observed, also the modules that a :class:`Standing` holds."""
+        super().reset()
+        for held in vars(self).values():
+            if isinstance(held, Standing):
+                held.forget()
+
     def _repr_html_(self) -> str:
         return card_html(self)
+
+
+class Standing:
+    """A module that a diagnostic uses in `compute`: its weights must stand still from the first observation on.
+
+    A diagnostic that needs representations and weights of one moment is for the stages "val", "test" and "probe".
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
+        self._moment: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, module: nn.Module) -> None:
+        """Observe a module; a ValueError if it is another one than before, or its weights have changed."""
+        if not self._held:
+            self._held, self._moment = (module,), _moment(module)
+        if module is not self._held[0] or _moment(module) != self._moment:
+            raise ValueError(
+                f"Expected a {type(module).__name__} that stands still while it is observed, but its weights changed. "
+                "Observe this diagnostic in the stages 'val', 'test' or 'probe'."
+            )
+
+    def module(self) -> nn.Module:
+        """Return the observed module; a ValueError if it has changed, or none was observed."""
+        if not self._held:
+            raise ValueError("Expected to have observed a module, but got none.")
+        self.hold(self._held[0])
+        return self._held[0]
+
+    def forget(self) -> None:
+        """Let go of the module."""
+        self._held, self._moment = (), ()
+
+
+def preferred(metric: Metric) -> Mapping[str, str]:
+    """Return the `prefers` of a Metric, also of one that is no :class:`Diagnostic`.
+
+    >>> from lightning_ssl_geometry.diagnostics import NullSpaceFraction
+    >>> preferred(NullSpaceFraction())
+    {'h': 'fibers'}
+    """
+    prefers: Mapping[str, str] | None = getattr(metric, "prefers", None)
+    if prefers is not None:
+        return prefers
+    beside_projector = {"h", "projector"} <= inspect.signature(metric.update).parameters.keys()
+    return {"h": "fibers"} if beside_projector else {}
+
+
+def _moment(module: nn.Module) -> tuple[int, ...]:
+    # every in-place change of a tensor counts its version up
+    tensors = (*module.parameters(), *module.buffers())
+    return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

@@ -31,33 +31,32 @@ _ACROSS: tuple[Knob, ...] = ("width", "temperature", "batch size", "method")
 class EquivarianceError(Diagnostic):
     r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    Observes image (N, C, H, W) and feature_extractor, which maps it to z (N, C, |G|, H', W'). For a host that has
+    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). Where the host has
     another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`.
 
-    0: equivariant. Around 1 to 2: f(T_g x) has nothing to do with what it should be; unbounded above. With `layers`,
-    the error of each, so that one sees where equivariance is lost. Streams: it keeps a sum of numerators and one of
-    denominators for every layer and group element, so it is equal in one batch or many, on one process or several.
-    Cost per update: 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2).
+    0: equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
+    `layers`, the error of each layer shows where equivariance is lost. It keeps a sum of numerators and one of
+    denominators for every layer and group element. Cost per update: 1 + E forward passes for E group elements (rotation
+    3, translation 4, S scales S (S - 1) / 2).
 
-    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode and gets its modes
-    back. It is looked at when it is observed, so that its weights need not stand still; the value is then an average
-    over what it was.
-    Equation: :func:`lightning_ssl_geometry.functional.equivariance_error`.
+    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode at each update, and the
+    weights may change between updates: the value is then an average. Equation:
+    :func:`lightning_ssl_geometry.functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        group_shape: As in the function.
-        scales: As in the function.
-        stride: As in the function.
-        circular: As in the function.
-        layers: As in the function.
-        margin: As in the function.
-        fill: What enters the image at the border: a number, or one per channel. Give what black, or the border, is
-            after normalisation.
+        group_shape: (S, R) of the group axis; None: the network's `group_shape`, or the whole axis where it has none.
+        scales: Scales of the group, ascending, at least 2; None: the network's `scales`.
+        stride: Pixels per step of the feature map, one number or one per layer; None: the network's `stride` for its
+            output, else the image's height divided by the map's, rounded.
+        circular: Whether a translation brings back at the opposite border what leaves.
+        layers: Dotted names of submodules whose outputs are compared; None: the network's output.
+        margin: Pixels left out beside each border.
+        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
+            normalisation.
 
     Raises:
-        ValueError: If an argument is out of range, or two layers differ in nothing but "." and "_"; in `update`, as the
-            function.
+        ValueError: If an argument is out of range, names of layers differ only in "." and "_", or shapes do not fit.
     """
 
     section = "equivariance"
@@ -131,7 +130,7 @@ class EquivarianceError(Diagnostic):
             self.add_state(state, zeros, dist_reduce_fx="sum")
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
-        """Add images (N, C, H, W), as the network stands."""
+        """Add images (N, C, H, W), with the present weights of the network."""
         if not len(image):  # of a rank whose samples are all repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
@@ -142,9 +141,9 @@ class EquivarianceError(Diagnostic):
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the group's elements and `elements` (E,), with the layer's name behind for `layers`.
+        """Compute `mean` over the group's elements and `elements` (E,).
 
-        A dot in the name is an underscore there, as in `mean_layers_0`.
+        With `layers`, the layer's name follows each, with an underscore for a dot, as in `mean_layers_0`.
         """
         if not self.rows:
             raise ValueError(f"Expected {type(self).__name__} to have observed images, but got none.")
@@ -158,28 +157,26 @@ class InvarianceError(Diagnostic):
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    Observes image (N, C, H, W) and encoder, which maps it to h (N, D). 0: h is invariant to the group, and what it knew
-    of the pose is gone. 1: a transformed image is as far from itself as another image is. NaN where h is the same for
-    all images but for rounding, or not finite. Equivariant z pooled over the group starts at 0; a plain encoder gets
-    there by training on such views. Streams, in O(D) memory: it keeps means, so it is equal in one batch or many, on
-    one process or several. Cost per update: 1 + E forward passes for E group elements.
+    Observes image (N, C, H, W) and encoder, which maps images to h (N, D). 0: h is invariant to the group. 1: a
+    transformed image is as far from the original as another image is. NaN where h is the same for all images up to
+    rounding, or not finite. A network that pools an equivariant z over the group begins at 0; a plain encoder gets
+    there by training on such views. O(D) memory. Cost per update: 1 + E forward passes for E group elements.
 
-    For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode and gets its modes back.
-    It is looked at when it is observed; weights that move between the batches count as variance of h.
-    Equation: :func:`lightning_ssl_geometry.functional.invariance_error`.
+    For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode at each update; weights
+    that change between the updates count as variance of h. Equation:
+    :func:`lightning_ssl_geometry.functional.invariance_error`.
 
     Args:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` pixels down, up, right and left.
-            "scale": by each of `factors`.
+        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` pixels down, up, right and left. "scale":
+            by each of `factors`.
         shift: Pixels, >= 1.
-        factors: Each > 0; the default are those between the scales of Keller et al.
+        factors: Each > 0; the defaults are the factors between the scales of Keller et al.
         circular: Whether a translation brings back at the opposite border what leaves.
-        fill: What enters the image at the border: a number, or one per channel. Give what black, or the border, is
-            after normalisation.
+        fill: What enters the image at the border: a number, or one per channel. Give the value of black after
+            normalisation.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is no batch of images or the encoder does not
-            return (N, D); in `compute`, if fewer than 2 samples were seen.
+        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "equivariance"
@@ -241,7 +238,7 @@ class InvarianceError(Diagnostic):
         self.add_state("moved", torch.zeros(len(self.elements), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
-        """Add images (N, C, H, W), as the encoder stands."""
+        """Add images (N, C, H, W), with the present weights of the encoder."""
         if image.ndim != 4 or not image.is_floating_point():
             shape = f"{tuple(image.shape)}, {image.dtype}"
             raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")

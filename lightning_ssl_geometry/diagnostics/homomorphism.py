@@ -1,14 +1,15 @@
-"""How close the losses of H-SSL and A-SSL are on the same weights."""
+"""How close the losses of H-SSL and A-SSL are with the same weights (Keller et al. 2022)."""
 
 __all__ = ["LossGap"]
 
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import positive
+from lightning_ssl_geometry.checks import one_of, positive
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
@@ -18,7 +19,8 @@ from lightning_ssl_geometry.papers import KELLER
 from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
 
-_LOSSES = Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss")
+_quantity = partial(Quantity, paper=KELLER, invariances=("permutation",))
+_loss = partial(_quantity, chart=Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss"))
 
 _STREAM = 0x10559A9  # apart from other draws by (seed, index)
 
@@ -26,79 +28,68 @@ _STREAM = 0x10559A9  # apart from other draws by (seed, index)
 class LossGap(SampledRows):
     """The loss of A-SSL (Eq. 2) on transformed images beside that of H-SSL (Eq. 3) on the fibers of the same images.
 
-    Keller et al., Homomorphic Self-Supervised Learning, Section 3: they are equal where the network is equivariant. For
-    every sample two group elements are drawn. A-SSL transforms the image by each and looks at one fiber g_0 of both
-    feature maps; H-SSL looks at the two fibers g^-1 g_0 of the image's own. Both embed them with the same projector.
+    Keller et al., Homomorphic Self-Supervised Learning, Section 3: the two are equal where the network is equivariant.
+    Two group elements are drawn for every sample. A-SSL transforms the image by each of them, and takes the same fiber
+    g_0 of both feature maps. H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same
+    projector embeds all of these.
 
     Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
     `h_ssl`, the losses; `difference`, the first minus the second: 0 where they are equal; `similarity` in [-1, 1], the
     mean cosine of an embedding with its counterpart: 1 where they are the same.
 
-    Rotations are quarter turns, g_0 any orientation; scales are those of the group, seen from the smallest;
-    translations are whole strides, by at most a fifth of the feature map. Cost per update: 3 forward passes. Works on
-    `contrast_size` samples chosen by (seed, index), for the losses depend on their set. For the stages "val", "test"
-    and "probe"; the networks run in eval mode.
+    Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the smallest.
+    Translations are whole strides, by at most a fifth of the feature map. Cost per update: 3 forward passes. For the
+    stages "val", "test" and "probe"; the networks run in eval mode.
 
     Args:
         group: "rotation", "translation" or "scale".
-        scales: Of the group, for "scale"; None: the feature extractor's own `scales`.
+        scales: Scales of the group, for "scale"; None: the feature extractor's own `scales`.
         stride: Pixels per step of the feature map, for "translation"; None: the feature extractor's own `stride`.
-        temperature: tau of both losses.
-        contrast_size: Number of samples kept, >= 2.
-        seed: Of the samples and the group elements.
-        fill: What enters the image at the border: black, or the border, after normalisation.
+        temperature: tau of both losses, > 0.
+        contrast_size: Number of samples kept, >= 2; part of the value.
+        seed: Chooses the samples and the group elements.
+        fill: What enters the image at the border: the value of black, or of the border, after normalisation.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if the feature map has no axis for the group, or scales
-            or stride are missing.
+        ValueError: If an argument is out of range or missing; in `update`, if the feature map has no group axis.
     """
 
     section = "equivariance"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "a_ssl": Quantity(
+        "a_ssl": _loss(
             title="A-SSL's loss",
             text="A-SSL's contrastive loss: images are transformed, and the same fiber of each feature map is "
             "compared.",
             low="The views of a sample find each other among all samples.",
             high="Samples are not told apart.",
-            paper=KELLER,
             where="Eq. 2",
-            invariances=("permutation",),
-            chart=_LOSSES,
             label="A-SSL",
         ),
-        "h_ssl": Quantity(
+        "h_ssl": _loss(
             title="H-SSL's loss",
             text="H-SSL's contrastive loss: images are not transformed, and those two fibers of each feature map are "
             "compared to which the transformations would have led.",
             low="The fibers of a sample find each other among all samples.",
             high="Samples are not told apart.",
-            paper=KELLER,
             where="Eq. 3",
-            invariances=("permutation",),
-            chart=_LOSSES,
             label="H-SSL",
         ),
-        "difference": Quantity(
+        "difference": _quantity(
             title="A-SSL's loss minus H-SSL's",
             text="In an equivariant network both losses are the same.",
             low="Near 0, from either side: fibers can stand for transformed images.",
             high="Far from 0, on either side: fibers cannot stand for transformed images.",
-            paper=KELLER,
             where="Section 3",
             unit="loss",
-            invariances=("permutation",),
         ),
-        "similarity": Quantity(
+        "similarity": _quantity(
             title="Embeddings of A-SSL beside H-SSL's",
             text="Mean cosine of the embedding of a transformed image with that of the fiber that stands for it.",
             low="Near 0: the two embeddings have nothing to do with each other.",
             high="At 1: they are the same, as in an equivariant network.",
-            paper=KELLER,
             where="Section 3",
             unit="mean cosine",
             bounds=(-1.0, 1.0),
-            invariances=("permutation",),
             comparable=("width", "temperature", "batch size", "method"),
             better="high",
         ),
@@ -115,8 +106,7 @@ class LossGap(SampledRows):
         fill: float = 0.0,
     ) -> None:
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
-        if group not in ("rotation", "translation", "scale"):
-            raise ValueError(f"Expected `group` to be one of 'rotation', 'translation', 'scale', but got {group!r}.")
+        one_of(get_args(Transformation), group=group)
         positive(temperature=temperature)
         self.group, self.scales, self.stride = group, scales, stride
         self.temperature, self.fill = temperature, fill
@@ -126,7 +116,7 @@ class LossGap(SampledRows):
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
-            base, moved, acted = self._elements(u, group, image, feature_extractor)
+            base, moved, acted = self._elements(u, group, image=image, network=feature_extractor)
             embedded = [
                 (projector(_fiber(self._maps(feature_extractor, x)[0], base)), projector(_fiber(maps, place)))
                 for x, place in zip(acted, moved, strict=True)
@@ -135,7 +125,7 @@ class LossGap(SampledRows):
         self.offer(index, augmented=augmented, homomorphic=homomorphic)
 
     def compute(self) -> dict[str, Tensor]:
-        """Both losses of the kept samples, their difference, and how similar the embeddings are."""
+        """Compute the scalars `a_ssl`, `h_ssl`, `difference` and `similarity`."""
         rows = self.rows()
         a, h = (self._loss(rows[name]) for name in ("augmented", "homomorphic"))
         similarity = cosine_similarity(rows["augmented"], rows["homomorphic"], dim=-1).mean()
@@ -150,7 +140,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """The base fiber of each sample, and twice the fiber that a group element moves there, and the moved image."""
+        """Return base fibers, for both views the fibers that the elements move there, and the moved images."""
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

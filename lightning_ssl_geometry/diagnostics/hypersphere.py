@@ -2,18 +2,22 @@
 
 __all__ = ["Alignment", "GaussianPotential", "Uniformity"]
 
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
+from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 from lightning_ssl_geometry.papers import CRL_TAC, WANG_ISOLA
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
+_quantity = partial(
+    Quantity, invariances=("rotation", "scale", "permutation"), comparable=("temperature", "batch size")
+)
 _TRAJECTORY = Chart(
     "trajectory",
     "Alignment against uniformity",
@@ -25,8 +29,8 @@ class Alignment(Diagnostic):
     """Mean squared distance between the normalised first two views of a sample.
 
     Observes z. From 0 (the views coincide: invariant) to 4; 2 for views that have nothing in common. NaN where all of z
-    is 0, which has no direction, or a value is not finite; a row of 0 among others counts as 0. O(N P).
-    Equation: :func:`lightning_ssl_geometry.functional.alignment`.
+    is 0, which has no direction, or a value is not finite; a row of 0 among others counts as 0. O(N P). Equation:
+    :func:`lightning_ssl_geometry.functional.alignment`.
 
     Args:
         alpha: Exponent of the distance.
@@ -34,7 +38,7 @@ class Alignment(Diagnostic):
 
     section = "hypersphere"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "": Quantity(
+        "": _quantity(
             title="Alignment",
             text="Mean squared distance between the normalised embeddings of two views of a sample.",
             low="0: the views coincide.",
@@ -42,8 +46,6 @@ class Alignment(Diagnostic):
             paper=WANG_ISOLA,
             unit="mean squared distance",
             bounds=(0, None),
-            invariances=("rotation", "scale", "permutation"),
-            comparable=("temperature", "batch size"),
             chart=_TRAJECTORY,
             picture=Picture("path"),
         )
@@ -56,44 +58,47 @@ class Alignment(Diagnostic):
     def __init__(self, alpha: float = 2.0) -> None:
         super().__init__()
         self.alpha = alpha
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("pairs", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("directed", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("total", "pairs", "directed")
 
     def update(self, z: Tensor) -> None:
         """Add pairs: z (V, N, P) with V >= 2."""
-        _two_views(z, "Alignment")
-        z = unit_directions(z[:2])
+        z = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
         self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
         self.directed += z.any(dim=2).all(dim=0).sum()
 
     def compute(self) -> Tensor:
         """Compute the mean, a scalar."""
-        if not self.pairs:
-            raise ValueError("Expected Alignment to have observed pairs, but got none.")
+        self.require(self.pairs, "pairs")
         if not self.directed or not self.total.isfinite():
             return undefined(self, "all of `z` is 0, which has no direction, or a value is not finite")
         return self.total / self.pairs
 
 
-class GaussianPotential(SampledEmbeddings):
-    """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, mean over views.
+class _KernelMean(SampledEmbeddings):
+    def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
+        super().__init__(contrast_size, seed)
+        self.t = t
+
+    def potentials(self) -> Tensor:
+        return torch.stack([gaussian_potential(z, self.t) for z in directions(self, self.sample())])  # (V,)
+
+
+class GaussianPotential(_KernelMean):
+    """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, averaged over views.
 
     Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`. From 0
-    to 1 (all embeddings coincide); uniform ones on the sphere of 50 dimensions give 0.0215 at t = 2. NaN where all of z
-    is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.gaussian_potential`.
+    to 1 (all embeddings coincide); uniform ones on the sphere in 50 dimensions give 0.0215 at t = 2. NaN where all of z
+    is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute. Equation:
+    :func:`lightning_ssl_geometry.functional.gaussian_potential`.
 
     Args:
-        t: Inverse squared width.
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
+        t: Inverse squared width of the kernel.
     """
 
     section = "hypersphere"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "": Quantity(
+        "": _quantity(
             title="Gaussian potential",
             text="Mean Gaussian kernel between the normalised embeddings of two samples: the uniformity without its "
             "logarithm.",
@@ -103,21 +108,15 @@ class GaussianPotential(SampledEmbeddings):
             where="Sec. 5.5",
             unit="mean kernel",
             bounds=(0, 1),
-            invariances=("rotation", "scale", "permutation"),
-            comparable=("temperature", "batch size"),
         )
     }
 
-    def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
-        super().__init__(contrast_size, seed)
-        self.t = t
-
     def compute(self) -> Tensor:
         """Compute the potential, a scalar."""
-        return torch.stack([gaussian_potential(z, self.t) for z in directions(self, self.sample())]).mean()
+        return self.potentials().mean()
 
 
-class Uniformity(SampledEmbeddings):
+class Uniformity(_KernelMean):
     """Logarithm of the Gaussian potential over `contrast_size` samples, mean over views.
 
     Observes z and index. At most 0 (all embeddings coincide), about -4 at t = 2 for uniform ones in many dimensions.
@@ -125,14 +124,12 @@ class Uniformity(SampledEmbeddings):
     Equation: :func:`lightning_ssl_geometry.functional.uniformity`.
 
     Args:
-        t: Inverse squared width.
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
+        t: Inverse squared width of the kernel.
     """
 
     section = "hypersphere"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "": Quantity(
+        "": _quantity(
             title="Uniformity",
             text="Logarithm of the mean Gaussian kernel between the normalised embeddings of two samples.",
             low="About -4: embeddings spread evenly over a sphere of many dimensions.",
@@ -140,22 +137,11 @@ class Uniformity(SampledEmbeddings):
             paper=WANG_ISOLA,
             unit="log of the mean kernel",
             bounds=(None, 0),
-            invariances=("rotation", "scale", "permutation"),
-            comparable=("temperature", "batch size"),
             chart=_TRAJECTORY,
             picture=Picture("path", role="x"),
         )
     }
 
-    def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
-        super().__init__(contrast_size, seed)
-        self.t = t
-
     def compute(self) -> Tensor:
         """Compute the uniformity, a scalar."""
-        return torch.stack([gaussian_potential(z, self.t).log() for z in directions(self, self.sample())]).mean()
-
-
-def _two_views(z: Tensor, name: str) -> None:
-    if z.ndim != 3 or len(z) < 2:
-        raise ValueError(f"Expected `z` of shape (V, N, P) with V >= 2 views for {name}, but got {tuple(z.shape)}.")
+        return self.potentials().log().mean()

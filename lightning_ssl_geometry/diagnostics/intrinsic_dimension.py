@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -36,28 +37,22 @@ _LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
 class IntrinsicDimension(SampledRows):
     """Dimension of the cloud that `contrast_size` representations form, by two estimators.
 
-    Observes h and index; of several views the first, as the views of one sample would be its nearest neighbours. At
-    least 0, not bounded by D: low means that the representations lie near a thin, possibly curved, manifold, high that
-    they fill many dimensions around each point. `two_nn` looks at two neighbours, `mle` at `neighbors`: the first is
-    noisier and sees finer scales. Both are too small in many dimensions, where a sample would have to grow
-    exponentially; part of the value is `contrast_size`.
-    Representations that coincide, as those of two blank crops do, count as one point, also where only rounding tells
-    them apart: the dimension is that of the distinct ones. NaN below 20 of these, where the standard error of `two_nn`
-    is above d / 4, where all are one point but for rounding, or where one is not finite; `mle` also where there are no
-    more than `neighbors`.
-    O(contrast_size D) memory, O(contrast_size^2 D) to compute, in tiles.
-    Equations: :func:`lightning_ssl_geometry.functional.two_nn_dimension`,
-    :func:`lightning_ssl_geometry.functional.mle_dimension`.
+    Observes h and index. Of several views it takes the first, since the views of one sample would be its nearest
+    neighbours. At least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may
+    be curved. High: they fill many dimensions around each point. `two_nn` uses two neighbours and `mle` `neighbors`:
+    the first is noisier and sees finer scales. Both underestimate high dimensions, where the sample would have to grow
+    exponentially; their values depend on `contrast_size`. Representations that coincide up to rounding, such as those
+    of two blank crops, count as one point. NaN with fewer than 20 distinct points, where the standard error of `two_nn`
+    exceeds d / 4, and where a value is not finite; `mle` also with no more distinct points than `neighbors`.
+    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations:
+    :func:`lightning_ssl_geometry.functional.two_nn_dimension`, :func:`lightning_ssl_geometry.functional.mle_dimension`.
 
     Args:
-        neighbors: Of `mle`, from 2 to contrast_size - 1.
-        discard: As in the function of `two_nn`.
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
+        neighbors: Number of neighbours for `mle`, from 2 to contrast_size - 1.
+        discard: Share of the ratios, the largest ones, that the fit of `two_nn` leaves out, in (0, 1).
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if fewer than 2
-            samples were seen.
+        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "ranks"
@@ -82,11 +77,8 @@ class IntrinsicDimension(SampledRows):
 
     def __init__(self, neighbors: int = 20, discard: float = 0.1, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("h",), contrast_size, seed)
-        if not 2 <= neighbors < contrast_size:
-            wanted = f"from 2 to {contrast_size - 1}, one less than `contrast_size`"
-            raise ValueError(f"Expected `neighbors` {wanted}, but got {neighbors}.")
-        if not 0 < discard < 1:
-            raise ValueError(f"Expected `discard` in (0, 1), but got {discard}.")
+        inside(f"[2, {contrast_size})", neighbors=neighbors)
+        inside("(0, 1)", discard=discard)
         self.neighbors = neighbors
         self.discard = discard
 
@@ -120,7 +112,7 @@ class IntrinsicDimension(SampledRows):
 
 
 def _distinct(h: Tensor) -> Tensor:
-    """Rows (N, D) without those that coincide with an earlier one but for the rounding of float32."""
+    """Return the rows (N, D) without those that coincide with an earlier row up to rounding in float32."""
     h = h.double()
     lost = _lost(h)
     order, first = torch.arange(len(h), device=h.device), []
@@ -131,5 +123,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Distance (N,) within which rounding to float32 may put a row that is equal to a row of `h` (N, D)."""
+    """Return the distance (N,) within which rounding to float32 may put a row equal to each row of `h` (N, D)."""
     return 1e-6 * h.double().abs().amax(dim=1)

@@ -1,10 +1,10 @@
 """How much of the true latents of a synthetic process every layer holds (Rusak et al. 2022, Figure 1)."""
 
-__all__ = ["LatentR2", "fitted_half", "r2_or_nan"]
+__all__ = ["LatentR2", "check_content", "fitted_half", "r2_or_nan"]
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -21,14 +22,8 @@ from lightning_ssl_geometry.papers import RUSAK
 from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_hash
 
-_LAYERS = Chart("latent_r2_by_layer", "R² of content and style by layer", "adjusted R²")
-_OF_Z = Chart("latent_r2_z", "R² of content and style in z", "adjusted R²")
-_OF_H = Chart("latent_r2_h", "R² of content and style in h", "adjusted R²")
-_LAYER = "layer, from the input (0) to z"
-_R2 = Quantity(
-    title="R² of the latents",
-    low="Near 0: they are gone, or hidden from a linear map.",
-    high="Near 1: a linear map finds them on samples that it was not fitted on.",
+_r2 = partial(
+    Quantity,
     paper=RUSAK,
     where="Fig. 1",
     bounds=(None, 1.0),
@@ -36,6 +31,14 @@ _R2 = Quantity(
     comparable=("temperature", "batch size", "method"),
     better="high",
 )
+_by_layer = partial(
+    _r2,
+    high="Near 1: a linear map from the layer finds these latents.",
+    chart=Chart("latent_r2_by_layer", "R² of content and style by layer", "adjusted R²"),
+    xlabel="layer, from the input (0) to z",
+)
+_of_z = partial(_r2, chart=Chart("latent_r2_z", "R² of content and style in z", "adjusted R²"), headline=True)
+_of_h = partial(_r2, chart=Chart("latent_r2_h", "R² of content and style in h", "adjusted R²"))
 
 _STREAM = 0x1A7E27  # apart from other draws by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"
@@ -45,96 +48,76 @@ class LatentR2(Diagnostic):
     r"""Adjusted R^2 of content and of style at every layer of encoder and projector, by a linear map, held out.
 
     Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
-    encoder, which maps the image to h, and projector, which maps h to z (without one, there is no z). 1: a linear map
-    of the layer finds these latents; 0: none does, and slightly below 0 by chance. Contrastive learning keeps content;
-    where it suppresses style, that falls from layer to layer, most in the last.
+    encoder, which maps images to h, and projector, which maps h to z (without one, there is no z). 1: a linear map of
+    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. Where
+    it suppresses style, the R^2 of style falls from layer to layer, most in the last.
 
-    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. Streams: it keeps the second
-    moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D, so it is equal in one batch or many,
-    on one process or several. Cost per update: a forward pass and O(N D^2) per layer; to compute, O(D^3) per layer.
-    Wide layers take many samples: with less than ten for each of a layer's directions, R^2 falls for want of them.
+    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. It keeps the second moments of
+    both halves in float64: 16 (1 + D + d)^2 bytes per layer of width D. Cost per update: a forward pass and O(N D^2)
+    per layer; to compute, O(D^3) per layer. A layer needs about ten samples for each of its directions; with fewer, R^2
+    falls.
 
-    For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode and get their modes
-    back. They are looked at when they are observed, so that their weights need not stand still; the value is then that
-    of a mixture. NaN where the samples of a half are too few for the directions of a layer, or not finite. Equation:
-    :func:`lightning_ssl_geometry.functional.latent_r2`.
+    For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update; where
+    weights change between updates, the value belongs to a mixture of networks. NaN where a half has too few samples for
+    a layer, or a value is not finite. Equation: :func:`lightning_ssl_geometry.functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
-            called once in a pass. None: every module without children that is called once and returns (N, D') or
-            (N, C, H, W). The image itself comes first, in any case, and h and z are there. Maps are averaged over
-            their pixels.
-        normalize: Add z / \|z\|_2 as the last layer, for a loss that sees this.
-        seed: Another seed fits another half.
+            called once in a pass. None: every module without children that is called once and returns (N, D') or (N, C,
+            H, W). The image (first), h and z are always observed. Maps are averaged over their pixels.
+        normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
+        seed: Chooses the fitted half.
 
     Attributes:
-        layer_names: Of the layers observed, in the order of the results: "image", ..., "h", ..., "z".
+        layer_names: Names of the observed layers, in the order of the results: "image", ..., "h", ..., "z".
 
     Raises:
-        ValueError: In `update`, if shapes do not fit or a layer is not there; to compute, if nothing was observed.
+        ValueError: In `update`, if shapes do not fit or a layer does not exist; in `compute`, if nothing was observed.
     """
 
     section = "content_style"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "content": replace(
-            _R2,
+        "content": _by_layer(
             title="R² of content by layer",
             text="How well a linear map from each layer predicts the content latents, which the views share, on "
             "samples that it was not fitted on. Layer 0 is the input, the last one the end of the projector.",
             low="Near 0: the layer has lost content, hides it from a linear map, or is too wide for so few samples.",
-            high="Near 1: a linear map from the layer finds these latents.",
-            chart=_LAYERS,
             label="content",
-            xlabel=_LAYER,
         ),
-        "style": replace(
-            _R2,
+        "style": _by_layer(
             title="R² of style by layer",
             text="How well a linear map from each layer predicts the style latents, which differ between the views, "
             "on samples that it was not fitted on.",
             low="Near 0: the layer has lost style. Where this falls from layer to layer and content stays high, the "
             "layers suppress style.",
-            high="Near 1: a linear map from the layer finds these latents.",
-            chart=_LAYERS,
             label="style",
-            xlabel=_LAYER,
         ),
-        "content_z": replace(
-            _R2,
+        "content_z": _of_z(
             title="R² of content in z",
             text="How well a linear map of z predicts the content latents on samples that it was not fitted on.",
             low="Near 0: content is gone from z, or hidden from a linear map.",
             high="Near 1: a linear map of z finds content.",
-            chart=_OF_Z,
             label="content",
-            headline=True,
         ),
-        "style_z": replace(
-            _R2,
+        "style_z": _of_z(
             title="R² of style in z",
             text="How well a linear map of z predicts the style latents on samples that it was not fitted on.",
             low="Near 0: style is gone from z, or hidden from a linear map.",
             high="Near 1: a linear map finds style, and so training keeps it.",
-            chart=_OF_Z,
             label="style",
-            headline=True,
         ),
-        "content_h": replace(
-            _R2,
+        "content_h": _of_h(
             title="R² of content in h",
             text="How well a linear map of h predicts the content latents on samples that it was not fitted on.",
             low="Near 0: content is gone from h, or hidden from a linear map.",
             high="Near 1: a linear map of h finds content.",
-            chart=_OF_H,
             label="content",
         ),
-        "style_h": replace(
-            _R2,
+        "style_h": _of_h(
             title="R² of style in h",
             text="How well a linear map of h predicts the style latents on samples that it was not fitted on.",
             low="Near 0: style is gone from h, or hidden from a linear map.",
             high="Near 1: a linear map finds style. If it does not find style in z, the projector is what drops it.",
-            chart=_OF_H,
             label="style",
         ),
     }
@@ -151,7 +134,7 @@ class LatentR2(Diagnostic):
         self._places: dict[str, str] = {}
         self._widths: tuple[int, ...] = ()
         self._content = torch.zeros(0, dtype=torch.bool)
-        self.add_state("moments", torch.zeros(2, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("moments", shape=(2, 0))
 
     def update(
         self,
@@ -162,8 +145,9 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Pass the images through the networks, as they stand, and add the moments of what every layer returns."""
-        _check(image, latent, content, index)
+        """Pass the images through the networks, and add the moments of what every layer returns."""
+        check_content(latent, content, len(image))
+        shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
             raise ValueError("Expected `content` to be the same in every update, but got another.")
         parts = {_ENCODER: encoder} | ({_PROJECTOR: projector} if projector is not None else {})
@@ -178,14 +162,13 @@ class LatentR2(Diagnostic):
         self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `content` and `style` (L,), means over these latents by layer, and of h and z as `content_h`, ...
+        """Compute `content` and `style` (L,), means over these latents by layer, and `content_h`, ... of h and z.
 
-        Content or style are left out where the process has no such latents.
+        Content or style is left out where the process has no such latents.
         """
-        if not self.moments.numel() or not self._halves()[0][:, 0, 0].sum():
-            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
-        r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], width) for halves, width in layers])  # (L, d)
+        r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
         found: dict[str, Tensor] = {}
         for kind, chosen in (("content", self._content), ("style", ~self._content)):
             if chosen.any():
@@ -203,7 +186,7 @@ class LatentR2(Diagnostic):
         ]
 
     def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
-        """What the layers return, (N, D'), by their names in the order of the pass."""
+        """Return the outputs of the layers, (N, D'), by name, in the order of the pass."""
         if not self.moments.numel():
             self._places = _places(network, self.layers, image[:1])
         with layer_outputs(network, list(self._places.values())) as run:
@@ -215,20 +198,28 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """The R^2 of the other columns by the first `dim`, NaN where the moments of two halves do not tell it."""
+    """R^2 of the other columns by a linear map of the first `dim`; NaN where samples are too few or not finite."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
         return undefined(metric, f"a half of the samples does not do ({error})", like=fit[0, 1 + dim :])
 
 
+def check_content(latent: Tensor, content: Tensor, n: int) -> None:
+    """Raise a ValueError unless latent is (V, N, d) of `n` samples and content (d,) of booleans."""
+    shaped("V, N, d", {"N": n}, latent=latent)
+    shaped("d,", {"d": latent.shape[2]}, content=content)
+    if content.dtype != torch.bool:
+        raise ValueError(f"Expected `content` of booleans, but got {content.dtype}.")
+
+
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Whether each sample, of these positions in its data set (N,), is in the half that is fitted: (N,) booleans."""
+    """Whether each sample, by its position in its data set (N,), is in the fitted half: (N,) booleans."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 
 def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
-    """Names of the layers, in the order of the pass, and where each is in the network of encoder and projector."""
+    """Return, in the order of the pass, layer name -> place in the network of encoder and projector."""
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)
@@ -258,7 +249,7 @@ def _place(network: nn.Module, name: str) -> str:
 
 
 def _calls(network: nn.Module, names: Sequence[str], x: Tensor) -> list[tuple[str, object]]:
-    """Every call of some of the submodules in a pass, as it ends: the name and the output."""
+    """Return the name and the output of every call of the named submodules in a pass."""
     calls: list[tuple[str, object]] = []
     modules = dict(network.named_modules(remove_duplicate=False))
 
@@ -283,19 +274,8 @@ def _has_rows(output: Tensor, rows: int) -> bool:
 
 
 def _pooled(name: str, output: Tensor, rows: int) -> Tensor:
-    if output.ndim not in (2, 4) or len(output) != rows:
+    if not _has_rows(output, rows):
         raise ValueError(
             f"Expected `{name}` of shape (N, D) or (N, C, H, W), N = {rows}, but got {tuple(output.shape)}."
         )
     return output if output.ndim == 2 else output.mean((2, 3))
-
-
-def _check(image: Tensor, latent: Tensor, content: Tensor, index: Tensor) -> None:
-    n = len(image)
-    if latent.ndim != 3 or latent.shape[1] != n:
-        raise ValueError(f"Expected `latent` of shape (V, N, d), N = {n}, but got {tuple(latent.shape)}.")
-    if content.dtype != torch.bool or content.shape != latent.shape[2:]:
-        given = f"{content.dtype} {tuple(content.shape)}"
-        raise ValueError(f"Expected `content` of shape (d,) of booleans, d = {latent.shape[2]}, but got {given}.")
-    if index.shape != (n,):
-        raise ValueError(f"Expected `index` of shape (N,), N = {n}, but got {tuple(index.shape)}.")

@@ -18,12 +18,10 @@ class LayerSample(SampledRows):
     O(contrast_size x total width) memory.
 
     Args:
-        num_layers: L >= 1.
-        contrast_size: As in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
+        num_layers: Number of layers L, >= 1.
 
     Raises:
-        ValueError: If `num_layers` < 1; in `update`, if there are not so many layers.
+        ValueError: If an argument is out of range; in `update`, if there is another number of layers.
     """
 
     section = "layers"
@@ -46,5 +44,5 @@ class LayerSample(SampledRows):
         self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
 
     def compute(self) -> dict[str, Tensor]:
-        """Get `sample` (their index) and `label` (n,) and `layer_0`, `layer_1`, ... (n, D_l) of the kept samples."""
+        """Return the columns of the n kept samples: `sample` (n,), `label` (n,), `layer_0` (n, D_0), `layer_1`, ..."""
         return self.rows()

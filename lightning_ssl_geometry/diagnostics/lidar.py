@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import positive
+from lightning_ssl_geometry.diagnostics.accumulate import by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
@@ -17,24 +18,21 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class LiDAR(Diagnostic):
-    """Number of directions that tell samples apart, in units of what tells the views of a sample apart.
+    """Number of directions that tell samples apart, relative to the differences between the views of one sample.
 
-    Observes h, with V = q >= 2 true views of each sample in one update: h[:, i] belong to sample i by construction, so
-    the sample's index is not needed. From 1 to min(n - 1, D): low means that few directions are both alive and stable
-    under augmentation (collapse, or nothing but noise of the augmentation), high that many are. Part of the value is q:
-    2 views, as training has them, give another number than 10 or 50.
-    It streams exactly in D x D memory: n, the sum of the samples' means, the sums of their outer products and of the
-    scatter within, in float64. As in :class:`Moments`, a sample that comes again counts again.
-    O(V N D^2) per update, O(D^3) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.lidar`.
+    Observes h, with V = q >= 2 augmented views of each sample in one update; h[:, i] are the views of sample i. From 1
+    to min(n - 1, D). Low: few directions vary between samples and are stable under augmentation. High: many do. The
+    value depends on q: 2 views, as training has them, give another number than 10 or 50. It keeps n, the sum of the
+    samples' means, and the sums of their outer products and of the scatter within samples, in float64. A sample that
+    comes again counts again. D x D memory, O(V N D^2) per update, O(D^3) to compute. Equation:
+    :func:`lightning_ssl_geometry.functional.lidar`.
 
     Args:
-        delta: As in the function.
-        eps: As in the function.
+        delta: Added to the variance within samples, > 0.
+        eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
 
     Raises:
-        ValueError: If `delta` is not > 0; in `update`, if there are fewer than two views or another number than before;
-            in `compute`, if fewer than 2 samples were seen.
+        ValueError: If `delta` <= 0, there are fewer than 2 views or samples, or the number of views changes.
     """
 
     section = "ranks"
@@ -53,7 +51,10 @@ class LiDAR(Diagnostic):
             invariances=("rotation", "translation", "permutation"),
             comparable=("temperature", "batch size"),
             chart=Chart(
-                "lidar", "LiDAR", "directions", "It depends on the number of views: compare only at the same number."
+                "lidar",
+                "LiDAR",
+                "directions",
+                remark="It depends on the number of views: compare only at the same number.",
             ),
             headline=True,
         )
@@ -71,16 +72,13 @@ class LiDAR(Diagnostic):
         self.delta = delta
         self.eps = eps
         self.views = 0
-        self.add_state("samples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("within", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("samples", "rounding")
+        self.add_sums("total", shape=(0,))
+        self.add_sums("outer", "within", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
         """Add samples: h (V, N, D) with V >= 2."""
-        if h.ndim != 3 or len(h) < 2:
-            raise ValueError(f"Expected `h` of shape (V, N, D) with V >= 2 views for LiDAR, but got {tuple(h.shape)}.")
+        by_sample("h", h, views=2)  # checks its shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
         eps, h, self.views = rounding_eps(h.dtype), h.double(), len(h)
@@ -99,9 +97,7 @@ class LiDAR(Diagnostic):
 
     def compute(self) -> Tensor:
         """Compute LiDAR, a scalar; NaN where all samples have one mean but for rounding, or h is not finite."""
-        if not self.samples > 1:
-            seen = int(self.samples) or "none"
-            raise ValueError(f"Expected LiDAR to have observed at least 2 samples, but got {seen}.")
+        self.require(self.samples, "samples", least=2)
         mean = self.total / self.samples
         between = self.outer / self.samples - torch.outer(mean, mean)
         if not (between + self.within).isfinite().all():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional import r2_score
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, floating, inside, one_of, shaped
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
@@ -22,10 +22,12 @@ from lightning_ssl_geometry.papers import COSENTINO
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.random import counter_hash, counter_uniform
 
-_RECOVERED = Chart("lie_r2", "Transformation strength recovered", "R²")
 _IGNORED = Chart("lie_null_space", "Generator ignored by the projector", "share")
 _ROTATIONS = Chart("rotation", "Rank of rotations", "directions")
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("permutation",))
+_recovered = partial(
+    _quantity, where="Eq. 7", bounds=(None, 1), chart=Chart("lie_r2", "Transformation strength recovered", "R²")
+)
 _rank = partial(
     _quantity,
     where="Fig. 10, App. E",
@@ -39,71 +41,64 @@ _CHUNK = 256  # images per forward pass
 
 
 class LieGenerator(SampledRows):
-    r"""Whether a transformation of the input acts on h as a one-parameter group (Eq. 7), and what of it W ignores.
+    r"""Whether a transformation of the input acts on h as a one-parameter group (Eq. 7), and how much of it W ignores.
 
     Observes image (N, C, H, W), index, encoder and, optionally, projector. Every kept image x is transformed by a
-    strength epsilon of its own, uniform in [-`max_strength`, `max_strength`]. On half of the samples it fits the
-    generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)`; on the other half it recovers the strengths by G:
+    strength epsilon of its own, uniform in [-`max_strength`, `max_strength`]. Half of the samples fit the generator G
+    in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)`. On the other half, G recovers the strengths:
 
     - `r2`: of the recovered strengths. 1: one G, the same for all images, tells the strength from the two
-      representations. 0: as bad as guessing the mean. Below 0 without limit: where the transformation acts otherwise
-      on every image, or G h is small beside the rest of h2 - h1, the strength that fits best is far off.
-    - `r2_shuffled`: the same with the strengths of the fitted half shuffled. Only what exceeds it is the group's.
-    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector ignores. From 0 (W sees
-      all that G does) to 1 (the columns of G lie in the kernel of W^T: the projector is invariant). NaN for G = 0.
-    - `null_space_isotropic`: what a G without preference gives, 1 - rank / D.
+      representations. 0: no better than guessing the mean. Below 0, without limit: the transformation acts differently
+      on every image, or G h is small beside the rest of h2 - h1.
+    - `r2_shuffled`: the same with shuffled strengths in the fitted half, which a group has to exceed.
+    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector ignores. From 0 (W sees all
+      that G does) to 1 (the columns of G lie in the kernel of W^T: the projector is invariant). NaN for G = 0.
+    - `null_space_isotropic`: the share for a G without preferred directions, 1 - rank / D.
 
-    The last two are left out where there is no projector or it is not linear. `null_space` describes a
-    transformation only where `r2` says that there is such a G. With `contrast_size` / 2 below D many generators fit:
-    the smallest is taken (see :func:`lightning_ssl_geometry.functional.lie_generator`), or give `dimensions`.
+    The last two are left out unless there is a linear projector, and they describe the transformation only where `r2`
+    is high. With fewer than 2 D samples many generators fit: :func:`lightning_ssl_geometry.functional.lie_generator`
+    takes the smallest; or give `dimensions`.
 
     Cost: `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with
     "exponential" thousands of times O(N D^2): give `dimensions` then. For the stages "val", "test" and "probe": the
-    weights must stand still. The encoder runs in eval mode and gets its modes back.
+    weights must stand still. The encoder runs in eval mode.
 
     Args:
-        transform: `transform(image, strength)`, image (N, C, H, W), strength (N,), returns (N, C, H, W): a group, where
-            strength 0 does nothing. None: :func:`lightning_ssl_geometry.functional.rotate`, in degrees.
+        transform: `transform(image, strength)`, image (N, C, H, W), strength (N,), returns (N, C, H, W). Strength 0
+            must change nothing. None: :func:`lightning_ssl_geometry.functional.rotate`, in degrees.
         max_strength: > 0, in the transformation's unit. G is per `max_strength`.
-        contrast_size: As in :class:`SampledRows`, >= 4.
+        contrast_size: Number of samples kept, >= 4.
         order: "first" (I + epsilon G) or "exponential".
         dimensions: Fit and recover in the span of that many leading principal directions (uncentred) of the fitted
-            half's representations; None: in all.
-        tau: Threshold of the null space, as in :func:`lightning_ssl_geometry.functional.null_space_fraction`.
-        mode: "absolute", "relative" or "cumulative".
-        seed: Another seed chooses other samples and strengths.
-        ridge: As in :func:`lightning_ssl_geometry.functional.lie_generator`.
+            half's representations, >= 1; None: in all.
+        tau: Singular values of W below this threshold are its null space.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
+        seed: Chooses the samples and the strengths.
+        ridge: Regularises the fit, >= 0.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or a
-            module has changed; in `compute`, if fewer than 4 samples were seen, the encoder does not return (N, D), or
-            `dimensions` exceeds D.
+        ValueError: If an argument is out of range, shapes or dtypes do not fit, a module has changed, or fewer than 4
+            samples were seen.
     """
 
     section = "augmentations"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "r2": _quantity(
+        "r2": _recovered(
             title="Strength of a transformation, recovered",
             text="How well the strength of a known transformation can be read from h by a fitted generator G, on other "
             "samples (R²).",
             low="0 or below: no single G describes how h moves.",
             high="Near 1: h moves as the Lie group that G generates would move it.",
-            where="Eq. 7",
-            bounds=(None, 1),
             null="r2_shuffled",
             comparable=("temperature", "batch size"),
             better="high",
-            chart=_RECOVERED,
             label="fitted",
         ),
-        "r2_shuffled": _quantity(
+        "r2_shuffled": _recovered(
             title="Shuffled strengths",
             text="R² of a fit to strengths that were shuffled between samples.",
             low="About 0 or below, as it should be.",
             high="The fit finds structure in anything.",
-            where="Eq. 7",
-            bounds=(None, 1),
-            chart=_RECOVERED,
             label="shuffled",
             baseline=True,
         ),
@@ -137,13 +132,11 @@ class LieGenerator(SampledRows):
     ) -> None:
         super().__init__(("image", "position"), contrast_size, seed)
         at_least(4, contrast_size=contrast_size)
-        if not 0 < max_strength < math.inf:
-            raise ValueError(f"Expected `max_strength` > 0 and finite, but got {max_strength}.")
+        inside("(0, inf)", max_strength=max_strength)
+        inside("[0, inf)", ridge=ridge)
         one_of(get_args(LieOrder), order=order)
-        if dimensions is not None and dimensions < 1:
-            raise ValueError(f"Expected `dimensions` >= 1 or None, but got {dimensions}.")
-        if not 0 <= ridge < math.inf:
-            raise ValueError(f"Expected `ridge` >= 0 and finite, but got {ridge}.")
+        if dimensions is not None:
+            at_least(1, dimensions=dimensions)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
         self.transform = rotate if transform is None else transform
         self.max_strength = max_strength
@@ -157,7 +150,8 @@ class LieGenerator(SampledRows):
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
         """Offer images (N, C, H, W) with their positions in the data set (N,), and the modules that they pass."""
-        _check_image(image)
+        shaped("N, C, H, W", image=image)
+        floating(image=image)
         self.encoder.hold(encoder)
         if projector is not None:
             self.projector.hold(projector)
@@ -166,10 +160,7 @@ class LieGenerator(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         """Compute `r2` and `r2_shuffled`; for a linear projector also `null_space` and `null_space_isotropic`."""
         rows = self.rows()
-        if len(rows["position"]) < 4:
-            raise ValueError(
-                f"Expected LieGenerator to have observed at least 4 samples, but got {len(rows['position'])}."
-            )
+        self.require(len(rows["position"]), "samples", least=4)
         strength = 2 * counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0].double() - 1
         h1, h2 = self._pairs(rows["image"], strength)
         half = len(h1) // 2
@@ -184,14 +175,7 @@ class LieGenerator(SampledRows):
             generators.append(g)
         return found | self._null_space(basis @ generators[0])
 
-    def reset(self) -> None:
-        """Forget the samples and the modules."""
-        super().reset()
-        self.encoder = Standing()
-        self.projector = Standing()
-
     def _pairs(self, image: Tensor, strength: Tensor) -> tuple[Tensor, Tensor]:
-        """Representations of the images and of the transformed ones, each (n, D), float64."""
         encoder = self.encoder.module()
         with evaluating(encoder), torch.no_grad():
             transformed = [
@@ -223,27 +207,27 @@ class LieGenerator(SampledRows):
 class RotationRank(SampledRows):
     """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
 
-    Observes image (N, C, H, W), index and encoder. For each kept image and each range, `count` angles uniform in
-    [0, range], the same fractions of every range; their mean over images. From 0 to min(`count` - 1, dimensions). In
-    pixels it grows with the range whatever the encoder. In h, low means that the encoder maps the rotations of an image
-    into few directions, so that a projector can be invariant to them and keep its rank (Proposition 4.2); as high as in
-    pixels, that it unfolds them as the pixels do. The paper does this for one-hot images, in pixels.
+    Observes image (N, C, H, W), index and encoder. For each kept image and each range, `count` angles are uniform in
+    [0, range], the same fractions of every range; ranks are averaged over images. From 0 to min(`count` - 1,
+    dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low means that the encoder maps
+    the rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
+    (Proposition 4.2). As high as in pixels: the encoder keeps rotations as far apart as pixels do. The paper uses
+    one-hot images, in pixels.
 
     Cost: `contrast_size` images of memory; to compute, `contrast_size` times `count` forward passes and as many
     singular values of count x dimensions, for each range. For the stages "val", "test" and "probe": the weights must
-    stand still. The encoder runs in eval mode and gets its modes back.
+    stand still. The encoder runs in eval mode.
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
         count: Number of rotations of an image, >= 2.
-        contrast_size: Number of images, as in :class:`SampledRows`.
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.groups.rotation.covariance_rank`.
-        mode: "absolute", "relative" or "cumulative".
-        seed: Another seed chooses other images and angles.
+        contrast_size: Number of images kept, >= 2.
+        tau: Threshold of the rank.
+        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        seed: Chooses the images and the angles.
 
     Raises:
-        ValueError: If an argument is out of range; in `update`, if image is not a batch of floating-point images or the
-            encoder has changed; in `compute`, if it does not return (N, D).
+        ValueError: If an argument is out of range, shapes or dtypes do not fit, or the encoder has changed.
     """
 
     section = "augmentations"
@@ -298,12 +282,13 @@ class RotationRank(SampledRows):
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
         """Offer images (N, C, H, W) with their positions in the data set (N,), and the encoder."""
-        _check_image(image)
+        shaped("N, C, H, W", image=image)
+        floating(image=image)
         self.encoder.hold(encoder)
         self.offer(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `angles`, `pixels` and `h`, each (R,), scalars for one range: the ranges, the mean rank at each."""
+        """Compute `angles` (the ranges), and the mean ranks `pixels` and `h`: each (R,), a scalar for one range."""
         rows, encoder = self.rows(), self.encoder.module()
         fraction = counter_uniform(self.seed, _ANGLE, rows["position"], size=self.count)  # (n, count)
         with evaluating(encoder), torch.no_grad():
@@ -313,11 +298,6 @@ class RotationRank(SampledRows):
             ]
         pixels, h = torch.stack(ranks).double().mean(0).T
         return {"angles": pixels.new_tensor(self.ranges), "pixels": pixels, "h": h}
-
-    def reset(self) -> None:
-        """Forget the samples and the encoder."""
-        super().reset()
-        self.encoder = Standing()
 
     def _ranks(self, encoder: nn.Module, image: Tensor, angle: Tensor) -> Tensor:
         rotated = rotate(image.expand(self.count, -1, -1, -1), angle)
@@ -330,9 +310,3 @@ def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
     if h.ndim != 2 or len(h) != len(image):
         raise ValueError(f"Expected `encoder` to return (N, D) for N = {len(image)} images, but got {tuple(h.shape)}.")
     return h
-
-
-def _check_image(image: Tensor) -> None:
-    if image.ndim != 4 or not image.is_floating_point():
-        shape = f"{tuple(image.shape)}, {image.dtype}"
-        raise ValueError(f"Expected `image` of shape (N, C, H, W), floating point, but got {shape}.")

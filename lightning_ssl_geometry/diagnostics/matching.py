@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
-from lightning_ssl_geometry.diagnostics.latents import fitted_half, r2_or_nan
+from lightning_ssl_geometry.diagnostics.latents import check_content, fitted_half, r2_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import row_moments
 from lightning_ssl_geometry.functional.matching import best_match, moments_correlation
@@ -28,22 +29,22 @@ _correlation = partial(
 )
 _LEAST = 3  # samples: two numbers correlate with any two others
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
+_order = partial(Quantity, paper=RUSAK, invariances=("scale", "permutation"))
+_of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batch size"))
 
 
 class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
 
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
-    one to one, so that the sum of their absolute correlations is as large as can be. 1: the embedding is the latents,
-    up to order, signs and scales; it falls where an output mixes latents, though a linear map may still find them
-    (`LatentR2`), and where latents are missing; 0 with what is constant, NaN below 3 samples or where a value is not
-    finite. By chance it is about sqrt(2 log(P) / N), a little above 0.
-
-    Streams: it keeps second moments, so it is equal in one batch or many, on one process or several. O(N (P + d)^2) per
-    update, O(P d min(P, d)) to compute. Equation: :func:`lightning_ssl_geometry.functional.mean_correlation`.
+    one to one, so that the sum of their absolute correlations is as large as possible. 1: the embedding is the latents,
+    up to order, signs and scales. Lower: outputs mix latents, although a linear map may still find them (`LatentR2`),
+    or latents are missing. 0 for constant outputs; NaN below 3 samples or where a value is not finite. By chance it is
+    about sqrt(2 log(P) / N). O(N (P + d)^2) per update, O(P d min(P, d)) to compute. Equation:
+    :func:`lightning_ssl_geometry.functional.mean_correlation`.
 
     Raises:
-        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
+        ValueError: In `update`, if shapes do not fit; in `compute`, if nothing was observed.
     """
 
     section = "content_style"
@@ -78,22 +79,22 @@ class MeanCorrelationCoefficient(Diagnostic):
     def __init__(self) -> None:
         super().__init__()
         self._content = torch.zeros(0, dtype=torch.bool)
-        self.add_state("moments", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
         """Add the first view of the embeddings and of the latents."""
-        _check_pairs(z, latent, content)
+        shaped("V, N, P", z=z)
+        check_content(latent, content, z.shape[1])
         self._content = content
         moments = row_moments(z[0], latent[0])
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean`, and of the matched latents alone that are `content` or `style`; NaN where none is matched.
+        """Compute `mean`, and the means `content` and `style` over matched latents of that kind; NaN where none is.
 
-        Content or style are left out where the process has no such latents.
+        Content or style is left out where the process has no such latents.
         """
-        if not self.moments.numel():
-            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
             names = ["mean"] + [name for name, here in kinds if here.any()]
@@ -110,17 +111,13 @@ class MeanCorrelationCoefficient(Diagnostic):
 
 
 def _share(kind: str, other: str) -> Quantity:
-    return Quantity(
+    return _of_outputs(
         title=f"{kind.capitalize()} in outputs of {kind}",
         text=f"Among the outputs that hold mostly {kind}: the share of their variance that a linear map of the {kind} "
         "latents explains, as adjusted R² on samples that the map was not fitted on.",
         low=f"These outputs mix {kind} with {other}.",
         high="Near 1: they hold nothing else.",
-        paper=RUSAK,
-        where="Sec. 4.1",
         bounds=(None, 1),
-        invariances=("scale", "permutation"),
-        comparable=("temperature", "batch size"),
         better="high",
         chart=_SHARES,
         label=kind,
@@ -131,59 +128,51 @@ class TemperatureOrder(Diagnostic):
     r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
 
     Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), the first view of
-    both, content (d,), index, and temperature (P,), of each output. An output is content's if a linear map of the
+    both, content (d,), index, and temperature (P,), of each output. An output belongs to content if a linear map of the
     content latents explains more of its variance than one of the style latents does, on half of the samples by a hash
-    of (seed, index). Constant outputs are nobody's. Results:
+    of (seed, index). Constant outputs belong to neither. Results:
 
-    - `auc`: of the pairs of a content and a style output, the fraction with :math:`\tau_c < \tau_s`; ties count half.
+    - `auc`: among the pairs of a content and a style output, the share with :math:`\tau_c < \tau_s`; ties count half.
       1: all in the paper's order; 0.5: no order; NaN where a kind has no output.
     - `content_share`, `style_share`: how much of these outputs' variance the latents of their own kind explain on the
       other half, adjusted R^2, at most 1. Low: outputs mix both kinds, and the order says little.
     - `content_outputs`: their number.
 
-    All are NaN where a half has too few samples for d, or a value is not finite.
-
-    Streams: it keeps second moments of both halves, so it is equal in one batch or many, on one process or several.
-    O(N (P + d)^2) per update, O(d^3) to compute. The temperature is that of the last update.
+    All are NaN where a half has too few samples for d, or a value is not finite. The temperature is that of the last
+    update. O(N (P + d)^2) per update, O(d^3) to compute.
 
     Args:
-        seed: Another seed takes another half.
+        seed: Chooses the half.
 
     Raises:
-        ValueError: In `update`, if shapes do not fit; to compute, if nothing was observed.
+        ValueError: In `update`, if shapes do not fit; in `compute`, if nothing was observed.
     """
 
     section = "content_style"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "auc": Quantity(
+        "auc": _order(
             title="Order of the temperatures",
             text="All pairs are formed of an output that holds content and one that holds style. This is the share "
             "of pairs in which content has the lower temperature; equal temperatures count half. At 0.5 there is no "
             "order.",
             low="0: style has the lower temperatures.",
             high="1: content has the lower temperatures, which is the order that keeps style.",
-            paper=RUSAK,
             where="Prop. 3",
             bounds=(0, 1),
-            invariances=("scale", "permutation"),
             comparable=("batch size",),
             better="high",
             chart=Chart("temperature_order", "Order of the temperatures", "share of pairs"),
         ),
         "content_share": _share("content", "style"),
         "style_share": _share("style", "content"),
-        "content_outputs": Quantity(
+        "content_outputs": _of_outputs(
             title="Outputs that hold content",
             text="How many outputs are explained by the content latents better than by the style latents. Constant "
             "outputs do not count.",
             low="Outputs hold style.",
             high="All outputs that vary hold content: style is suppressed.",
-            paper=RUSAK,
-            where="Sec. 4.1",
             bounds=(0, None),
             cap="P",
-            invariances=("scale", "permutation"),
-            comparable=("temperature", "batch size"),
             chart=Chart("content_outputs", "Outputs that hold content", "outputs"),
         ),
     }
@@ -195,17 +184,14 @@ class TemperatureOrder(Diagnostic):
         self.seed = seed
         self._content = torch.zeros(0, dtype=torch.bool)
         self._temperature = torch.zeros(0)
-        self.add_state("moments", torch.zeros(2, 0, 0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
         """Add the first view of the embeddings and of the latents, and take the temperatures."""
-        _check_pairs(z, latent, content)
-        if index.shape != z.shape[1:2]:
-            raise ValueError(f"Expected `index` of shape (N,), N = {z.shape[1]}, but got {tuple(index.shape)}.")
-        if temperature.shape != z.shape[2:]:
-            raise ValueError(
-                f"Expected `temperature` of shape (P,), P = {z.shape[2]}, but got {tuple(temperature.shape)}."
-            )
+        shaped("V, N, P", z=z)
+        check_content(latent, content, z.shape[1])
+        shaped("N,", {"N": z.shape[1]}, index=index)
+        shaped("P,", {"P": z.shape[2]}, temperature=temperature)
         self._content, self._temperature = content, temperature.detach().clone()
         fit = fitted_half(self.seed, index)
         moments = torch.stack([row_moments(latent[0, half], z[0, half]) for half in (fit, ~fit)])
@@ -213,8 +199,7 @@ class TemperatureOrder(Diagnostic):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `auc`, `content_share`, `style_share` and `content_outputs`."""
-        if not self.moments.numel():
-            raise ValueError(f"Expected {type(self).__name__} to have observed samples, but got none.")
+        self.require(self.moments.numel(), "samples")
         first, second = self.moments
         here = [self._explained(first, first, kind) for kind in (self._content, ~self._content)]
         if all(share.isnan().all() for share in here):
@@ -232,19 +217,10 @@ class TemperatureOrder(Diagnostic):
         }
 
     def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
-        """Adjusted R^2 of each output from the latents of a kind, (P,); NaN of constant outputs; 0 from no latents."""
+        """Adjusted R^2 of each output from one kind of latents, (P,): 0 without latents, NaN for constant outputs."""
         latents = kind.nonzero()[:, 0].to(fit.device) + 1
         outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
         if not len(latents):
             return fit.new_zeros(len(outputs))
         chosen = torch.cat([latents.new_zeros(1), latents, outputs])
-        return r2_or_nan(self, fit[chosen][:, chosen], score[chosen][:, chosen], len(latents))
-
-
-def _check_pairs(z: Tensor, latent: Tensor, content: Tensor) -> None:
-    if z.ndim != 3 or latent.ndim != 3 or z.shape[1] != latent.shape[1]:
-        shapes = f"{tuple(z.shape)} and {tuple(latent.shape)}"
-        raise ValueError(f"Expected `z` (V, N, P) and `latent` (V, N, d), but got {shapes}.")
-    if content.dtype != torch.bool or content.shape != latent.shape[2:]:
-        given = f"{content.dtype} {tuple(content.shape)}"
-        raise ValueError(f"Expected `content` of shape (d,) of booleans, d = {latent.shape[2]}, but got {given}.")
+        return r2_or_nan(self, fit[chosen][:, chosen], score[chosen][:, chosen], dim=len(latents))

@@ -47,17 +47,16 @@ def _chance(title: str, label: str) -> Quantity:
 class HardestNegativeDistance(SampledRows):
     """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Fig. 5).
 
-    Observes h, z and index. The negative is found in the projector's space z among `contrast_size` samples (both views
-    of each), the distance is measured in the encoder's. From 0 (they coincide) over 1.41 (orthogonal) to 2: it grows
-    where training pushes neighbours apart, as it does with small augmentations. `pair` is the same between the two
-    views of a sample, to compare with. O(contrast_size (D + P)) memory, O(contrast_size^2 P) to compute, in tiles.
-    `distance` and `histogram` are NaN where all of z has one direction: then no negative is the hardest. All are NaN
-    where a row of h is 0, which has no direction, or a value is not finite.
+    Observes h, z and index. The hardest negative is found in the projector's space z among `contrast_size` samples,
+    both views of each; the distance is measured in h. `distance` and `pair` are means from 0 (they coincide) over 1.41
+    (orthogonal) to 2. `distance` grows where training pushes neighbours apart, as with small augmentations. `pair` is
+    the distance between the two views of a sample, to compare with. O(contrast_size (D + P)) memory, O(contrast_size^2
+    P) to compute. `distance` and `histogram` are NaN where all of z has one direction: then no negative is the hardest.
+    All are NaN where a row of h is 0, which has no direction, or a value is not finite.
 
     Args:
-        bins: Of the histogram, of equal width from 0 to 2.
-        contrast_size: As in :class:`SampledRows`; part of the value, since more samples have harder negatives.
-        seed: As in :class:`SampledRows`.
+        bins: Number of bins of the histogram, of equal width from 0 to 2; >= 1.
+        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than two views.
@@ -104,7 +103,7 @@ class HardestNegativeDistance(SampledRows):
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `distance` and `pair`, means, and `histogram` (bins,), the fraction of anchors in each."""
+        """Compute the means `distance` and `pair`, and `histogram` (bins,), the share of the anchors in each bin."""
         rows = self.rows()
         h, z = directions(self, rows["h"], "h"), directions(self, rows["z"])
         if not h[:, :2].any(dim=2).all():
@@ -122,15 +121,14 @@ class HardestNegativeDistance(SampledRows):
 class LabelAgreement(SampledRows):
     """How often the hardest negative h* has the label of its anchor, and so of h2 (Fig. 6).
 
-    Observes z, index and label, and coarse_label where there is one. The negative is found in the projector's space
-    among `contrast_size` samples, both views of each. From 0 to 1: high means that displacements h2 - h* stay within a
-    class, as they would along the data manifold. `fine_chance` is what a random sample would give, about 1 / C.
-    O(contrast_size P) memory, O(contrast_size^2 P) to compute, in tiles. `fine` and `coarse` are NaN where all of z has
-    one direction or a value is not finite.
+    Observes z, index and label, and coarse_label where there is one. The hardest negative is found in the projector's
+    space z among `contrast_size` samples, both views of each. From 0 to 1. High: displacements h2 - h* stay within a
+    class, as they would along the data manifold. `fine_chance`, about 1 / C, is the value for a random sample in place
+    of h*. `fine` and `coarse` are NaN where all of z has one direction or a value is not finite. O(contrast_size P)
+    memory, O(contrast_size^2 P) to compute.
 
     Args:
-        contrast_size: As in :class:`SampledRows`; part of the value, since more samples have harder negatives.
-        seed: As in :class:`SampledRows`.
+        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
 
     Raises:
         ValueError: In `update`, if there are fewer than two views, or some batches have coarse labels and others not.
@@ -186,7 +184,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Whether some of the unit rows z (N, V, P) are nearer to a row than others; if not, the reason is said."""
+    """Whether the unit rows z (N, V, P) are finite and do not all have one direction; if not, warn with the reason."""
     if not z.isfinite().all():
         return False  # `directions` has said why
     if all_alike(z):
@@ -196,6 +194,6 @@ def has_neighbors(metric: Metric, z: Tensor) -> bool:
 
 
 def all_alike(z: Tensor) -> bool:
-    """Whether all rows (N, V, P) are one vector but for the rounding of float32: then neighbours mean nothing."""
+    """Whether all rows (N, V, P) are one vector up to rounding in float32: then neighbours mean nothing."""
     rows = z.flatten(0, 1).double()
     return bool((rows - rows[0]).abs().max() <= 1e-6 * rows[0].abs().max())

@@ -29,14 +29,13 @@ _spread = partial(_quantity, where="NC2", chart=_SIMPLEX)
 class NeuralCollapse(Diagnostic):
     """How near the classes of a representation are to points at equal angles.
 
-    Observes h and label; for z or images without augmentation rename: `GeometryMonitor(rename={"neural_collapse":
-    {"h": "h_image"}})`. All four scalars are >= 0 and 0 for a simplex equiangular tight frame of points.
-    `within_class` is the spread within classes in units of that between them: high for classes that overlap, low where
-    all that varies within a class is lost. `equinorm` (deviation over mean of the class means' lengths),
-    `equiangularity` (deviation of their cosines, at most 1) and `simplex` (how far these are from -1 / (C - 1) on
-    average, at most C / (C - 1)) fall as class means spread evenly. NaN where all class means coincide but for
-    rounding, or h is not finite.
-    Streams, whatever the number of classes: O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
+    Observes h and label; for z or images without augmentation rename: `GeometryMonitor(rename={"neural_collapse": {"h":
+    "h_image"}})`. All four scalars are >= 0, and 0 if each class is one point and these points form a simplex
+    equiangular tight frame. `within_class` is the spread within classes relative to that between them: high for classes
+    that overlap, low where all variation within a class is lost. `equinorm` is the deviation over the mean of the class
+    means' lengths, `equiangularity`, at most 1, the deviation of their cosines, and `simplex`, at most C / (C - 1), the
+    average distance of these cosines from -1 / (C - 1); they fall as class means spread evenly. NaN where all class
+    means coincide up to rounding, or h is not finite. O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
     Equation: :func:`lightning_ssl_geometry.functional.neural_collapse`.
 
     Raises:
@@ -95,8 +94,8 @@ class NeuralCollapse(Diagnostic):
         for name in ("classes", "count", "total"):
             # lists of at most one tensor: a rank may have seen other classes than the others
             self.add_state(name, [], dist_reduce_fx="cat")
-        self.add_state("outer", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("outer", shape=(0, 0))
+        self.add_sums("rounding")
 
     def update(self, h: Tensor, label: Tensor) -> None:
         """Add rows: h (V, N, D) or (N, D), and the integer label of each sample, (N,)."""
@@ -113,8 +112,7 @@ class NeuralCollapse(Diagnostic):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the four scalars."""
-        if not len(self.classes):
-            raise ValueError("Expected NeuralCollapse to have observed rows, but got none.")
+        self.require(len(self.classes), "rows")
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
         found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
         if found.simplex.isnan():
@@ -127,7 +125,7 @@ class NeuralCollapse(Diagnostic):
 def _merged(
     classes: list[Tensor], count: list[Tensor], total: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Add up what belongs to the same class; lists of one tensor each."""
+    """Add up the entries of the same class; all lists have one tensor."""
     seen, which = torch.cat(classes).unique(return_inverse=True)
     added = [
         rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which, rows) for rows in map(torch.cat, (count, total))

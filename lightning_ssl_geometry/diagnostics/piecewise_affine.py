@@ -23,76 +23,69 @@ _UNEXPLAINED_TAU = Chart(
     "local_unexplained_variance_tau", "Unexplained variance at a threshold, per linear region", "share"
 )
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("permutation",), comparable=("temperature", "batch size"))
+_jacobian = partial(_quantity, where="Eq. 11", bounds=(0, None))
+_regions = partial(
+    _quantity,
+    text="Distinct linear pieces of the projector that the samples fall into.",
+    where="Eq. 11, Fig. 8",
+)
 _missed = partial(_quantity, where="Eq. 10 and 11", bounds=(0, 1), better="low", label="unexplained")
 _CHUNK = 32  # maps (D, P) held at once
 
 
 class _AroundSamples(SampledRows):
-    """Base: a sample of rows and the standing projector that is looked at around them."""
+    """Base: a sample of rows, and the projector that is examined around them."""
 
     def __init__(self, columns: Sequence[str], contrast_size: int, seed: int) -> None:
         super().__init__(columns, contrast_size, seed)
         self.projector = Standing()
 
     def observe(self, projector: nn.Module, index: Tensor, **columns: Tensor) -> None:
-        """Hold the projector and offer the samples."""
         self.projector.hold(projector)
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """A column of the kept rows, finite, and by what to multiply results: NaN where the column was not finite."""
+        """Return a kept column, finite, and the factor of the results: NaN where the column was not finite."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
         return rows.nan_to_num(posinf=0.0, neginf=0.0), float(undefined(self, f"`{column}` is not finite"))
 
-    def reset(self) -> None:
-        """Forget the samples and the projector."""
-        super().reset()
-        self.projector = Standing()
-
 
 class JacobianRank(_AroundSamples):
     """Mean numerical rank of the projector's Jacobian at the samples, with its mean spectrum (Eq. 2 for MLPs).
 
-    Observes h (its view 1), index and `projector`. From 0 to min(D, P): low means that around a sample the projector
-    keeps few directions of the representation, as :class:`ProjectorRank` says of a linear one, with which it agrees
-    there; a dead or saturated projector has 0. NaN where h is not finite. O(contrast_size D) memory; to compute, one
-    backward pass per sample and dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand
-    still.
-    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
+    Observes h (its view 1), index and `projector`. From 0 to min(D, P). Low: around a sample the projector keeps few
+    directions of the representation; 0 for a dead or saturated projector. For a linear projector it equals
+    :class:`ProjectorRank`. NaN where h is not finite. O(contrast_size D) memory; to compute, one backward pass per
+    sample and dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand still. Equation:
+    :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
 
     Args:
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: "absolute", "relative" or "cumulative".
-        contrast_size: Number of samples, as in :class:`SampledRows`.
-        seed: As in :class:`SampledRows`.
+        tau: Threshold of the rank.
+        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
 
     Raises:
         ValueError: If `tau`, `mode` or `contrast_size` is out of range; in `update`, if the projector's weights have
-            changed; when it computes, as `affine_map`.
+            changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
     """
 
     section = "augmentations"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "rank": _quantity(
+        "rank": _jacobian(
             title="Rank of the projector's Jacobian",
             text="How many directions of h the projector passes on around a sample; the mean over samples. Of a "
             "linear projector it is the rank of W.",
             low="The projector discards most directions of h around the samples.",
             high="Up to min(D, P): the projector passes on as many directions as its shape allows.",
-            where="Eq. 11",
-            bounds=(0, None),
             cap="min(D, P)",
             chart=Chart("jacobian_rank", "Rank of the projector's Jacobian", "directions"),
         ),
-        "singular_values": _quantity(
+        "singular_values": _jacobian(
             title="Spectrum of the projector's Jacobian",
             text="Singular values of the projector's Jacobian at a sample; the mean over samples.",
             low="Directions of h that the projector discards around the samples.",
             high="Directions that the projector passes on.",
-            where="Eq. 11",
-            bounds=(0, None),
             chart=Chart("jacobian_spectrum", "Spectrum of the projector's Jacobian", "singular value"),
             picture=Picture("spectrum"),
         ),
@@ -121,40 +114,36 @@ class JacobianRank(_AroundSamples):
 class LinearRegions(_AroundSamples):
     """Number of regions of the projector's partition that the samples lie in (Eq. 11).
 
-    Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number
-    of samples n, `fraction` from 1/n to 1: 1 region means one affine map for all, as of a linear projector; as many
-    regions as samples, a map for each of them, so that the encoder need not make the data's manifold linear. It grows
-    with width, depth and n; compare at one n. O(contrast_size D) memory; to compute, a forward pass and a sort of
-    contrast_size patterns. For the stages where weights stand still.
-    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.linear_regions`.
+    Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number of
+    samples n, `fraction` from 1/n to 1. 1 region: one affine map for all samples, as of a linear projector. As many
+    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. It
+    grows with width, depth and n; compare at one n. O(contrast_size D) memory; to compute, a forward pass and a sort of
+    contrast_size patterns. For the stages where weights stand still. Equation:
+    :func:`lightning_ssl_geometry.functional.piecewise_affine.linear_regions`.
 
     Args:
-        contrast_size: Number of samples, as in :class:`SampledRows`; part of the value.
-        seed: As in :class:`SampledRows`.
+        contrast_size: Number of samples kept, >= 2; part of the value.
 
     Raises:
-        ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; when it
-            computes, if the projector is not piecewise affine.
+        ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; in
+            `compute`, if the projector is not piecewise affine.
     """
 
     section = "augmentations"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "visited": _quantity(
+        "visited": _regions(
             title="Linear regions visited",
-            text="Distinct linear pieces of the projector that the samples fall into.",
             low="1: the projector is linear on these samples.",
             high="Up to the number of samples: the projector adapts to each.",
-            where="Eq. 11, Fig. 8",
             bounds=(1, None),
             cap="N",
             chart=Chart("linear_regions_visited", "Linear regions visited", "regions"),
         ),
-        "fraction": _quantity(
+        "fraction": _regions(
             title="Linear regions",
             text="Distinct linear pieces of the projector that the samples fall into, per sample.",
             low="The projector acts as a few linear maps.",
             high="Near 100%: each sample has a piece of its own.",
-            where="Eq. 11, Fig. 8",
             bounds=(0, 1),
             percent=True,
             chart=Chart("linear_regions", "Linear regions of the projector", "regions per sample"),
@@ -180,25 +169,24 @@ class LocalUnexplainedVariance(_AroundSamples):
     """Fraction of the displacements to the hardest negatives that the projector's local maps do not span (Eq. 10).
 
     Observes h and z (two views), index and `projector`. The displacement of sample i is h2_i - h*_i, where h* is the
-    encoder's vector at the hardest negative that z finds among all samples kept; the map is the Jacobian at h1_i. All
-    values are in [0, 1]. `full`: 0 means that the projector sees every displacement, 1 that it is blind to all;
-    `full_isotropic` is what displacements without preferred direction would give, 1 - mean rank / D: a projector
-    that fits them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold.
-    O(contrast_size (D + P)) memory; O(contrast_size^2 P) for the negatives, and per sample of `samples` one backward
-    pass per dimension of z and O(D P min(D, P)). NaN where all embeddings are equal: then no negative is the hardest.
-    For the stages where weights stand still. For a linear projector it is :class:`UnexplainedVariance` on `samples`.
+    encoder's vector at the hardest negative, which is found in z among all samples kept. The local map is the Jacobian
+    at h1_i. All values are in [0, 1]. `full`: 0 where the projector sees every displacement, 1 where it sees none.
+    `full_isotropic`: the value for displacements without preferred directions, 1 - mean rank / D; a projector that fits
+    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN where all
+    embeddings are equal: then no negative is the hardest. For the stages where weights stand still. For a linear
+    projector it equals :class:`UnexplainedVariance` on `samples`. O(contrast_size (D + P)) memory; O(contrast_size^2 P)
+    for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P min(D, P)).
     Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: "absolute", "relative" or "cumulative".
-        contrast_size: Number of samples among which negatives are sought, as in :class:`SampledRows`.
-        samples: Number of those whose displacement and map are computed, >= 1; all where fewer were observed.
-        seed: As in :class:`SampledRows`.
+        tau: Threshold of the singular values.
+        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        contrast_size: Number of samples kept, >= 2, among which negatives are sought.
+        samples: Number of samples whose displacement and map are computed, >= 1; all where fewer were observed.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
-            weights have changed; when it computes, as `affine_map`.
+            weights have changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
     """
 
     section = "augmentations"

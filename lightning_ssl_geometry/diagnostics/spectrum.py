@@ -26,6 +26,7 @@ _rank = partial(
     bounds=(0, None),
     comparable=("rows", "views", "temperature", "batch size"),
 )
+_of_projector = partial(_rank, of_weights=True, parts=True)
 _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
     *(("relative", 0.1), ("relative", 0.01), ("relative", 0.001)),
     *(("cumulative", 0.9), ("cumulative", 0.99)),
@@ -35,13 +36,13 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 class EffectiveRank(Moments):
     """Effective rank of the rows seen (RankMe: singular values, uncentred, eps = 1e-7).
 
-    Observes h. From 1 to D: low means that the rows lie close to few directions (dimensional collapse), high that
-    they use all of them alike. O(N D^2) per update, O(D^3) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.effective_rank`.
+    Observes h. From 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they use all
+    directions alike. O(N D^2) per update, O(D^3) to compute. Equation:
+    :func:`lightning_ssl_geometry.functional.effective_rank`.
 
     Args:
         center: Subtract the mean row first.
-        eps: As in the function.
+        eps: Added to the shares of the singular values, which keeps log(0) out of their entropy.
     """
 
     section = "ranks"
@@ -61,8 +62,8 @@ class EffectiveRank(Moments):
                 "effective_rank",
                 "Effective rank",
                 "directions",
-                "Embeddings usually use fewer directions than representations: the projector drops what the loss asks "
-                "it to ignore.",
+                remark="Embeddings usually use fewer directions than representations: the projector drops what the "
+                "loss asks it to ignore.",
             ),
             headline=True,
         )
@@ -73,7 +74,7 @@ class EffectiveRank(Moments):
         self.eps = eps
 
     def compute(self) -> Tensor:
-        """Compute the effective rank, a scalar; NaN where all rows are 0 (all equal, if centred) but for rounding."""
+        """Compute the effective rank, a scalar; NaN where all rows are 0 (all equal, if centred) up to rounding."""
         sigma = self.singular_values()
         if not sigma.any():
             return undefined(self, f"all of `h` is {'one row' if self.center else '0'} but for rounding")
@@ -83,10 +84,9 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Log singular values of the rows seen (Cosentino et al., Fig. 4 and 9), divided by sqrt(n) first.
 
-    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed ones. -inf is
-    a value that is 0 but for rounding: below about 1e-7 of the size of the rows.
-    O(N D^2) per update, O(D^3) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.log_singular_values`.
+    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed directions.
+    -inf stands for a value below about 1e-7 of the size of the rows, which is only rounding. O(N D^2) per update,
+    O(D^3) to compute. Equation: :func:`lightning_ssl_geometry.functional.log_singular_values`.
 
     Args:
         center: Subtract the mean row first.
@@ -115,15 +115,14 @@ class LogSpectrum(Moments):
 class ProjectorRank(Diagnostic):
     """Numerical rank of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1), with the full spectrum.
 
-    Observes `projector`: a linear layer, or a module that contains some; then each of them is told apart by its
-    name. From 0 to min(D, P): low means that the projector maps the representation into few dimensions, as strong
-    augmentations make it. As the paper gives no threshold, `thresholds` are the ranks at relative 0.1, 0.01 and 0.001
-    and at cumulative 0.9 and 0.99. O(D P min(D, P)), independent of N. The value is that of the last update.
+    Observes `projector`: a linear layer, or a module with several, whose results then end with the layer's name. From 0
+    to min(D, P). Low: the projector maps the representation into few dimensions; strong augmentations lead there. The
+    paper gives no threshold, so `thresholds` has the ranks at relative 0.1, 0.01 and 0.001 and at cumulative 0.9 and
+    0.99. O(D P min(D, P)), independent of N. The value is that of the last update.
 
     Args:
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`. The paper gives none; 1% of
-            the largest singular value is the default here.
-        mode: "absolute", "relative" or "cumulative".
+        tau: Threshold of the rank; the default is 1% of the largest singular value.
+        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
 
     Raises:
         ValueError: If `tau` or `mode` is out of range; in `update`, if the projector has no linear layer.
@@ -131,10 +130,8 @@ class ProjectorRank(Diagnostic):
 
     section = "ranks"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "rank": _rank(
-            of_weights=True,
+        "rank": _of_projector(
             title="Projector rank",
-            parts=True,
             text="How many singular values of the projector's weight W reach a threshold. Where there are several "
             "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
             low="W passes on few directions. Strong augmentations lead there.",
@@ -143,10 +140,8 @@ class ProjectorRank(Diagnostic):
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
         ),
-        "thresholds": _rank(
-            of_weights=True,
+        "thresholds": _of_projector(
             title="Projector rank at other thresholds",
-            parts=True,
             text="The rank of W at five thresholds, as the paper gives none. 'max' counts the singular values that "
             "reach a share of the largest; '% of sum', how many of the largest make up a share of the sum of squares.",
             low="W passes on few directions.",
@@ -160,17 +155,14 @@ class ProjectorRank(Diagnostic):
                 ),
             ),
         ),
-        "singular_values": Quantity(
-            of_weights=True,
+        "singular_values": _of_projector(
             title="Spectrum of the projector",
-            parts=True,
             text="Singular values of the projector's weight W.",
             low="Directions that W discards. Where W has fewer outputs than inputs, it also discards all directions "
             "beyond the last index.",
             high="Directions that the projector passes on.",
-            paper=COSENTINO,
             where="Eq. 2",
-            bounds=(0, None),
+            comparable=(),
             chart=Chart("projector_spectrum", "Spectrum of the projector", "singular value"),
             picture=Picture("spectrum"),
             section="spectra",
@@ -184,6 +176,11 @@ class ProjectorRank(Diagnostic):
         self.tau = tau
         self.mode: RankMode = mode
         self.weights: dict[str, Tensor] = {}
+
+    @classmethod
+    def applies_to(cls, projector: nn.Module) -> bool:
+        """Whether the projector holds a `torch.nn.Linear`."""
+        return any(isinstance(module, nn.Linear) for module in projector.modules())
 
     def update(self, projector: nn.Module) -> None:
         """Take a copy of every linear layer's weight."""
@@ -200,8 +197,7 @@ class ProjectorRank(Diagnostic):
 
         Where there are several layers, the name of the layer follows each of the three.
         """
-        if not self.weights:
-            raise ValueError("Expected ProjectorRank to have observed a projector, but got none.")
+        self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {
             f"rank{name}": rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
@@ -224,7 +220,7 @@ class ProjectorRank(Diagnostic):
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
-    """A rank, but NaN where the singular values that it counts are not known."""
+    """Return the rank, or NaN where the singular values that it counts are not known."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
 
 

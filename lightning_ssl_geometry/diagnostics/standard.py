@@ -2,9 +2,11 @@
 
 __all__ = ["STANDARD_RENAME", "standard_diagnostics"]
 
+from torch import nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
@@ -12,9 +14,14 @@ from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
-def standard_diagnostics() -> dict[str, Metric]:
-    """Make one of each that streams: ranks and spectra of h, z, projector and augmentations, the sphere, the bound."""
-    return {
+def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
+    """Make the standard set: ranks and spectra of h, z, the projector and the augmentations, the sphere, the bound.
+
+    Args:
+        projector: The network's; diagnostics that do not apply to it are left out. None: it is not known, and none is
+            left out.
+    """
+    found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),
         "log_spectrum_h": LogSpectrum(),
@@ -26,3 +33,4 @@ def standard_diagnostics() -> dict[str, Metric]:
         "gaussian_potential": GaussianPotential(),
         "bound": UpperBound(),
     }
+    return {name: each for name, each in found.items() if projector is None or each.applies_to(projector)}

@@ -2,6 +2,7 @@
 
 __all__ = ["OldSettings", "Stationarity", "symmetric_form"]
 
+from functools import partial
 from typing import ClassVar, TypedDict, Unpack
 
 from torch import Tensor
@@ -16,11 +17,14 @@ from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_quantity = partial(
+    Quantity, paper=CALDER_LEE, invariances=("rotation", "scale", "permutation"), comparable=("width", "method")
+)
 _ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
 
 
 class OldSettings(TypedDict, total=False):
-    """Settings of the loss that a diagnostic once took by themselves; deprecated."""
+    """Deprecated: settings of the loss that a diagnostic once took by themselves."""
 
     temperature: float
     psi: Elementwise | None
@@ -30,11 +34,7 @@ class OldSettings(TypedDict, total=False):
 
 
 def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
-    """Take the form of a loss, symmetric in its views.
-
-    Raises:
-        ValueError: If settings are given beside a loss.
-    """
+    """Return the form of a loss, symmetric in its views; a ValueError if settings are given beside a loss."""
     if old:
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
@@ -49,21 +49,19 @@ class Stationarity(SampledEmbeddings):
 
     .. math:: \sqrt{\frac1{2n} \sum_{v,i} \|g_{vi} - \langle g_{vi}, z_{vi} \rangle z_{vi}\|^2}
 
-    Observes z, its first two views, and index; z is put on the unit sphere, and g_{vi} is n times the gradient of the
-    loss by one view of one sample. `tangential` is the above: 0 at a stationary point, where the loss alone, without a
-    network, would move nothing: points that are evenly spaced, clusters of one size that are, or all points at one
-    spot. A network can stand still elsewhere, and leave such a point. `relative` is its ratio to the size of g as a
-    whole, from 0 to 1: 1 means that nothing of the gradient presses against the sphere; NaN where all embeddings are
-    equal. Both are NaN where an embedding is 0 or not finite. The value belongs to a loss and depends on the sample:
-    compare at one temperature and `contrast_size`. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
-    Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
+    Observes index and the first two views of z, which is put on the unit sphere; g_{vi} is n times the gradient of the
+    loss by one view of one sample. `tangential` is this size. 0: a stationary point, which the loss alone, without a
+    network, would not leave: evenly spaced points, evenly spaced clusters of one size, or all points at one spot. A
+    network can come to rest elsewhere, and leave such a point. `relative` is its ratio to the size of the whole g, from
+    0 to 1; 1 means that all of the gradient runs along the sphere; NaN where all embeddings are equal. Both are NaN
+    where an embedding is 0 or not finite. Compare at one loss, temperature and `contrast_size`. O(contrast_size P)
+    memory, O(contrast_size^2 P) to compute. Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
     :func:`lightning_ssl_geometry.functional.tangential_gradient`.
 
     Args:
-        loss: The loss, by default :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults; it is taken
-            symmetric, as in Prop. 3.1.
-        contrast_size: As in :class:`SampledRows`; part of the value.
-        seed: As in :class:`SampledRows`.
+        loss: The loss, made symmetric in its views as in Prop. 3.1; None:
+            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
+        contrast_size: Number of samples kept, >= 2; part of the value.
         **old: Deprecated: settings of the loss.
 
     Raises:
@@ -72,31 +70,25 @@ class Stationarity(SampledEmbeddings):
 
     section = "dynamics"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "tangential": Quantity(
+        "tangential": _quantity(
             title="Gradient along the sphere",
             text="Size of the loss's gradient by the embeddings, along the sphere and per point (its first "
             "variation). A network may come to rest where it is high.",
             low="Near 0: a stationary point, which the loss alone would not leave.",
             high="The loss alone would still move the embeddings.",
-            paper=CALDER_LEE,
             where="Prop. 3.1",
             bounds=(0.0, None),
-            invariances=("rotation", "scale", "permutation"),
-            comparable=("width", "method"),
             chart=Chart("stationarity", "Gradient along the sphere", "size per point"),
         ),
-        "relative": Quantity(
+        "relative": _quantity(
             title="Share of the gradient along the sphere",
             text="Size of the part of this gradient that runs along the sphere, as a share of the size of the whole "
             "gradient.",
             low="Near 0: what is left of the gradient points away from the sphere, where embeddings cannot go.",
             high="Near 1: all of the gradient runs along the sphere, and moves the embeddings.",
-            paper=CALDER_LEE,
             where="Theorem 3.2",
             unit="share",
             bounds=(0.0, 1.0),
-            invariances=("rotation", "scale", "permutation"),
-            comparable=("width", "method"),
         ),
     }
 

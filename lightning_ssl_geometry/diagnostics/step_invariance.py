@@ -3,6 +3,7 @@
 __all__ = ["StepInvariance"]
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Unpack
 
 import torch
@@ -21,71 +22,62 @@ from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
+_quantity = partial(Quantity, paper=CALDER_LEE, where="Theorem 4.2", bounds=(0.0, None), invariances=("permutation",))
 _CHUNK = 256  # images per pass
 
 
 class StepInvariance(SampledRows):
     r"""How far embeddings of augmented samples are from those of the samples, and how differently a step moves them.
 
-    Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the encoder's output for these,
-    index, encoder and, where there is one, projector; f(x) is the projector's output, put on the unit sphere. Where h
-    is the encoder's output and something beside, as the cloud that `ContrastiveFlowModule` starts from, this stays as
-    it is in the step.
+    Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the representations of views and
+    image, index, encoder and, where there is one, projector. f(x) is the projector's output, put on the unit sphere. h
+    may be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the
+    step keeps that part fixed. Results:
 
     - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
       0: f is invariant; 1: a view is as far from its sample as another sample is.
-    - `step`: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, relative to that of :math:`\dot f(x_i)`,
-      where :math:`\dot f` is how a small step of plain gradient descent on the loss of the first two views moves an
-      output. 0: the step keeps a view and its sample together, as it would free points that coincide; about 1.4: it
-      moves them unrelatedly. An invariant network at `step` > 0 does not stay invariant.
+    - `step`: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, relative to that of :math:`\dot f(x_i)`.
+      :math:`\dot f` is the velocity of an output under plain gradient descent on the loss of the first two views. 0:
+      the step keeps a view and its sample together; about 1.4: it moves them unrelatedly. An invariant network with
+      `step` > 0 does not stay invariant.
 
-    Both are NaN where the embeddings of all samples are equal, `step` also where it moves none of them: at a stationary
-    point of the weights, and in one dimension, where the sphere is two points. For the stages "val",
-    "test" and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode and
-    get their modes back. `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one
-    backward pass and O(contrast_size^2 P); the kernel is never built.
-    Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
+    Both are NaN where the embeddings of all samples are equal. `step` is NaN also where the step moves no sample: at a
+    stationary point of the weights, and in one dimension, where the sphere is two points. For the stages "val", "test"
+    and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode. Cost:
+    `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one backward pass and
+    O(contrast_size^2 P). Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
     :func:`lightning_ssl_geometry.functional.output_velocity`,
     :func:`lightning_ssl_geometry.functional.step_invariance_error`.
 
     Args:
-        loss: The loss, by default :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults; it is taken
-            symmetric, so that views which coincide have one gradient.
-        contrast_size: Number of samples, as in :class:`SampledRows`; part of the value.
-        seed: As in :class:`SampledRows`.
+        loss: The loss, made symmetric, so that views which coincide have one gradient; None:
+            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
+        contrast_size: Number of samples kept, >= 2; part of the value.
         **old: Deprecated: settings of the loss.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
-            than two, or a module has changed; in `compute`, as `output_velocity`.
+            than two, or a module has changed; in `compute`, if the velocity cannot be computed for the network.
     """
 
     section = "dynamics"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "distance": Quantity(
+        "distance": _quantity(
             title="Distance of views from their sample",
             text="Mean squared distance between the embeddings of a sample and of its views, as a share of that "
             "between two samples.",
             low="Near 0: the network is invariant to the augmentations.",
             high="Near 1: a view is as far from its sample as another sample is.",
-            paper=CALDER_LEE,
-            where="Theorem 4.2",
             unit="of that between samples",
-            bounds=(0.0, None),
-            invariances=("permutation",),
             comparable=("width", "temperature", "batch size", "method"),
             better="low",
         ),
-        "step": Quantity(
+        "step": _quantity(
             title="How differently a step moves views",
             text="Difference between how a step of gradient descent moves the embeddings of a sample and of its views, "
             "relative to how far it moves samples.",
             low="Near 0: a step keeps a sample and its views together, as it would points without a network.",
             high="Near 1.4: a step moves them unrelatedly, so that the network cannot stay invariant.",
-            paper=CALDER_LEE,
-            where="Theorem 4.2",
-            bounds=(0.0, None),
-            invariances=("permutation",),
             chart=Chart("step_invariance", "How differently a step moves views", "relative to the samples' moves"),
         ),
     }
@@ -138,7 +130,7 @@ class StepInvariance(SampledRows):
             image, *views = embedding.embedded(represented + shift).double().split(n)
             gradient = first_variation(views[0], views[1], **self.form._asdict()).flatten(0, 1)  # n times the slope
             pair = x[n : 3 * n], shift[n : 3 * n]
-            at, *moved = output_velocity(embedding, pair, 2 * gradient, (x, shift), chunk_size=_CHUNK).split(n)
+            at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):
             nan = undefined(self, "the embeddings of all samples are equal but for rounding")
             return {"distance": nan, "step": nan}
@@ -147,15 +139,9 @@ class StepInvariance(SampledRows):
             return {"distance": distance, "step": undefined(self, "the step moves the embedding of no sample")}
         return {"distance": distance, "step": step_invariance_error(at, torch.stack(moved))}
 
-    def reset(self) -> None:
-        """Forget the samples and the modules."""
-        super().reset()
-        self.encoder = Standing()
-        self.projector = Standing()
-
 
 class _Embedding(nn.Module):
-    """Maps x (N, ...) and what is added to its representation, (N, D), to z (N, P) on the sphere."""
+    """Maps x (N, ...) and a shift of its representation, (N, D), to z (N, P) on the sphere."""
 
     def __init__(self, encoder: nn.Module, projector: nn.Module | None) -> None:
         super().__init__()

@@ -41,12 +41,7 @@ _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a 
 
 
 def isotropic(where: str, chart: Chart) -> Quantity:
-    """Declare what directions without preference give, beside the share that a projector ignores.
-
-    Args:
-        where: The place in the paper.
-        chart: That of the share.
-    """
+    """Declare what directions drawn at random give: a baseline in the chart of a share that a projector ignores."""
     return Quantity(
         title="Isotropic",
         text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
@@ -65,13 +60,14 @@ def isotropic(where: str, chart: Chart) -> Quantity:
 class AugmentationRank(Moments):
     """Rank and spectrum of the span of the augmentation directions v = h2 - h1 (Proposition 4.2).
 
-    Observes h, its first two views. From 0 (the views coincide) to D: low means that the encoder maps what
-    augmentations do into few directions, so that a projector can ignore them and keep its rank; high, that they point
-    everywhere. With fewer pairs than D, it cannot exceed their number. Streams: O(N D^2) per update, O(D^3) to compute.
+    Observes h, its first two views. From 0 (the views coincide) to D. Low: the encoder maps augmentations into few
+    directions, so that a projector can ignore them and keep its rank. High: they point everywhere. The rank cannot
+    exceed the number of pairs. O(N D^2) per update, O(D^3) to compute.
 
     Args:
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: "absolute" (of the singular values divided by sqrt(n)), "relative" or "cumulative".
+        tau: Threshold of the rank.
+        mode: Unit of `tau`: "absolute" (of singular values divided by sqrt(n)), "relative" to the largest, or
+            "cumulative" share.
     """
 
     section = "augmentations"
@@ -116,15 +112,13 @@ class NullSpaceFraction(Moments):
     """How much of the augmentation directions v = h2 - h1 a linear projector ignores (Proposition 4.1).
 
     Observes h, its first two views, and projector. From 0 (the projector sees every augmentation) to 1 (they all lie in
-    its null space, and the invariance term is at its minimum). `isotropic` is what directions without preference would
-    give, 1 - rank / D: only what exceeds it is a choice of training. Streams: O(N D^2) per update, O(D^2 P) to compute.
-    NaN where the views coincide but for rounding. For the stages "val", "test" and "probe": the weights must stand
-    still.
+    its null space, and the invariance term is at its minimum). `isotropic` is the value for directions without
+    preference, 1 - rank / D; a higher fraction is the work of training. NaN where the views coincide up to rounding.
+    O(N D^2) per update, O(D^2 P) to compute. For the stages "val", "test" and "probe": the weights must stand still.
 
     Args:
-        tau: Singular values below it are the null space, as in
-            :func:`lightning_ssl_geometry.functional.null_space_fraction`.
-        mode: "absolute", "relative" or "cumulative".
+        tau: Singular values of W below this threshold are its null space.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
 
     Raises:
         ValueError: If `tau` or `mode` is out of range; in `update`, if the projector is not linear or has changed, or h
@@ -170,29 +164,23 @@ class NullSpaceFraction(Moments):
             fraction = undefined(self, "the views of `h` coincide but for rounding, or are not finite")
         return {"fraction": fraction, "isotropic": moment.new_tensor(1 - basis.shape[1] / basis.shape[0])}
 
-    def reset(self) -> None:
-        """Forget the pairs and the projector."""
-        super().reset()
-        self.projector = Standing()
-
 
 class UnexplainedVariance(SampledRows):
     """Variance of the displacements dh = h2 - h* that a linear projector does not explain (Eq. 10, Fig. 7).
 
     Observes h, z, index and projector. h* is the encoder's vector of the hardest negative, which is found in the
-    projector's space among `contrast_size` samples. From 0 (dh lies in the projector's column space) to 1: it falls as
-    the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those whose
-    singular values reach the threshold; `full_isotropic` and `tau_isotropic` are what directions without preference
-    would give, 1 - rank / D. O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to compute. With
-    fewer samples than D the displacements span less than the space, and the number describes these samples alone. NaN
+    projector's space z among `contrast_size` samples. From 0 (dh lies in the projector's column space) to 1: it falls
+    as the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those
+    whose singular values reach the threshold; `full_isotropic` and `tau_isotropic` are the values for displacements
+    without preferred directions, 1 - rank / D. With fewer samples than D, the number describes these samples alone. NaN
     where all of z has one direction: then no negative is the hardest. For the stages "val", "test" and "probe": the
-    weights must stand still. For projectors that are not linear there is LocalUnexplainedVariance.
+    weights must stand still. For projectors that are not linear use LocalUnexplainedVariance. O(contrast_size (D + P))
+    memory, O(contrast_size^2 P + contrast_size D^2) to compute.
 
     Args:
-        tau: Threshold, as in :func:`lightning_ssl_geometry.functional.unexplained_variance`.
-        mode: "absolute", "relative" or "cumulative".
-        contrast_size: As in :class:`SampledRows`; part of the value, since more samples have harder negatives.
-        seed: As in :class:`SampledRows`.
+        tau: Threshold of the singular values.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
+        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
 
     Raises:
         ValueError: If an argument is out of range; in `update`, if the projector is not linear or has changed, or there
@@ -253,22 +241,11 @@ class UnexplainedVariance(SampledRows):
             found[f"{name}_isotropic"] = delta.new_tensor(1 - basis.shape[1] / len(basis))
         return found
 
-    def reset(self) -> None:
-        """Forget the pairs and the projector."""
-        super().reset()
-        self.projector = Standing()
-
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """The displacements dh_i = h2_i - h*_i in float64, h* found in z (Sec. 5 of Cosentino et al.).
+    """Displacements dh_i = h2_i - h*_i (N, D), float64, of h (N, V, D), with h* found in z (N, V, P) (Sec. 5).
 
-    Args:
-        metric: Who says why there are none.
-        h: (N, V, D).
-        z: (N, V, P).
-
-    Returns:
-        (N, D); NaN where all of z has one direction, all displacements are 0, or a value is not finite.
+    NaN, and `metric` warns, where all of z has one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):
@@ -281,17 +258,13 @@ def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
 
 
 def is_linear_projector(projector: nn.Module) -> bool:
-    """Whether a module is one `torch.nn.Linear`, alone or in containers, with nothing else that acts in eval mode."""
+    """Whether a module is one `torch.nn.Linear`, alone or in containers, with only Identity and Dropout beside it."""
     acting = [m for m in projector.modules() if not any(m.children()) and not isinstance(m, nn.Identity | nn.Dropout)]
     return [isinstance(module, nn.Linear) for module in acting] == [True]
 
 
 def projector_weight(projector: nn.Module) -> Tensor:
-    """W (D, P) of a linear projector z = W^T h + b, detached.
-
-    Raises:
-        ValueError: If it is not linear; the error names the diagnostics for those that are not.
-    """
+    """W (D, P) of a linear projector z = W^T h + b, detached; a ValueError if the projector is not linear."""
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "

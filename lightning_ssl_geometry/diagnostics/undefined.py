@@ -1,4 +1,4 @@
-"""Values that cannot be had: NaN, and the reason said once, never a plausible number."""
+"""NaN, with the reason said once, for values that do not exist."""
 
 __all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions"]
 
@@ -9,19 +9,13 @@ from torchmetrics.utilities.prints import rank_zero_warn
 
 
 class UndefinedWarning(UserWarning):
-    """A value of a diagnostic is NaN since what it observed has none, as a cloud that is one point has no dimension."""
+    """A value of a diagnostic is NaN because it does not exist for what was observed, such as the direction of 0."""
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Say why a Metric has no value, once for each reason in its life and on the first rank, and return NaN.
+    """Warn why a Metric has no value, once for each reason and on the first rank, and return NaN.
 
-    Args:
-        metric: Whose value it is.
-        reason: What was observed, as the end of a sentence.
-        like: Of the shape of the value; None for a scalar.
-
-    Returns:
-        NaN, float64 on the device of the Metric, or of the shape, dtype and device of `like`.
+    The NaN has the shape, dtype and device of `like`; without it, it is a float64 scalar on the device of the Metric.
     """
     said: set[str] = metric.__dict__.setdefault("_undefined", set())
     if reason not in said:
@@ -33,16 +27,9 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
-    """Scale the rows of an observation to unit length, whatever their scale: no square overflows or vanishes.
+    """Scale rows (..., P) to unit length, float64, without overflow; a row of 0 stays 0.
 
-    Args:
-        metric: Whose observation it is.
-        rows: (..., P), any float dtype.
-        name: What it observes them as.
-
-    Returns:
-        float64 of that shape. A row of 0 stays 0; all are NaN, and the reason is said, where all rows are 0 or a value
-        is not finite.
+    All are NaN, with a warning of `metric` that calls them `name`, where all rows are 0 or a value is not finite.
     """
     rows = rows.double()
     if not rows.isfinite().all():
@@ -53,7 +40,7 @@ def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
 
 
 def unit_directions(rows: Tensor) -> Tensor:
-    """Scale rows (..., P) to unit length in float64, through their largest value; a row of 0 stays 0."""
+    """Scale rows (..., P) to unit length in float64, without overflow; a row of 0 stays 0."""
     rows = rows.double()
     largest = rows.abs().amax(dim=-1, keepdim=True)
     rows = rows / largest.where(largest != 0, 1)

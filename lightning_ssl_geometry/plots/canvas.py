@@ -47,13 +47,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """What is written around a figure that has to stand alone.
-
-    Attributes:
-        title: Above it.
-        dashes: What dashes mean: (dash, meaning) pairs, in rows below it.
-        notes: Lines below those.
-    """
+    """Texts around a figure that has to stand alone: a title, (dash, meaning) pairs below it, and lines of notes."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -67,13 +61,12 @@ def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]"
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
     cells = [figure.add_axes((0, 0, 1, 1), facecolor="none") for _ in range(count)]
     for axes in cells:
-        put(axes, LEFT, TOP, WIDTH - LEFT - RIGHT, TALL)
+        put(axes, LEFT, TOP, wide=WIDTH - LEFT - RIGHT, tall=TALL)
         _look(axes, bare)
     return figure, cells
 
 
 def _look(axes: "Axes", bare: bool) -> None:
-    """A line below, horizontal lines behind, and numbers without ticks."""
     if bare:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
@@ -106,16 +99,8 @@ def arrange(
 ) -> None:
     """Put axes of one size in rows of two, with room for the texts beside them, and write the caption.
 
-    Args:
-        figure: As :func:`canvas` makes it.
-        cells: Its axes, with all texts that need room.
-        caption: What is written around it.
-        left: Least room left of the axes, in pixels.
-        right: The same at the right.
-        foot: The same below.
-        wide: What the cells of a row have together.
-        tall: Height of the axes; their width if None.
-        most: The width that they may have.
+    Sizes are in pixels: `left`, `right` and `foot` are the least room beside and below the axes, `wide` is the width of
+    a row, `tall` the height of the axes (their width if None), and `most` their greatest width.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -125,11 +110,10 @@ def arrange(
     above = stretch(figure, -(-len(cells) // columns) * (TOP + tall + foot), caption)
     for place, axes in enumerate(cells):
         row, column = divmod(place, columns)
-        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, size, tall)
+        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, wide=size, tall=tall)
 
 
 def _needed(axes: "Axes") -> tuple[float, float, float]:
-    """Room that the texts beside axes need: left, right, below."""
     for artist in (*axes.lines, axes.xaxis.label):
         artist.set_in_layout(False)
     with warnings.catch_warnings():
@@ -145,19 +129,19 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
     whole = above + height + _ROW * len(rows)
     figure.set_size_inches(WIDTH / 72, whole / 72)
     for number, line in enumerate(title):
-        _put_text(figure, line, 0, 1 - (_ROW * number + 10) / whole, "ink", _TITLE)
+        _put_text(figure, line, 0, up=1 - (_ROW * number + 10) / whole, color="ink", size=_TITLE)
     for number, row in enumerate(rows):
         up = (_ROW * (len(rows) - number - 0.5) + 2) / whole
         for left, dash, text in row:
             if dash:
                 start = (left + 1, 0.0)
                 swatch(figure.axes[0], COLORS["muted"], dash, at=(0, up), within=figure.transFigure, offset=start)
-            _put_text(figure, text, left + 30 * bool(dash), up, "muted", TEXT)
+            _put_text(figure, text, left + 30 * bool(dash), up=up, color="muted", size=TEXT)
     return above
 
 
 def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
-    """The texts below a figure: dashes in as many rows as they need, then notes; each with its place from the left."""
+    """Set the texts below a figure, with their places from the left: dashes in rows as they fit, then notes."""
     rows: list[list[tuple[float, Dash | None, str]]] = []
     at = WIDTH
     for dash, meaning in caption.dashes:
@@ -176,7 +160,16 @@ def _lines(text: str, size: float) -> list[str]:
 
 def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, size: float) -> None:
     at = left / WIDTH, up
-    write(figure.axes[0], text, at, (0, 0), COLORS[color], ("figure fraction", "figure fraction"), "left", size=size)
+    write(
+        figure.axes[0],
+        text,
+        at,
+        offset=(0, 0),
+        color=COLORS[color],
+        coords=("figure fraction", "figure fraction"),
+        ha="left",
+        size=size,
+    )
 
 
 def swatch(
@@ -203,12 +196,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Tell where a value can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
+    """Mark the values that can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Join what can be drawn of arrays that an error calls `name`."""
+    """Join the values that can be drawn; an error about having none calls the arrays `name`."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -217,7 +210,7 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Limits around values, with a margin also for a constant."""
+    """Return limits around values, with a margin also for a constant."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -247,8 +240,8 @@ def y_axis(
 
 
 def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes, which makes no room for itself."""
-    write(axes, text, (0, 1), (-LEFT, 16), color, ha="left")
+    """Write a text above axes, without making room for it."""
+    write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
 

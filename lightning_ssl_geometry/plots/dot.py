@@ -35,13 +35,13 @@ class Dot:
     """One row of a dot plot.
 
     Attributes:
-        label: Stands before it.
-        value: Where the dot is.
+        label: Text before the dot.
+        value: Place of the dot.
         spread: Half the length of its bar, or NaN.
-        text: Stands behind it.
+        text: Text behind the dot.
         color: A key of `COLORS`.
-        tip: Shown where a pointer rests on it.
-        bounds: Where the bar ends at the latest: the least and the greatest possible value.
+        tip: Text that is shown where a pointer rests on the dot.
+        bounds: The least and the greatest possible value, where the bar ends at the latest.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar; the value twice where there is none. It holds the value, also one out of bounds."""
+        """Both ends of the bar, which holds the value, also one out of bounds; the value twice without a bar."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
@@ -65,13 +65,11 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
     Args:
         groups: (heading or "", rows) pairs, with at least one finite value among them.
-        xlabel: Below the axis.
-        caption: What to write around it, if it is to stand alone.
+        xlabel: Name of the axis.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing finite to draw.
-
-    >>> figure = dots([("all", [Dot("pixels", 0.9, 0.01, "90%")])], xlabel="accuracy")
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
@@ -88,7 +86,15 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
         row += len(members)
     arrange(figure, [axes], caption, left=0, right=0, tall=max(_LEAST, _ROW * rows))
     for place, heading in headings:
-        write(axes, heading, (0, place), (-axes.bbox.x0, 0), COLORS["muted"], ("axes fraction", "data"), ha="left")
+        write(
+            axes,
+            heading,
+            (0, place),
+            offset=(-axes.bbox.x0, 0),
+            color=COLORS["muted"],
+            coords=("axes fraction", "data"),
+            ha="left",
+        )
     _thin_ticks(axes)
     return figure
 
@@ -102,9 +108,16 @@ def _thin_ticks(axes: "Axes") -> None:
 
 def _dot(axes: "Axes", row: int, dot: Dot) -> None:
     value, color = np.array([dot.value]), COLORS[dot.color]
-    write(axes, shortened(dot.label, _LABEL), (0, row), (-8, 0), COLORS["ink"], ("axes fraction", "data"))
-    write(axes, shortened(dot.text, _TEXT), (1, row), (8, 0), color, ("axes fraction", "data"))
+    write(
+        axes,
+        shortened(dot.label, _LABEL),
+        (0, row),
+        offset=(-8, 0),
+        color=COLORS["ink"],
+        coords=("axes fraction", "data"),
+    )
+    write(axes, shortened(dot.text, _TEXT), (1, row), offset=(8, 0), color=color, coords=("axes fraction", "data"))
     if np.isfinite(dot.spread):
         axes.plot(dot.bar, [row, row], color=color, linewidth=1.6)
     axes.plot(value, [row], "o", markersize=8, color=color)
-    put_tips(axes, value, np.array([float(row)]), [dot.tip] if dot.tip and drawable(value).all() else [])
+    put_tips(axes, value, np.array([float(row)]), texts=[dot.tip] if dot.tip and drawable(value).all() else [])

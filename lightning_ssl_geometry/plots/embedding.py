@@ -36,20 +36,16 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 
     Args:
         runs: (title or "", z (n, P)), with n >= 1 and P >= 2.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, or a value is not finite.
-
-    >>> figure = overlay([("learned", np.eye(5)), ("uniform", np.ones((5, 5)))])
-    >>> len(figure.axes)
-    2
     """
     _check([z for _, z in runs])
     values = np.concatenate([z.ravel() for _, z in runs])
     figure, cells = canvas(len(runs))
     for axes, (title, z) in zip(cells, runs, strict=True):
-        y_axis(axes, values, "" if title else "value", None, log=False)
+        y_axis(axes, values, "" if title else "value", floor=None, log=False)
         x_axis(axes, "dimension", (1.0, float(z.shape[1])))
         head(axes, title, COLORS["ink"])
         alpha = float(np.clip(20 / len(z), 0.1, 0.6))
@@ -67,12 +63,10 @@ def scatter(
 
     Args:
         runs: (title or "", z (n, 2), label (n,) or None), with n >= 1.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
-
-    >>> figure = scatter([("", np.eye(2), np.array([0, 1]))])
     """
     _check([z for _, z, _ in runs])
     for _, z, label in runs:
@@ -93,29 +87,27 @@ def scatter(
     wide = _WIDEST if len(runs) == 1 else WIDTH - _LEGEND * bool(classes)
     arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None)
     for row, kind in enumerate(classes):
-        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), (12, -6 - 15.0 * row), _color(classes, kind))
+        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), offset=(12, -6 - 15.0 * row), color=_color(classes, kind))
     return figure
 
 
 def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
-    """At the mean of each dimension, from where to where its values go."""
     rows = spaced(np.arange(z.shape[1]), _MOST_TIPS)
     mean, low, high = z.mean(0), z.min(0), z.max(0)
     texts = [f"dimension {k + 1}: {low[k]:.3g} to {high[k]:.3g}, mean {mean[k]:.3g}" for k in rows]
-    put_tips(axes, rows.astype(np.float64) + 1, mean[rows], texts)
+    put_tips(axes, rows.astype(np.float64) + 1, mean[rows], texts=texts)
 
 
 def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) -> None:
     rows = spaced(np.arange(len(z)), _MOST_POINTS)
     named = ["" if label is None else f"class {label[row]}: " for row in rows]
     texts = [f"{name}{z[row, 0]:.3g}, {z[row, 1]:.3g}" for name, row in zip(named, rows, strict=True)]
-    put_tips(axes, z[rows, 0], z[rows, 1], texts)
+    put_tips(axes, z[rows, 0], z[rows, 1], texts=texts)
 
 
 def _plane(axes: "Axes", title: str, far: float) -> None:
-    """The unit circle, on two axes of one scale."""
     head(axes, title, COLORS["ink"])
-    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", None, log=False)
+    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", floor=None, log=False)
     x_axis(axes, "first dimension", (-far, far))
     axes.set_ylim(axes.get_xlim())
     for put in (axes.set_xticks, axes.set_yticks):

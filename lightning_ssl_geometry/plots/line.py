@@ -41,17 +41,17 @@ class Curve:
     """One line of a figure.
 
     Attributes:
-        label: Stands at its end; with the last value in it, it saves a look at the axis.
+        label: Text at its end; with the last value in it, it saves a look at the axis.
         x: (R,), ascending.
         y: (R,); a value that is not finite, or beyond 1e100, leaves a gap, and a cross below it.
         color: A key of `COLORS`.
         dash: "solid", "dashed", "dashdot" or "dotted".
-        faint: In the background: thin, and without label.
+        faint: Whether it is in the background: thin, and without label.
         tips: R texts, shown where a pointer rests on a point; or none.
         spread: (R,), half the height of a band around the line, or None; no band where it is not finite.
-        factor: The band is from y / spread to y * spread, as a deviation of logarithms is.
-        bounds: Where the band ends at the latest: the least and the greatest possible value.
-        stepped: A histogram: y[r] holds from x[r] to x[r + 1].
+        factor: Whether the band is from y / spread to y * spread, for a deviation of logarithms.
+        bounds: The least and the greatest possible value, where the band ends at the latest.
+        stepped: Whether it is a histogram: y[r] holds from x[r] to x[r + 1].
     """
 
     label: str
@@ -108,15 +108,15 @@ def curves(
 
     Args:
         lines: At least one, with at least one finite value among them.
-        xlabel: Below the axis.
-        ylabel: Above the axis.
-        xlim: From where to where; from the data if None.
-        floor: Where the vertical axis starts; below the data if None.
-        ceiling: Where the vertical axis ends at the latest, if no value is above it; above the data if None.
-        log: Logarithmic vertical axis, without what is not positive; if None, where all values are positive and span
-            more than five decades.
-        names: What stands below the places 0, 1, 2, ... instead of numbers and `xlabel`.
-        caption: What to write around it, if it is to stand alone.
+        xlabel: Name of the horizontal axis.
+        ylabel: Name of the vertical axis.
+        xlim: Limits of the horizontal axis; those of the data if None.
+        floor: Start of the vertical axis; below the data if None.
+        ceiling: The latest end of the vertical axis, if no value is above it; above the data if None.
+        log: Whether the vertical axis is logarithmic, without values that are not positive; if None, it is where all
+            values are positive and span more than five decades.
+        names: Names of the places 0, 1, 2, ..., instead of numbers and `xlabel`.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw.
@@ -131,7 +131,7 @@ def curves(
     bands = [edge for line in lines for edge in line.edges or ()]
     bands = [edge if floor is None else edge.clip(min(floor, float(values.min())), None) for edge in bands]
     figure, (axes,) = canvas()
-    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor, log, ceiling=ceiling)
+    y_axis(axes, np.append(values, _shown(bands, log)), ylabel, floor=floor, log=log, ceiling=ceiling)
     x = np.concatenate([line.x for line in lines])
     if names:
         named_axis(axes, names)
@@ -154,7 +154,6 @@ def _shown(arrays: Sequence[Floats], log: bool) -> Floats:
 
 
 def _band(axes: "Axes", line: Curve) -> None:
-    """A translucent band where the line has a spread; on a logarithmic axis down to its foot."""
     if line.edges is None or not np.isfinite(line.edges[0]).any():
         return
     low, high = np.maximum(line.edges[0], axes.get_ylim()[0]), line.edges[1]
@@ -171,11 +170,11 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
     style |= {"color": COLORS[line.color], "linestyle": DASHES[line.dash]}
     axes.plot(line.x[shown], y[shown], drawstyle=drawstyle, **style)
     if not line.faint:
-        _draw_points(axes, line, y, drawn)
+        _draw_points(axes, line, y, drawn=drawn)
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
-    """Dots where a line has few points and where one stands alone, crosses for what was lost, and texts."""
+    """Draw dots where a line has few points or a point stands alone, crosses for values that are lost, and tips."""
     color = COLORS[line.color]
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
     dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone
@@ -184,7 +183,7 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
     axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
     tipped = spaced(np.flatnonzero(drawn), _MOST_TIPS)
     x = (line.x + np.append(line.x[1:], line.x[-1:])) / 2 if line.stepped else line.x  # of a bin its middle
-    put_tips(axes, x[tipped], y[tipped], [line.tips[number] for number in tipped] if line.tips else [])
+    put_tips(axes, x[tipped], y[tipped], texts=[line.tips[number] for number in tipped] if line.tips else [])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
@@ -199,14 +198,13 @@ def _thinned(y: Floats) -> NDArray[np.int64]:
 
 
 def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) -> None:
-    """Write the labels right of their lines, moved apart where they would touch."""
     ended = [(line, np.flatnonzero(drawn)[-1]) for line, drawn in lines if drawn.any()]
     if not ended:
         return
     ends = [(line.x[last], line.y[last]) for line, last in ended]
     heights = (axes.transData - axes.transAxes).transform(ends)[:, 1] * TALL
-    for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, TALL), strict=True):
-        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), (7, 0), COLORS[line.color])
+    for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, high=TALL), strict=True):
+        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=COLORS[line.color])
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
@@ -214,7 +212,7 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
     for row, line in enumerate(lines):
         color, down = COLORS[line.color], -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
-        write(axes, shortened(line.label, _BESIDE - 29), (1, 1), (36, down), color)
+        write(axes, shortened(line.label, _BESIDE - 29), (1, 1), offset=(36, down), color=color)
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:

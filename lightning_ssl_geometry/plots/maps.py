@@ -30,14 +30,10 @@ def policy_maps(
     Args:
         runs: (title or "", image (n, H, W), probability (n, rows, columns)), a block for each, n >= 1.
         columns: How many samples stand beside each other.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
-
-    >>> figure = policy_maps([("learned", np.eye(8)[None], np.eye(3)[None] / 3)])
-    >>> len(figure.axes)
-    3
     """
     _check(runs, columns)
     tile = (WIDTH - _GAP * (columns - 1)) / columns
@@ -50,13 +46,13 @@ def policy_maps(
         for place, (sample, chances) in enumerate(zip(image, probability, strict=True)):
             row, column = divmod(place, columns)
             left, top = column * (tile + _GAP), down + bool(title) * _TITLE + row * tall
-            _picture(picture := _framed(next(free), left, top, tile), sample)
-            _map(chart := _framed(next(free), left, top + tile + _NEAR, tile), chances, most)
+            _picture(picture := _framed(next(free), left, top, tile=tile), sample)
+            _map(chart := _framed(next(free), left, top + tile + _NEAR, tile=tile), chances, most)
             _tips(chart, chances, tile)
             if title and not place:
-                write(picture, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
+                write(picture, title, (0, 1), offset=(0, 10), color=COLORS["ink"], ha="left")
         down += block
-    put(scale := next(free), 0, down + 8, 76, 8)
+    put(scale := next(free), 0, down + 8, wide=76, tall=8)
     _scale(scale, most, most * float(np.prod(runs[0][2].shape[1:])))
     return figure
 
@@ -80,7 +76,7 @@ def _picture(axes: "Axes", image: Floats) -> None:
 
 def _framed(axes: "Axes", left: float, top: float, tile: float) -> "Axes":
     """Put a square there, with an edge, which a dark picture needs on dark paper."""
-    put(axes, left, top, tile, tile)
+    put(axes, left, top, wide=tile, tall=tile)
     axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
     return axes
 
@@ -90,7 +86,7 @@ def _map(axes: "Axes", cells: Floats, most: float) -> None:
 
 
 def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
-    """The value of each cell, or of the brightest where cells are too small to point at."""
+    """Put texts with the value of each cell, or of the brightest where cells are too small to point at."""
     rows, columns = cells.shape
     found = np.argwhere(np.ones_like(cells))
     if cells.size > _MOST_TIPS:
@@ -98,13 +94,18 @@ def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
     word = "brightest, " if cells.size > _MOST_TIPS else ""
     texts = [f"{word}row {row + 1}, column {column + 1}: {cells[row, column]:.3g}" for row, column in found]
     x, y = (found[:, 1] + 0.5) / columns, 1 - (found[:, 0] + 0.5) / rows
-    put_tips(axes, x, y, texts, "s", max(8.0, tile / max(rows, columns)))
+    put_tips(axes, x, y, texts=texts, marker="s", size=max(8.0, tile / max(rows, columns)))
 
 
 def _scale(axes: "Axes", most: float, times: float) -> None:
-    """What the brightest cell stands for."""
     _map(axes, np.linspace(0, 1, 64)[None], 1.0)
-    write(axes, f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform", (1, 0.5), (8, 0), COLORS["muted"])
+    write(
+        axes,
+        f"P(T | X) from 0 to {most:.3g}, {times:.3g} times uniform",
+        (1, 0.5),
+        offset=(8, 0),
+        color=COLORS["muted"],
+    )
 
 
 def _heat() -> "Colormap":

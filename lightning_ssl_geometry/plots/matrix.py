@@ -31,16 +31,12 @@ def matrix(
     Args:
         names: M of them, from the top and from the left.
         values: (M, M); what is not finite is left empty.
-        meaning: What a value is, beside the scale.
+        meaning: Name of the values, beside the scale.
         limits: The values of no colour and of the full one; beyond them colours stay as they are.
-        caption: What to write around it, if it is to stand alone.
+        caption: Texts around the figure, if it has to stand alone.
 
     Raises:
         ValueError: If there is nothing to draw, or the shapes do not fit.
-
-    >>> figure = matrix(["a", "b"], np.array([[1.0, 0.4], [0.4, 1.0]]), meaning="CKA")
-    >>> len(figure.axes)
-    2
     """
     count = len(names)
     if not count or values.shape != (count, count):
@@ -50,20 +46,20 @@ def matrix(
     _shade(axes, values, limits)
     for row, name in enumerate(names):
         at, label = (0, row + 0.5), shortened(name, 0.4 * WIDTH)
-        write(axes, label, at, (-6 - _NUMBER, 0), COLORS["ink"], ("axes fraction", "data"))
+        write(axes, label, at, offset=(-6 - _NUMBER, 0), color=COLORS["ink"], coords=("axes fraction", "data"))
     arrange(figure, [axes], caption, left=0, right=2, foot=_FOOT, tall=None, most=count * _LARGEST)
     cell = axes.bbox.width / count
     _number(axes, count, every=max(1, int(np.ceil(12 / cell))))
     if cell >= _ROOM:
         _write_values(axes, values)
-    _tips(axes, names, values, cell)
-    put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + 12, 76, 8)
+    _tips(axes, names, values, cell=cell)
+    put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + 12, wide=76, tall=8)
     _scale(scale, meaning, limits)
     return figure
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
-    """One hue, so faint that a text on it is read in either palette of a page."""
+    """Draw cells in one hue, so faint that a text on it can be read in either palette of a page."""
     from matplotlib.patches import Rectangle
 
     share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
@@ -79,26 +75,43 @@ def _number(axes: "Axes", count: int, every: int) -> None:
             name.remove()
     for place in range(0, count, every):
         number, middle = f"{place + 1}", place + 0.5
-        write(axes, number, (0, middle), (-6, 0), COLORS["muted"], ("axes fraction", "data"))
-        write(axes, number, (middle, 1), (0, 8), COLORS["muted"], ("data", "axes fraction"), "center")
+        write(axes, number, (0, middle), offset=(-6, 0), color=COLORS["muted"], coords=("axes fraction", "data"))
+        write(
+            axes,
+            number,
+            (middle, 1),
+            offset=(0, 8),
+            color=COLORS["muted"],
+            coords=("data", "axes fraction"),
+            ha="center",
+        )
 
 
 def _write_values(axes: "Axes", values: Floats) -> None:
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
         text = f"{value:.2f}" if np.isfinite(value) else "\N{EN DASH}"
-        write(axes, text, (column + 0.5, row + 0.5), (0, 0), COLORS["ink"], ("data", "data"), "center", gid="plain")
+        write(
+            axes,
+            text,
+            (column + 0.5, row + 0.5),
+            offset=(0, 0),
+            color=COLORS["ink"],
+            coords=("data", "data"),
+            ha="center",
+            gid="plain",
+        )
 
 
 def _tips(axes: "Axes", names: Sequence[str], values: Floats, cell: float) -> None:
     found = np.argwhere(np.isfinite(values))
     texts = [f"{names[row]} and {names[column]}: {values[row, column]:.4g}" for row, column in found]
     y, x = found.T.astype(np.float64) + 0.5
-    put_tips(axes, x, y, texts, "s", cell)
+    put_tips(axes, x, y, texts=texts, marker="s", size=cell)
 
 
 def _scale(axes: "Axes", meaning: str, limits: tuple[float, float]) -> None:
     steps = np.linspace(*limits, 12)
     axes.set(xlim=(0, len(steps)), ylim=(1, 0))
     _shade(axes, steps[None], limits)
-    write(axes, f"{meaning}, from {limits[0]:g} to {limits[1]:g}", (1, 0.5), (8, 0), COLORS["muted"])
+    write(axes, f"{meaning}, from {limits[0]:g} to {limits[1]:g}", (1, 0.5), offset=(8, 0), color=COLORS["muted"])

@@ -39,22 +39,19 @@ def trajectory(
     Args:
         x: (R,).
         y: (R,).
-        xlabel: Below the axis.
-        ylabel: Above the axis.
-        ends: What the first and the last point are called.
-        tips: R texts, or none.
+        xlabel: Name of the horizontal axis.
+        ylabel: Name of the vertical axis.
+        ends: Names of the first and the last point.
+        tips: R texts, shown where a pointer rests on a point; or none.
 
     Raises:
         ValueError: If no point is finite, or the lengths differ.
-
-    >>> path = np.linspace(0.0, 1.0, 5)
-    >>> figure = trajectory(path, path**2, xlabel="x", ylabel="y", ends=("start", "end"))
     """
     Curve("", x, y, tips=tips)  # checks the lengths
     rows = spaced(np.flatnonzero(drawable(x) & drawable(y)), _MOST_MOMENTS)
     x, y = finite_values([x[rows]], "points"), y[rows]
     figure, (axes,) = canvas()
-    y_axis(axes, y, ylabel, None, log=False, pad=0.14)
+    y_axis(axes, y, ylabel, floor=None, log=False, pad=0.14)
     x_axis(axes, xlabel, padded(x, 0.14))
     colors = ramp(len(x))
     for (x0, x1), (y0, y1), color in zip(pairwise(x), pairwise(y), colors[1:], strict=True):
@@ -64,15 +61,21 @@ def trajectory(
     if len(x) > 1:
         axes.plot(x[0], y[0], "o", markersize=7, color=colors[0], markerfacecolor="white", markeredgewidth=1.8)
     axes.plot(x[-1], y[-1], "o", markersize=7.5, color=colors[-1])
-    _name_ends(axes, x, y, ends, colors)
-    put_tips(axes, x, y, [tips[row] for row in rows] if tips else [])
+    _name_ends(axes, x, y, ends=ends, colors=colors)
+    put_tips(axes, x, y, texts=[tips[row] for row in rows] if tips else [])
     arrange(figure, [axes], Caption(), right=20)
     return figure
 
 
 def _name_ends(axes: "Axes", x: Floats, y: Floats, ends: tuple[str, str], colors: Sequence[str]) -> None:
-    """Write what the ends are called on the side away from the path."""
     for number, text in [(0, ends[0]), (-1, ends[1])] if len(x) > 1 else [(-1, ends[1])]:
         left, up = x[number] > np.mean(axes.get_xlim()), y[number] > np.mean(axes.get_ylim())
         color = COLORS["muted"] if number == 0 else colors[-1]
-        write(axes, text, (x[number], y[number]), (-9 if left else 9, 11 if up else -11), color, ("data", "data"))
+        write(
+            axes,
+            text,
+            (x[number], y[number]),
+            offset=(-9 if left else 9, 11 if up else -11),
+            color=color,
+            coords=("data", "data"),
+        )

@@ -15,7 +15,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
-    """Set round ticks within the limits; what comes back is what their labels leave out."""
+    """Set round ticks within the limits; return the offset or power of ten that their labels leave out."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = sorted(map(float, axes.get_xlim() if which == "x" else axes.get_ylim()))
@@ -33,7 +33,7 @@ def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
 
 
 def _tick_labels(ticks: Floats) -> tuple[list[str], str]:
-    """As many digits as tell the ticks apart; left out are a power of ten or a first tick that they share."""
+    """Label ticks with as few digits as tell them apart; return a power of ten or first tick that is left out."""
     size = float(np.abs(ticks).max(initial=0))
     power = int(np.floor(np.log10(size))) if size >= 1e6 or 0 < size < 1e-3 else 0
     scaled = ticks / 10.0**power

@@ -21,8 +21,7 @@ __all__ = [
 
 from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.headline import remarks, summary_table
-from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Readouts, Series
 from lightning_ssl_geometry.report.page import comparison_figures, figures, write_comparison, write_report
-from lightning_ssl_geometry.report.records import Evaluation
+from lightning_ssl_geometry.report.records import Evaluation, Layers
 from lightning_ssl_geometry.report.run import Run, read_run

@@ -1,16 +1,16 @@
-"""What stands on a page around its figures: header, headline, notes, tables, how the runs were made, papers."""
+"""The texts and tables of a page around its figures: header, headline, notes, tables, settings of the runs, papers."""
 
 __all__ = ["comparison_contents", "run_contents"]
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity
-from lightning_ssl_geometry.report.download import Numbers, Saved, layer_numbers, saved, series_numbers
+from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.report.download import Saved, layer_numbers, listed, saved, series_numbers
 from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.evaluation import (
     evaluated,
@@ -21,11 +21,12 @@ from lightning_ssl_geometry.report.evaluation import (
     sizes,
 )
 from lightning_ssl_geometry.report.facts import different_data, facts, shared_facts, weights
-from lightning_ssl_geometry.report.figures import Member, View, is_scalar, members, role, section_of
-from lightning_ssl_geometry.report.groups import Average, Group, notes_on_time, stage_order
+from lightning_ssl_geometry.report.figures import View, in_order, section_of
+from lightning_ssl_geometry.report.groups import Average, Group, notes_on_time
 from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.members import is_scalar, members, series_of
 from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
 from lightning_ssl_geometry.report.panel import Panel, filled, shown
 from lightning_ssl_geometry.report.run import Run
@@ -42,47 +43,30 @@ _OF_MEANS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page.
-
-    Attributes:
-        header: Names of the columns.
-        rows: The first cell of each is its name.
-        chosen: Which rows are bold.
-        saved: All of it as a link, or None.
-        remark: Below it.
-        look: A class of the style.
-    """
+    """A table of the page."""
 
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    chosen: Sequence[int] = ()
-    saved: Saved | None = None
-    remark: str = ""
-    look: str = ""
+    rows: Sequence[Sequence[str]]  # the first cell of each is its name
+    chosen: Sequence[int] = ()  # rows that are bold
+    saved: Saved | None = None  # the whole table as a link
+    remark: str = ""  # a sentence below it
+    look: str = ""  # a class of the style
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of a run that was not trained, with its meaning.
-
-    Attributes:
-        name: What it is.
-        value: The number.
-        beside: What it can be at most, and what there would be without structure.
-        quantity: Its meaning; None of an undeclared log.
-        remark: How it was found in this run.
-    """
+    """A number of a run that was not trained, with its meaning."""
 
     name: str
     value: str
-    beside: str
-    quantity: Quantity | None
-    remark: str = ""
+    beside: str  # the greatest possible value, and the value of data without structure
+    quantity: Quantity | None  # None for an undeclared log
+    remark: str = ""  # how the number was found in this run
 
 
 @dataclass(frozen=True)
 class Made:
-    """How a run was made: names and values, and its config."""
+    """The settings of a run: names and values, and its config."""
 
     name: str
     rows: Mapping[str, str]
@@ -93,27 +77,16 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
     """Gather what the page of one run says beside its figures."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
-    readings = _readings(view) if view.once else {}
-    return {
+    return _contents(view, drawn, drawings, notes=[*run.notes], readings=_readings(view) if view.once else {}) | {
         "heading": f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name,
         "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
-        "groups": [],
         "facts": facts(run),
         "tiles": headline(run),
-        "notes": _graved([*run.notes, *drawings.lost]),
-        "left_out": drawings.left_out,
-        "readings": readings,
         "layers": _layers(run),
         "evaluation": _evaluation(run),
         "evaluated": evaluated(view),
-        "order": _order(drawn, readings),
-        "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),
         "values": _values(run),
-        "coverage": None,
         "made": [_made(run)],
-        "papers": _papers(
-            [*_drawn_quantities(drawn), *(r.quantity for held in readings.values() for r in held if r.quantity)]
-        ),
     }
 
 
@@ -121,89 +94,65 @@ def comparison_contents(
     view: View, title: str, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings
 ) -> dict[str, Any]:
     """Gather what the page of a comparison says beside its figures."""
-    coverage = _coverage(view)
-    return {
+    notes = [*filter(None, [different_data(view.grouped)]), *_notes_on_means(view)]
+    notes += [*notes_on_time(view.groups, view.by_epochs), *_odd_widths(view)]
+    return _contents(view, drawn, drawings, notes=notes, readings={}) | {
         "heading": title,
-        "status": None,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
-        "tiles": [],
-        "notes": _graved(
-            [
-                *filter(None, [different_data([(group, run) for group in view.groups for run in group.runs])]),
-                *_notes_on_means(view),
-                *notes_on_time(view.groups, view.by_epochs),
-                *_odd_widths(view),
-                *drawings.lost,
-            ]
-        ),
-        "left_out": drawings.left_out,
-        "readings": {},
-        "layers": None,
-        "evaluation": None,
-        "evaluated": "",
-        "order": _order(drawn, {}),
-        "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),
         "values": _compared(view, title),
-        "coverage": coverage,
-        "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group in view.groups for run in group.runs],
-        "papers": _papers(_drawn_quantities(drawn)),
+        "coverage": _coverage(view),
+        "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group, run in view.grouped],
     }
 
 
-def _order(drawn: Mapping[str, Sequence[Panel]], readings: Mapping[str, Sequence[Reading]]) -> list[str]:
-    """Sections in the order of the page: those of the package, then a user's own, then the rest."""
-    known = [*SECTIONS]
-    every = [*known[:-1], *(name for name in (*drawn, *readings) if name not in SECTIONS), known[-1]]
-    return [name for name in dict.fromkeys(every) if drawn.get(name) or readings.get(name)]
-
-
-def _graved(notes: Iterable[str]) -> list[tuple[str, bool]]:
-    return [(note, any(part in note for part in _GRAVE)) for note in notes]
+def _contents(
+    view: View,
+    drawn: Mapping[str, Sequence[Panel]],
+    drawings: Drawings,
+    notes: Sequence[str],
+    readings: Mapping[str, Sequence[Reading]],
+) -> dict[str, Any]:
+    """Gather what both pages have, and leave empty what only one of them has."""
+    quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
+    quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
+    return dict.fromkeys(["status", "groups", "tiles", "layers", "evaluation", "evaluated", "coverage"]) | {
+        "notes": [(note, any(part in note for part in _GRAVE)) for note in [*notes, *drawings.lost]],
+        "left_out": drawings.left_out,
+        "readings": readings,
+        "order": in_order(name for held in (drawn, readings) for name, each in held.items() if each),
+        "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),
+        "papers": list(dict.fromkeys(quantity.paper for quantity in quantities if quantity.paper)),
+    }
 
 
 def _notes_on_means(view: View) -> list[str]:
-    """What the runs' own notes say that changes a mean, each once, with the runs that say so."""
     said: dict[str, list[str]] = {}
-    for group in view.groups:
-        for run in group.runs:
-            for note in run.notes:
-                if any(part in note for part in _OF_MEANS):
-                    said.setdefault(note, []).append(f"{group.name}, {run.name}")
+    for group, run in view.grouped:
+        for note in run.notes:
+            if any(part in note for part in _OF_MEANS):
+                said.setdefault(note, []).append(f"{group.name}, {run.name}")
     return [f"{'; '.join(runs) if len(runs) < len(view.runs) else 'All runs'}: {note}" for note, runs in said.items()]
 
 
 def _readings(view: View) -> dict[str, list[Reading]]:
-    """Scalars of a run that was not trained: no lines over training, but a table with what each number means."""
     run, found = view.runs[0], dict[str, list[Reading]]()
     for member in members(view.runs):
-        quantity = member.quantity
-        if quantity.baseline or role(member) or not quantity.shown:
+        quantity, (_, show) = member.quantity, shown(member.quantity)
+        if quantity.baseline or member.role or not quantity.shown:
             continue
-        for series in _series(run, member):
-            _, show = shown(quantity)
-            stage = series.name.partition("/")[0]
-            several = len(member.names[0]) > 1
-            beside = [bound(run, series.name).strip(" ()"), null_beside(run, member, series.name, show)]
-            name = f"{member.title}, {stage}" if several else member.title
+        for series in series_of(run, member):
+            stage = f", {series.name.partition('/')[0]}" if len(member.names[0]) > 1 else ""
+            beside = [bound(run, series.name).strip(" ()"), null_beside(run, member, series.name, show=show)]
             reading = Reading(
-                name,
-                show(float(series.value[-1])),
-                ", ".join(filter(None, beside)),
-                quantity if member.declared else None,
-                filled(run, member, series.name),
-            )
+                f"{member.title}{stage}", show(float(series.value[-1])), ", ".join(filter(None, beside)),
+                quantity=quantity if member.declared else None, remark=filled(run, member, series.name),
+            )  # fmt: skip
             found.setdefault(section_of(member, view.runs), []).append(reading)
     return found
 
 
-def _series(run: Run, member: Member) -> list[Series]:
-    found = [run.scalars[name] for name in member.names.get(0, {}).values() if name in run.scalars]
-    return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
-
-
 def _layers(run: Run) -> Table | None:
-    """All numbers of layers; None if there are not several."""
     if run.layers is None or len(run.layers.names) < 2:
         return None
     layers, columns = run.layers, []
@@ -230,7 +179,6 @@ def _evaluation(run: Run) -> Table | None:
 
 
 def _values(run: Run) -> dict[str, Any] | None:
-    """Each scalar's first, lowest, highest and last value, and a link to all values as one file."""
     if not run.scalars:
         return None
     header = ["scalar", "value"] if run.is_diagnosis else ["scalar", "first", "lowest", "highest", "last", "readouts"]
@@ -252,33 +200,28 @@ def _row(series: Series, last: bool) -> list[str]:
 
 
 def _compared(view: View, title: str) -> dict[str, Any] | None:
-    """First and last value of each scalar on the data that the figures show, per group."""
-    once, rows, numbers = view.once, [], list[tuple[str | float, ...]]()
+    """Make a table of the first and last value of each scalar per group, on the data that the figures show."""
+    once, rows, parts = view.once, [], []
     for member in members(view.runs, last_layers=True):
         stage = shared_stage([member], view) if is_scalar(member, view.runs) and member.declared else None
         if stage is None:
             continue
-        means = [mean_of(member, group, stage, view) for group in view.groups]
+        means = [(group, mean_of(member, group, stage, view=view)) for group in view.groups]
         name = " or ".join(dict.fromkeys(held[stage] for held in member.names.values() if stage in held))
         places = (-1,) if once else (0, -1)
-        rows.append([name, *(_value(mean, place, member.quantity) for mean in means for place in places)])
-        for group, mean in zip(view.groups, means, strict=True):
+        rows.append([name, *(_value(mean, place, member.quantity) for _, mean in means for place in places)])
+        for group, mean in means:
             if mean is not None:
-                std = np.full(len(mean.step), np.nan) if mean.std is None else mean.std
-                when = mean.time if view.by_epochs else mean.done
-                numbers += [
-                    (group.name, mean.name, *each, mean.runs) for each in zip(when, mean.mean, std, strict=True)
-                ]
+                runs = [mean.runs] * len(mean.step)
+                parts.append(((group.name, mean.name), (mean.when(view.by_epochs), mean.mean, mean.spread, runs)))
     if not rows:
         return None
     several = any(len(group.runs) > 1 for group in view.groups)
     what = "Mean ± standard deviation over the runs of a group. " if several else ""
     what += "" if once else "At the first and the last moment that runs of a group share."
-    link = saved(
-        f"{title}-scalars", Numbers(("group", "scalar", view.time_label, "mean", "standard deviation", "runs"), numbers)
-    )
+    numbers = listed(("group", "scalar", view.time_label, "mean", "standard deviation", "runs"), parts)
     header = ["scalar", *([] if once else ["first", "last"] * len(view.groups))]
-    table = Table(header, rows, saved=link, remark=what.strip(), look="compared")
+    table = Table(header, rows, saved=saved(f"{title}-scalars", numbers), remark=what.strip(), look="compared")
     names = [(group.name, group.color) for group in view.groups]
     return {"heading": "Values" if once else "First and last values", "summary": "", "table": table, "groups": names,
             "columns": 1 if once else 2}  # fmt: skip
@@ -287,15 +230,15 @@ def _compared(view: View, title: str) -> dict[str, Any] | None:
 def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
     if mean is None or not len(mean.step):
         return _NONE
-    value, std = float(mean.mean[place]), np.nan if mean.std is None else float(mean.std[place])
+    value, std = float(mean.mean[place]), float(mean.spread[place])
     text = percent(value) if quantity.percent else number(value)
     return text + (f" ± {deviation(value, std, quantity.percent)}" if np.isfinite(std) else "")
 
 
 def _coverage(view: View) -> Table | None:
-    """Which group has which quantities, for those that not all runs have; None if all have the same."""
-    every = [member for member in members(view.runs, last_layers=True) if _has_values(member)]
-    found = {member.title: set(member.names) for member in every}
+    """Make a table that says which groups have a quantity, for quantities that not all runs have; None without any."""
+    every = members(view.runs, last_layers=True)
+    found = {each.title: set(each.names) for each in every if not each.quantity.baseline and not each.role}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
     if not partial:
         return None
@@ -310,19 +253,15 @@ def _coverage(view: View) -> Table | None:
     return Table(["quantity", *(group.name for group in view.groups)], rows, remark=what, look="layers")
 
 
-def _has_values(member: Member) -> bool:
-    return not member.quantity.baseline and not role(member)
-
-
 def _odd_widths(view: View) -> list[str]:
-    """Say where the runs of one group have arrays, or layers, of different lengths: a mean over them is none."""
+    """Say where the runs of one group have arrays, or layers, of different lengths: these have no mean."""
     said = []
     for group in view.groups:
         for name in dict.fromkeys(name for run in group.runs for name in run.arrays):
             widths = {run.name: run.arrays[name].values.shape[1] for run in group.runs if name in run.arrays}
-            said += _odd(group, name, widths, "values")
+            said += _odd(group, name, widths, unit="values")
         held = {run.name: len(run.layers.names) for run in group.runs if run.layers}
-        said += _odd(group, "layers.csv", held, "layers")
+        said += _odd(group, "layers.csv", held, unit="layers")
     return said
 
 
@@ -334,14 +273,12 @@ def _odd(group: Group, name: str, widths: Mapping[str, int], unit: str) -> list[
 
 
 def _made_of(group: Group) -> str:
-    """How many runs; of a single diagnosis, which weights."""
     if len(group.runs) == 1 and group.runs[0].is_diagnosis and (said := weights(group.runs[0], short=True)):
         return said
     return f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}"
 
 
 def _made(run: Run, name: str = "") -> Made:
-    """Tell command, seed, versions, machine, and the config."""
     rows = {"folder": str(run.folder.resolve())}
     rows |= {f"resumed ({n})": _resumed(entry) for n, entry in enumerate(run.resumed, 1)}
     rows |= {key.replace("_", " "): _written(key, value) for key, value in run.info.items() if value is not None}
@@ -349,7 +286,6 @@ def _made(run: Run, name: str = "") -> Made:
 
 
 def _resumed(entry: Resumption) -> str:
-    """Tell when, at which step and epoch, and from which folder."""
     place = {".": "in this folder", None: "from a run of unknown folder"}.get(entry.folder, f"from {entry.folder}")
     of_rest = "; what this epoch's training batches show is of those after this step" if entry.within_epoch else ""
     return f"at step {entry.step:,.0f}, epoch {entry.epoch:,.0f}, {place}, {moment(entry.time)}{of_rest}"
@@ -363,11 +299,3 @@ def _written(key: str, value: object) -> str:
     if isinstance(value, int) and key in ("steps", "parameters", "samples"):
         return f"{value:,}"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _drawn_quantities(drawn: Mapping[str, Sequence[Panel]]) -> list[Quantity]:
-    return [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
-
-
-def _papers(quantities: Iterable[Quantity]) -> list[Paper]:
-    return list(dict.fromkeys(quantity.paper for quantity in quantities if quantity.paper))

@@ -1,29 +1,25 @@
 """Numbers of a page as CSV files that the page itself holds: a link to save them, without a script or a server."""
 
-__all__ = ["MOST", "Numbers", "Saved", "layer_numbers", "saved", "series_numbers"]
+__all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-from lightning_ssl_geometry.report.layers import Layers
 from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.records import Layers
 
-MOST = 600_000  # letters of a link; browsers refuse to save one of more than 2,000,000
+_MOST = 600_000  # letters of a link; browsers refuse to save one of more than 2,000,000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table to be saved.
-
-    Attributes:
-        header: Names of the columns.
-        rows: As long as the header; shorter ones end in empty cells.
-    """
+    """A table to be saved; rows that are shorter than the header end in empty cells."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | float]]
@@ -31,29 +27,18 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Saved:
-    """A table as a link of a page.
-
-    Attributes:
-        file: Its name.
-        address: The table itself.
-        thinned: Of how many rows it has one.
-    """
+    """A table as a link of a page: the name of the file, the table itself, and of how many rows it has one."""
 
     file: str
     address: str
     thinned: int = 1
 
 
-def saved(name: str, numbers: Numbers, most: int = MOST) -> Saved:
-    """Write a table as a CSV file in UTF-8; of one that is larger than `most` letters every second row, or third.
+def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
+    """Write a table as a CSV file in UTF-8, a link of at most `most` letters; a larger table is thinned.
 
     Numbers have nine digits, which tell all float32 apart. A text that a spreadsheet would take for a formula gets an
-    apostrophe in front.
-
-    Args:
-        name: Of the file, without its ending; what a file system may refuse becomes `_`.
-        numbers: The table.
-        most: How long the link may be.
+    apostrophe in front. A letter of the name that a file system may refuse becomes `_`.
 
     >>> saved("loss", Numbers(["step", "loss"], [[1, 0.5]]))
     Saved(file='loss.csv', address='data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A', thinned=1)
@@ -66,20 +51,20 @@ def saved(name: str, numbers: Numbers, most: int = MOST) -> Saved:
     return Saved(f"{file}.csv", address, every)
 
 
+def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
+    """Make a table from parts: each has cells that all its rows share, and then columns."""
+    return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
+
+
 def series_numbers(found: Iterable[Series]) -> Numbers:
-    """List scalars as they were logged, a row per value; by the steps done, a value before training is told apart."""
-    rows = [
-        (series.name, *row)
-        for series in found
-        for row in zip(series.epoch, series.step, series.value, series.done, strict=True)
-    ]
-    return Numbers(("scalar", "epoch", "step", "value", "steps_done"), rows)
+    """List scalars as they were logged, a row per value; the steps done tell a value before training apart."""
+    parts = [((each.name,), (each.epoch, each.step, each.value, each.done)) for each in found]
+    return listed(("scalar", "epoch", "step", "value", "steps_done"), parts)
 
 
 def layer_numbers(layers: Layers) -> Numbers:
     """List all that is known of layers, as in their file."""
-    columns = (layers.names, layers.width, *layers.values.values())
-    return Numbers(("layer", "width", *layers.values), list(zip(*columns, strict=True)))
+    return listed(("layer", "width", *layers.values), [((), (layers.names, layers.width, *layers.values.values()))])
 
 
 def _address(header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:

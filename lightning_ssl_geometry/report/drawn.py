@@ -11,16 +11,15 @@ from itertools import chain, count
 
 import numpy as np
 
-from lightning_ssl_geometry.quantity import SECTIONS
 from lightning_ssl_geometry.report.evaluation import evaluated, evaluation_panel
-from lightning_ssl_geometry.report.figures import Figured, Plan, View, plans
+from lightning_ssl_geometry.report.figures import Figured, Plan, View, in_order, plans
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.lines import component_panels, line_panel
 from lightning_ssl_geometry.report.moments import moment_panels
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.stills import image_panel, layer_panel, matrix_panels, path_panels, point_panel
 
-MOST_UNKNOWN = 24
+_MOST_UNKNOWN = 24
 _Drawn = Panel | Iterable[Panel | None] | None
 _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
     "line": line_panel,
@@ -40,20 +39,14 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
 
 @dataclass
 class Drawings:
-    """Draws the figures of a page once, whoever asks for them, and keeps what could not be drawn.
+    """Draws the figures of a page once, whoever asks for them, and notes which could not be drawn."""
 
-    Attributes:
-        lost: A sentence for each figure that could not be drawn.
-        left_out: How many figures of undeclared logs there are beyond those that are drawn.
-        panels: The figures by section; None before they are drawn.
-    """
-
-    lost: list[str] = field(default_factory=list)
-    left_out: int = 0
-    panels: dict[str, list[Panel]] | None = None
+    lost: list[str] = field(default_factory=list)  # a sentence for each figure that could not be drawn
+    left_out: int = 0  # figures of undeclared logs that are too many
+    panels: dict[str, list[Panel]] | None = None  # by section; None before they are drawn
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
-        """What `drawing` returns without None; nothing where it fails, of which `what` then says what is missing."""
+        """Return the figures that `drawing` returns; none where it fails, which is noted under the name `what`."""
         try:
             drawn = drawing()
             panels = [drawn] if drawn is None or isinstance(drawn, Panel) else list(drawn)
@@ -63,29 +56,24 @@ class Drawings:
         return [panel for panel in panels if panel is not None]
 
     def lose(self, what: str, error: Exception) -> None:
-        """Keep that a figure could not be drawn."""
+        """Note that a figure could not be drawn."""
         self.lost.append(f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}")
 
     def warn(self, where: str) -> None:
-        """Warn once of all that could not be drawn."""
+        """Warn once of all figures that could not be drawn."""
         lost, self.lost = self.lost, []
         if lost:
             warnings.warn(f"{where} lacks figures. {' '.join(lost)}", stacklevel=3)
 
 
 def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
-    """Draw all figures, by section in the order of the page; of undeclared logs no more than `MOST_UNKNOWN`.
-
-    Args:
-        view: The runs.
-        drawings: Keeps the figures, and what could not be drawn. Those that it holds already are returned.
-    """
+    """Draw all figures that `drawings` does not hold yet, by section; at most `_MOST_UNKNOWN` of undeclared logs."""
     if drawings.panels is not None:
         return drawings.panels
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so
         found = plans(view)
         unknown = [plan for held in found.values() for plan in held if not any(m.declared for m in plan.members)]
-        dropped = {id(plan) for plan in unknown[MOST_UNKNOWN:]}
+        dropped = {id(plan) for plan in unknown[_MOST_UNKNOWN:]}
         drawings.left_out = len(dropped)
         kept = {name: [plan for plan in held if id(plan) not in dropped] for name, held in found.items()}
         panels = {name: [p for plan in held for p in drawings.of(plan.title, partial(_PICTURES[plan.kind], plan, view))]
@@ -93,13 +81,11 @@ def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
         if panel := drawings.of("linear evaluation", lambda: evaluation_panel(view)):
             panels.setdefault(evaluated(view), []).extend(panel)
         panels = _told_apart(panels)
-    order = [*SECTIONS][:-1] + [name for name in panels if name not in SECTIONS] + [*SECTIONS][-1:]
-    drawings.panels = {name: panels[name] for name in order if panels.get(name)}
+    drawings.panels = {name: panels[name] for name in in_order(panels) if panels[name]}
     return drawings.panels
 
 
 def _told_apart(panels: Mapping[str, Sequence[Panel]]) -> dict[str, list[Panel]]:
-    """Give each figure a name of its own, that a file may have."""
     seen: set[str] = set()
     found: dict[str, list[Panel]] = {section: [] for section in panels}
     for section, panel in ((section, panel) for section, held in panels.items() for panel in held):

@@ -1,28 +1,19 @@
-"""The comparison under one linear classifier: pixels, an untrained network, what was trained, weighted in ways."""
+"""The comparison under one linear classifier: pixels, an untrained and the trained network, and averages."""
 
-__all__ = [
-    "evaluated",
-    "evaluation_groups",
-    "evaluation_member",
-    "evaluation_panel",
-    "feature_name",
-    "is_chosen",
-    "shown_accuracy",
-    "sizes",
-]
+__all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
 
-from collections.abc import Iterable, Sequence
-from textwrap import wrap
+from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Caption, Dot, dots
+from lightning_ssl_geometry.plots import Dot, dots
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.figures import Member, View, printable
+from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.logs import Floats
+from lightning_ssl_geometry.report.members import Member, printable
 from lightning_ssl_geometry.report.numbers import percent
-from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.panel import Panel, caption_of
 from lightning_ssl_geometry.report.records import Evaluation
 from lightning_ssl_geometry.report.run import EVALUATIONS, Run
 
@@ -34,20 +25,15 @@ _WEIGHTED = (
 _WORDS = {"pixels": "raw pixels", "frozen": "untrained network", "trained": "trained network"}
 _ORDER = [*_WORDS, *(f"{level}, {weighting}" for level in ("f", "head") for weighting in _WEIGHTINGS)]
 _TITLE = "The same linear classifier on each"
-_WIDTH = 58
 
 
 def feature_name(name: str) -> str:
-    """What a row of the comparison is called.
-
-    >>> feature_name("frozen"), feature_name("resnet")
-    ('untrained network', 'resnet')
-    """
+    """Name a row of the comparison: "frozen" is the untrained network."""
     return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
-    """Whether features are those of the method as it was trained, which the others are there to compare with."""
+    """Tell whether features are those of the method as it was trained; the other rows are there for comparison."""
     return name in ("trained", "f, learned", "head, learned")
 
 
@@ -57,71 +43,56 @@ def shown_accuracy(row: Evaluation) -> str:
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class; all labels and pixels first.
-
-    A heading names the split where the run, or the runs that it is compared with, were evaluated on several.
-
-    Args:
-        run: Whose rows.
-        beside: The runs that it is compared with.
-    """
+    """Group the rows by labels per class, and by split if the runs have several splits; all labels first."""
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
     for row in sorted(run.evaluations, key=lambda row: order.get(row.features, len(order))):
-        heading = (
-            "all labels" if row.labels == "all" else f"{row.labels} label{'' if row.labels == '1' else 's'} per class"
-        )
+        per_class = f"{row.labels} label{'' if row.labels == '1' else 's'} per class"
+        heading = "all labels" if row.labels == "all" else per_class
         heading += f", {row.details.get('split', 'no split')}" if len(splits) > 1 else ""
         groups.setdefault(heading, []).append(row)
     return dict(sorted(groups.items(), key=lambda group: not group[0].startswith("all")))
 
 
-def evaluation_member(view: View) -> Member | None:
-    """What the callback that evaluated says of it; None if no run has it."""
+def _member(view: View) -> Member | None:
     names = {place: {"": EVALUATIONS} for place, run in enumerate(view.runs) if run.evaluations}
     declared = next((run.declared[EVALUATIONS] for run in view.runs if EVALUATIONS in run.declared), None)
     return Member(declared, EVALUATIONS, names) if names else None
 
 
 def evaluated(view: View) -> str:
-    """The section that the evaluation belongs to."""
-    member = evaluation_member(view)
+    """Return the section that the evaluation belongs to."""
+    member = _member(view)
     return member.declared.section if member and member.declared else "probes"
 
 
 def evaluation_panel(view: View) -> Panel | None:
     """Draw the accuracies as dots, for groups those of trained features alone; None if there are none."""
-    member = evaluation_member(view)
+    member = _member(view)
     blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
     if member is None or not blocks:
         return None
     features = dict.fromkeys(row.features for run in view.runs for row in run.evaluations)
     remark = _WEIGHTED if any(name.endswith(tuple(f", {each}" for each in _WEIGHTINGS)) for name in features) else ""
     title = _TITLE if view.alone else "Linear evaluation"
-    notes = [] if view.alone or all(len(group.runs) == 1 for group in view.groups) else [_counts(view)]
-    caption = Caption(title if view.titled else "", (), [line for note in notes for line in wrap(note, _WIDTH)])
-    figure = dots(
-        [(printable(heading, 40), rows) for heading, rows in blocks.items()], xlabel="accuracy, %", caption=caption
-    )
-    said = "; ".join(
-        f"{heading}: " + ", ".join(f"{row.label} {row.text}" for row in rows) for heading, rows in blocks.items()
-    )
+    counts = _counts(view) if any(len(group.runs) > 1 for group in view.groups) else ""
+    named = [(printable(heading, 40), rows) for heading, rows in blocks.items()]
+    figure = dots(named, xlabel="accuracy, %", caption=caption_of(view, title, [counts]))
+    words = [f"{name}: " + ", ".join(f"{row.label} {row.text}" for row in rows) for name, rows in blocks.items()]
     stages = dict.fromkeys(row.details.get("split", "") for run in view.runs for row in run.evaluations)
-    return Panel(EVALUATIONS, title, figure, f"{title}: {said}.", _numbers(view), [member] if member.declared else [],
-                 list(stages) if view.alone else [], remark=remark)  # fmt: skip
+    return Panel(EVALUATIONS, title, figure, label=f"{title}: {'; '.join(words)}.", numbers=_numbers(view),
+                 members=[member] if member.declared else [], stages=list(stages) if view.alone else [],
+                 remark=remark)  # fmt: skip
 
 
 def sizes(run: Run) -> str:
-    """Say how much the accuracies rest on, where the file says so."""
+    """Say on how many samples, repeats and dimensions the accuracies rest, where the file says so."""
     asked = {"train_size": "training samples", "test_size": "test samples", "repeats": "repeats"}
     found = {key: dict.fromkeys(row.details[key] for row in run.evaluations if key in row.details) for key in asked}
     said = [f"{' or '.join(values)} {asked[key]}" for key, values in found.items() if values]
-    dims = dict.fromkeys(
-        f"{feature_name(row.features)} {row.details['feature_dim']}"
-        for row in run.evaluations
-        if "feature_dim" in row.details
-    )
+    sized = [(feature_name(row.features), row.details.get("feature_dim")) for row in run.evaluations]
+    dims = dict.fromkeys(f"{name} {dim}" for name, dim in sized if dim is not None)
     said += [f"dimensions: {', '.join(dims)}"] if dims else []
     splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
     on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
@@ -137,11 +108,11 @@ def _dot(row: Evaluation) -> Dot:
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.details.items())
     tip = f"{name}: {text}" + (f" ({details})" if details else "")
     color = "blue" if is_chosen(row.features) else "muted"
-    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text, color, tip, (0.0, 100.0))
+    return Dot(printable(name), 100 * row.accuracy, 100 * row.std, text=text, color=color, tip=tip, bounds=(0.0, 100.0))
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """What does not depend on the group is left out: pixels and the untrained network."""
+    """Leave out pixels and the untrained network, which do not depend on the group."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
@@ -150,7 +121,6 @@ def _of_groups(view: View) -> dict[str, list[Dot]]:
 
 
 def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
-    """By features and heading: the accuracy of each run of each group that has it."""
     found: dict[tuple[str, str], list[tuple[Group, Floats]]] = {}
     for group in view.groups:
         held: dict[tuple[str, str], list[float]] = {}
@@ -163,7 +133,7 @@ def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
 
 
 def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
-    """One accuracy of a run for each of its features and headings; of several rows of one heading, their mean."""
+    """Find one accuracy of a run for each of its features and headings: the mean, where it has several rows."""
     held: dict[tuple[str, str], list[float]] = {}
     for heading, rows in evaluation_groups(run, view.runs).items():
         for row in rows:
@@ -176,7 +146,15 @@ def _mean_dot(group: Group, accuracy: Floats) -> Dot:
     std = _std(accuracy)
     text = percent(float(accuracy.mean())) + (f" ± {100 * std:.1f}" if len(accuracy) > 1 else "")
     tip = f"{printable(group.name, 40)}: {text}, runs: {len(accuracy)} of {len(group.runs)}"
-    return Dot(printable(group.name, 16), 100 * float(accuracy.mean()), 100 * std, text, group.color, tip, (0.0, 100.0))
+    return Dot(
+        printable(group.name, 16),
+        100 * float(accuracy.mean()),
+        100 * std,
+        text=text,
+        color=group.color,
+        tip=tip,
+        bounds=(0.0, 100.0),
+    )
 
 
 def _std(accuracy: Floats) -> float:
@@ -192,15 +170,13 @@ def _counts(view: View) -> str:
 
 
 def _numbers(view: View) -> Numbers:
-    """Of one run all columns of its file; of groups means and deviations."""
+    rows: list[Sequence[str | float]] = []
     if not view.alone:
-        table = [(group.name, *key, float(value.mean()), _std(value), len(value))
-                 for key, rows in _compared(view).items() for group, value in rows]  # fmt: skip
-        return Numbers(("group", "features", "labels", "accuracy", "accuracy_std", "runs"), table)
-    run = view.runs[0]
-    details = list(dict.fromkeys(key for row in run.evaluations for key in row.details))
-    rows: Iterable[list[str | float]] = (
-        [row.features, row.labels, row.accuracy, row.std, *(row.details.get(key, "") for key in details)]
-        for row in run.evaluations
-    )
-    return Numbers(("features", "labels_per_class", "accuracy", "accuracy_std", *details), list(rows))
+        compared = [(key, *each) for key, held in _compared(view).items() for each in held]
+        rows += [(group.name, *key, float(value.mean()), _std(value), len(value)) for key, group, value in compared]
+        return Numbers(("group", "features", "labels", "accuracy", "accuracy_std", "runs"), rows)
+    found = view.runs[0].evaluations
+    details = list(dict.fromkeys(key for row in found for key in row.details))
+    for row in found:
+        rows.append([row.features, row.labels, row.accuracy, row.std, *(row.details.get(key, "") for key in details)])
+    return Numbers(("features", "labels_per_class", "accuracy", "accuracy_std", *details), rows)

@@ -1,4 +1,4 @@
-"""What a run says of itself in a line: what ran on which data, and what runs of a comparison share of that."""
+"""The line of facts under a page's title: what ran on which data; and which of it the runs of a comparison share."""
 
 __all__ = ["different_data", "facts", "shared_facts", "weights"]
 
@@ -12,12 +12,12 @@ from lightning_ssl_geometry.report.run import Run
 
 
 def facts(run: Run) -> list[str]:
-    """Say what ran on which data, how much of it, and when."""
+    """Say which model was trained or looked at, on which data, how long, and when."""
     return [fact for fact in (_diagnosed(run) if run.is_diagnosis else _trained(run)) if fact]
 
 
 def weights(run: Run, short: bool = False) -> str:
-    """Say where a diagnosed network's weights are from; `short`: without folders, empty where it is not known."""
+    """Say where a diagnosed network's weights are from; if `short`, without folders, or empty if not known."""
     if checkpoint := run.info.get("checkpoint"):
         return f"weights from {Path(str(checkpoint)).name if short else checkpoint}"
     kind = run.info.get("weights")
@@ -31,11 +31,7 @@ def shared_facts(runs: Sequence[Run]) -> list[str]:
 
 
 def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
-    """Say which run saw which data, where they differ; empty where they do not.
-
-    Args:
-        runs: With their groups.
-    """
+    """Say which run saw which data, where they differ; empty where they do not."""
     seen: dict[str, dict[str, None]] = {}
     for group, run in runs:
         named = group.name if len(group.runs) == 1 else f"{group.name}, {run.name}"
@@ -47,20 +43,19 @@ def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
 def _trained(run: Run) -> list[str]:
     info = run.info
     said = [" on ".join(str(info[key]) for key in ("model", "data") if info.get(key))]
-    said += [_amount(info[key], key) for key in ("epochs", "steps", "parameters") if info.get(key) is not None]
-    said += [f"seed {info['seed']}"] if info.get("seed") is not None else []
-    said += [f"started {moment(info['started'])}"] if info.get("started") else []
+    said += [_amount(run, key) for key in ("epochs", "steps", "parameters")]
+    said += [_seed(run), f"started {moment(info['started'])}" if info.get("started") else ""]
     took = duration(info.get("started"), info.get("ended"))
     return [*said, f"took {took}" if took else ""]
 
 
 def _diagnosed(run: Run) -> list[str]:
-    """What was looked at: the weights, the data, how many samples."""
-    info = run.info
-    said = [weights(run), _data(run), _samples(run)]
-    said += [_amount(info["parameters"], "parameters")] if info.get("parameters") is not None else []
-    said += [f"seed {info['seed']}"] if info.get("seed") is not None else []
-    return [*said, f"on {moment(info['started'])}" if info.get("started") else ""]
+    said = [weights(run), _data(run), _samples(run), _amount(run, "parameters"), _seed(run)]
+    return [*said, f"on {moment(run.info['started'])}" if run.info.get("started") else ""]
+
+
+def _seed(run: Run) -> str:
+    return f"seed {run.info['seed']}" if run.info.get("seed") is not None else ""
 
 
 def _data(run: Run) -> str:
@@ -68,9 +63,11 @@ def _data(run: Run) -> str:
 
 
 def _samples(run: Run) -> str:
-    return _amount(run.info["samples"], "samples") if run.info.get("samples") is not None else ""
+    return _amount(run, "samples")
 
 
-def _amount(value: object, unit: str) -> str:
+def _amount(run: Run, unit: str) -> str:
+    if (value := run.info.get(unit)) is None:
+        return ""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return f"{text} {unit.removesuffix('s') if value == 1 else unit}"

@@ -1,27 +1,15 @@
-"""Files of a run, which may be anything: how much is read of them at most, and a sentence where that fails."""
+"""Reading the files of a run, which may hold anything: at most so much of each, and a sentence where that fails."""
 
-__all__ = [
-    "MOST_CELLS",
-    "MOST_COLUMNS",
-    "MOST_TABLE_BYTES",
-    "MOST_VALUES",
-    "Table",
-    "attempt",
-    "is_there",
-    "listed",
-    "plain",
-    "read_npz",
-    "read_table",
-    "read_text",
-]
+__all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
 import csv
 import io
+import math
 import os
 import stat
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +19,10 @@ from numpy.typing import NDArray
 
 _Result = TypeVar("_Result")
 
-MOST_TABLE_BYTES = 64 * 2**20
-MOST_CELLS = 16_000_000
-MOST_COLUMNS = 20_000
-MOST_VALUES = 2**24  # of one array in an NPZ file
+_MOST_TABLE_BYTES = 64 * 2**20
+_MOST_CELLS = 16_000_000
+_MOST_COLUMNS = 20_000
+_MOST_VALUES = 2**24  # of one array in an NPZ file
 _MOST_NPZ_BYTES = 256 * 2**20
 _MOST_FILES = 2_000  # in geometry/
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those of numpy; others may ask for any amount of memory
@@ -49,35 +37,23 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file.
-
-    Attributes:
-        columns: Their names, each once.
-        rows: As long as the columns.
-    """
+    """A CSV file: the names of its columns, each once, and rows of that length."""
 
     columns: tuple[str, ...] = ()
     rows: Sequence[Sequence[str]] = ()
 
     def column(self, name: str) -> list[str]:
-        """All cells of a column."""
+        """Return all cells of a column."""
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
     def by_column(self, most: int) -> Iterator[dict[str, str]]:
-        """The first rows, by column."""
+        """Return the first rows, by column."""
         return (dict(zip(self.columns, row, strict=True)) for row in islice(self.rows, most))
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Read a file that somebody else wrote; whatever goes wrong becomes a note instead of an error.
-
-    Args:
-        shown: What the note calls the file.
-        read: Reads it.
-
-    Returns:
-        What was read, or None and a note.
+    """Return what `read` returns; where it fails, None and a note that calls the file `shown`.
 
     >>> attempt("x.csv", lambda: 1 / 0)
     (None, ['x.csv could not be read: ZeroDivisionError.'])
@@ -88,8 +64,27 @@ def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, li
         return None, [f"{shown} could not be read: {_reason(error)}."]
 
 
+@dataclass(frozen=True)
+class Reads:
+    """Reads the files of a folder one by one, and gathers notes on them."""
+
+    folder: Path
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
+        """Return what a file holds; `without` where it cannot be read, or is not there, which `missing` then notes."""
+        path = self.folder / name
+        if not is_there(path):
+            self.notes.extend([missing] if missing else [])
+            return without
+        found, more = attempt(name, lambda: read(path))
+        held, said = (without, []) if found is None else found
+        self.notes.extend([*more, *said])
+        return held
+
+
 def plain(text: object, most: int = 200) -> str:
-    r"""Make a text of a run fit for a sentence: one line, characters that can be written, and no longer than `most`.
+    r"""Make a text fit for a sentence: on one line, of at most `most` characters, all of which can be written.
 
     >>> plain("a\nb\udcff"), plain("abcdef", 4)
     ('a b?', 'abc…')
@@ -99,16 +94,12 @@ def plain(text: object, most: int = 200) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a folder has an entry of this name, be it a file, a folder or a broken link."""
+    """Tell whether the path exists, be it a file, a folder or a broken link."""
     return os.path.lexists(path)
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Find the files below a folder that end so.
-
-    Returns:
-        Paths and their names below the folder without the ending, sorted; and a note where there are too many.
-    """
+    """Find the files with this ending below a folder: sorted, with their names, and a note where there are too many."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]
@@ -116,20 +107,7 @@ def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]
 
 
 def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
-    """Read a text file in UTF-8.
-
-    Args:
-        path: The file.
-        shown: What notes call it.
-        most: How many bytes are read.
-
-    Returns:
-        The text, and notes on what was left out or replaced.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is no file.
-    """
+    """Read at most `most` bytes of a text file in UTF-8; notes, which call it `shown`, say what was left out."""
     with _opened(path) as file:
         held = file.read(most + 1)
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
@@ -147,20 +125,8 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Read a CSV file that may still be written, or whose writer was interrupted.
-
-    Args:
-        path: The file.
-        shown: What notes call it.
-
-    Returns:
-        The table, and notes on what was left out, such as a last line without its end and rows of another length.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is no file, or a line has too many columns.
-    """
-    text, notes = read_text(path, shown, MOST_TABLE_BYTES)
+    """Read the complete lines of a CSV file that are as long as its header; notes name the rest."""
+    text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]
     end = text.rfind("\n") + 1
@@ -185,12 +151,7 @@ def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read arrays of numbers, as `numpy.savez` writes them, of at most `MOST_VALUES` values each.
-
-    Raises:
-        OSError: If the file cannot be opened.
-        ValueError: If it is no such file, an array is not there, or is not of numbers, or too large.
-    """
+    """Read arrays of numbers, as `numpy.savez` writes them, of at most `_MOST_VALUES` values each."""
     with _opened(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
             raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")
@@ -199,7 +160,7 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """Open a regular file. A pipe would be waited for, and a device may do anything when it is opened."""
+    """Open a regular file: a pipe would be waited for, and a device may do anything when it is opened."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
@@ -215,13 +176,13 @@ def _opened(path: Path) -> io.BufferedReader:
 
 
 def _lines(text: str, shown: str) -> tuple[list[list[str]], list[str]]:
-    """Split lines into cells, as many as are read of a file."""
     lines: list[list[str]] = []
     cells = 0
     try:
         for line in csv.reader(_narrow(io.StringIO(text, newline=""))):
-            if (cells := cells + len(line)) > MOST_CELLS:
-                return lines, [f"{shown} has more than {MOST_CELLS:,} cells; rows behind {len(lines):,} were left out."]
+            if (cells := cells + len(line)) > _MOST_CELLS:
+                left = f"{shown} has more than {_MOST_CELLS:,} cells; rows behind {len(lines):,} were left out."
+                return lines, [left]
             lines.append(line)
     except csv.Error as error:
         raise ValueError(str(error)) from error
@@ -230,8 +191,8 @@ def _lines(text: str, shown: str) -> tuple[list[list[str]], list[str]]:
 
 def _narrow(lines: io.StringIO) -> Iterator[str]:
     for line in lines:
-        if line.count(",") >= MOST_COLUMNS:
-            raise ValueError(f"a line has {line.count(',') + 1:,} columns, and no more than {MOST_COLUMNS:,} are read")
+        if line.count(",") >= _MOST_COLUMNS:
+            raise ValueError(f"a line has {line.count(',') + 1:,} columns, and no more than {_MOST_COLUMNS:,} are read")
         yield line
 
 
@@ -243,12 +204,13 @@ def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     if about.compress_type not in _METHODS:
         raise ValueError(f"`{name}` is compressed as numpy does not")
     with archive.open(about) as file:
-        _check(name, *_declared(file))
+        _refuse_large(name, file)
     with archive.open(about) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _declared(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _refuse_large(name: str, file: Any) -> None:
+    """Refuse an array by its header, before memory is asked for it."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it is of version {version[0]}.{version[1]} of numpy's format")
@@ -257,20 +219,13 @@ def _declared(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, _, dtype = read(file)
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError("it has a header that is none of numpy's format") from error
-    return shape, dtype
-
-
-def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what a header declares, before memory is asked for it."""
     if dtype.hasobject:
         raise ValueError(f"`{name}` holds pickled Python objects, which are not read: reading them could run any code")
     if dtype.kind not in "fiub" or dtype.itemsize > 16:
         raise ValueError(f"`{name}` holds {plain(dtype, 40)} instead of numbers")
-    count = 1
-    for side in shape:
-        count *= side
-    if count > MOST_VALUES or len(shape) > 32:
-        raise ValueError(f"`{name}` declares {count:,} values, and no more than {MOST_VALUES:,} are read")
+    count = math.prod(shape)
+    if count > _MOST_VALUES or len(shape) > 32:
+        raise ValueError(f"`{name}` declares {count:,} values, and no more than {_MOST_VALUES:,} are read")
 
 
 def _reason(error: Exception) -> str:

@@ -3,17 +3,7 @@
 A single run is a group of one, and a mean over one run is the run.
 """
 
-__all__ = [
-    "GROUP_COLORS",
-    "STAGES",
-    "Average",
-    "Group",
-    "average",
-    "notes_on_time",
-    "read_groups",
-    "split",
-    "stage_order",
-]
+__all__ = ["GROUP_COLORS", "Average", "Group", "average", "notes_on_time", "read_groups"]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,18 +16,11 @@ from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.run import Run, read_run
 
 GROUP_COLORS = ("blue", "orange", "green", "violet", "red", "ink")  # in this order, over and over
-STAGES = ("train", "val", "probe", "test")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in chance alone, such as their seed.
-
-    Attributes:
-        name: The user's.
-        color: A key of `plots.COLORS`.
-        runs: At least one.
-    """
+    """Runs that differ in chance alone, such as their seed; `color` is a key of `plots.COLORS`."""
 
     name: str
     color: str
@@ -46,54 +29,30 @@ class Group:
 
 @dataclass(frozen=True)
 class Average:
-    """A log of a group, at the moments that all its runs have: see :func:`average`.
+    """A log of a group, averaged at the moments that all its runs have."""
 
-    Attributes:
-        name: As logged by the first run, with its stage.
-        epoch: (R,), of the first run.
-        step: (R,), as logged by the first run; empty where the runs share no moment.
-        done: (R,), optimizer steps that lie behind each value in the first run.
-        time: (R,), see `Run.time`; of the first run.
-        mean: (R,) or (R, K), over runs; not finite where a run is not.
-        std: As `mean`, with ddof = 1; None for one run.
-        runs: How many runs have the log.
-        of: How many the group has.
-    """
+    name: str  # as logged by the first run, with its stage
+    epoch: Floats  # (R,), of the first run, as are `step`, `done` and `time`
+    step: Floats  # empty where the runs share no moment
+    done: Floats  # optimizer steps done
+    time: Floats  # `Run.time`
+    mean: Floats  # (R,) or (R, K), over runs; not finite where a run is not
+    std: Floats | None  # in the shape of `mean`, with ddof = 1; None for one run
+    runs: int  # how many runs have the log
+    of: int  # how many runs the group has
 
-    name: str
-    epoch: Floats
-    step: Floats
-    done: Floats
-    time: Floats
-    mean: Floats
-    std: Floats | None
-    runs: int
-    of: int
+    @property
+    def spread(self) -> Floats:
+        """The standard deviation; NaN for one run."""
+        return np.full(self.mean.shape, np.nan) if self.std is None else self.std
 
-
-def split(name: str) -> tuple[str, str]:
-    """Split a logged name into its stage and the rest.
-
-    >>> split("val/loss"), split("lr-SGD")
-    (('val', 'loss'), ('', 'lr-SGD'))
-    """
-    stage, slash, rest = name.partition("/")
-    return (stage, rest) if slash and stage in STAGES else ("", name)
-
-
-def stage_order(stage: str) -> int:
-    """Sort key: train, val, probe, test, then what has no stage."""
-    return STAGES.index(stage) if stage in STAGES else len(STAGES)
+    def when(self, by_epochs: bool) -> Floats:
+        """Return the time axis: epochs, or optimizer steps done."""
+        return self.time if by_epochs else self.done
 
 
 def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
-    """Read the runs of each group; see :func:`lightning_ssl_geometry.report.read_run`.
-
-    Raises:
-        FileNotFoundError: If a run does not exist.
-        ValueError: If there is no group, a group has no run, or runs that were trained beside a diagnosis of a model
-            as it is, or a folder is no run.
-    """
+    """Read the runs of each group; those of one group are either all trained or all diagnoses."""
     if not groups:
         raise ValueError("Expected `groups` with a group of runs, but got none.")
     for name, runs in groups.items():
@@ -104,32 +63,21 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
         for place, (name, runs) in enumerate(groups.items())
     ]
     for group in found:
-        _check_alike(group)
+        looked, trained = ([run.name for run in group.runs if run.is_diagnosis is kind] for kind in (True, False))
+        if looked and trained:
+            raise ValueError(
+                f"Expected `groups[{group.name!r}]` to hold either runs that were trained or diagnoses, which have no "
+                f"mean in common, but {', '.join(trained)} {'was' if len(trained) == 1 else 'were'} trained and "
+                f"{', '.join(looked)} {'is a diagnosis' if len(looked) == 1 else 'are diagnoses'}."
+            )
     return found
 
 
-def _check_alike(group: Group) -> None:
-    looked = [run.name for run in group.runs if run.is_diagnosis]
-    trained = [run.name for run in group.runs if not run.is_diagnosis]
-    if looked and trained:
-        raise ValueError(
-            f"Expected `groups[{group.name!r}]` to hold either runs that were trained or diagnoses, which have no mean "
-            f"in common, but {', '.join(trained)} {'was' if len(trained) == 1 else 'were'} trained and "
-            f"{', '.join(looked)} {'is a diagnosis' if len(looked) == 1 else 'are diagnoses'}."
-        )
-
-
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
-    """Average what `find` finds of each run, at the moments that all have; None if it finds nothing.
+    """Average the logs that `find` returns for the runs, at the moments that all have; None if there is no log.
 
-    A moment is a number of optimizer steps done. Where the runs' epochs have different numbers of steps, it is a number
-    of epochs, unless time is told in steps. Runs whose arrays have another length than the first one's are left out.
-    Where the runs share no moment, the result has none.
-
-    Args:
-        group: Whose runs.
-        find: The log of a run.
-        by_epochs: Whether time may be told in epochs.
+    A moment is a number of optimizer steps done. If `by_epochs`, and the runs' epochs differ in steps, it is a
+    number of epochs. Runs whose arrays have another length than the first run's are left out.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]
@@ -148,12 +96,7 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
-    """Say where the epochs of a group's runs have different numbers of steps, and at which moments they are averaged.
-
-    Args:
-        groups: Those of a page.
-        by_epochs: Whether the page tells time in epochs.
-    """
+    """Say where the epochs of a group's runs have different numbers of steps, and when these are averaged."""
     said = []
     for group in groups:
         paces: dict[float, list[str]] = {}
@@ -170,17 +113,17 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
 
 
 def _moments(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
-    """When the values of each run were logged, on a scale that the runs share."""
+    """Return when the values of each run were logged, on a scale that the runs share."""
     if by_epochs and not _of_one_pace([run for run, _ in found]):
         return [np.round(run.time(item), 6) for run, item in found]
     return [item.done for _, item in found]
 
 
 def _of_one_pace(runs: Sequence[Run]) -> bool:
-    """Whether the runs' epochs have as many steps each, or it is not known of one of them.
+    """Tell whether the runs' epochs have the same number of steps, or a number is not known.
 
-    A run's pace is known only as well as what it logged tells. Where several logged after the same number of steps, the
-    epochs that they were in then decide.
+    The numbers are estimates from the logged steps. Where several runs logged after the same number of steps, the
+    epochs that they were in decide instead.
     """
     paces = {run.steps_per_epoch for run in runs}
     if len(paces) == 1 or None in paces:
@@ -194,7 +137,7 @@ def _of_one_pace(runs: Sequence[Run]) -> bool:
 
 
 def _epochs(run: Run) -> dict[float, float]:
-    """Steps done -> the epoch that they were logged in."""
+    """Map steps done to the epoch in which they were logged."""
     logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
     return {
         float(done): float(epoch)

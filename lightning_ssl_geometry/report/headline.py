@@ -1,6 +1,6 @@
 """The few numbers of a run that a person looks at first, on the page and in the terminal."""
 
-__all__ = ["Tile", "alone", "bound", "headline", "null_beside", "remarks", "summary_table"]
+__all__ = ["Tile", "bound", "headline", "null_beside", "remarks", "summary_table"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from lightning_ssl_geometry.quantity import SECTIONS
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
-from lightning_ssl_geometry.report.figures import Member, View, members
 from lightning_ssl_geometry.report.files import plain
-from lightning_ssl_geometry.report.groups import Group, stage_order
 from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.members import Member, members, series_of
 from lightning_ssl_geometry.report.numbers import percent, points
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run, read_run
@@ -26,14 +25,7 @@ _MOST_UNKNOWN = 24
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline number.
-
-    Attributes:
-        name: What it is.
-        value: The number.
-        of: What it is out of, small behind it.
-        remark: Below it.
-    """
+    """A headline number: its name, the number, the greatest possible value behind it, and a remark below it."""
 
     name: str
     value: str
@@ -44,16 +36,12 @@ class Tile:
 def headline(run: Run) -> list[Tile]:
     """Return the headline numbers that this run logged: what training added, and what diagnostics call headlines."""
     order = [*SECTIONS]
-    found = [member for member in members([run]) if member.quantity.headline and member.declared]
-    found.sort(
-        key=lambda each: (
-            order.index(each.declared.section) if each.declared and each.declared.section in order else len(order)
-        )
-    )
-    last: dict[tuple[str, ...], Member] = {}
-    for member in found:  # of a projector's layers the last
-        known, named = member.declared, member.base if member.distinct else ""
-        last[(known.diagnostic, known.key, known.space, named) if known else (member.base,)] = member
+    found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
+    found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
+    last = {  # the last of a projector's layers
+        (known.diagnostic, known.key, known.space, member.base if member.distinct else ""): member
+        for member, known in found
+    }
     return [*_gains(run), *(tile for member in last.values() if (tile := _tile(run, member)))]
 
 
@@ -66,12 +54,6 @@ def summary_table(run: Run | str | Path) -> "Table":
     Raises:
         FileNotFoundError: If the folder does not exist.
         ValueError: If it is no run.
-
-    >>> import numpy as np
-    >>> from lightning_ssl_geometry.report.logs import Series
-    >>> series = Series("val/loss", np.arange(3.0), np.arange(3.0), np.array([4.0, 2.5, 3.0]))
-    >>> summary_table(Run(Path("."), "run", scalars={"val/loss": series})).row_count
-    1
     """
     from rich.table import Table
     from rich.text import Text
@@ -85,7 +67,7 @@ def summary_table(run: Run | str | Path) -> "Table":
     unknown = 0
     for member in members([read]):
         unknown += member.declared is None
-        for series in _series(read, member) if member.declared or unknown <= _MOST_UNKNOWN else ():
+        for series in series_of(read, member) if member.declared or unknown <= _MOST_UNKNOWN else ():
             *rest, last = _summary(series, member)[-len(columns) :]
             table.add_row(Text(series.name), *rest, last + bound(read, series.name))
     for heading, rows in evaluation_groups(read).items():
@@ -99,7 +81,7 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """Write for the terminal what the page says of files that are missing or could not be read, a line each.
+    """List the page's notes on missing and unreadable files for the terminal, a line each.
 
     Args:
         run: A run that was read.
@@ -115,14 +97,9 @@ def remarks(run: Run, most: int = 8) -> str:
 
 
 def bound(run: Run, name: str) -> str:
-    """Say what the rows of the last readout leave a value at most, where they bound it."""
+    """Say the greatest value that the rows of the last readout allow, where they bound it."""
     cap = cap_of(run, name)
     return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
-
-
-def _series(run: Run, member: Member) -> list[Series]:
-    found = [run.scalars[name] for name in member.names.get(0, {}).values() if name in run.scalars]
-    return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
 
 
 def _summary(series: Series, member: Member) -> tuple[str, str, str]:
@@ -138,7 +115,7 @@ def _summary(series: Series, member: Member) -> tuple[str, str, str]:
 
 
 def _gains(run: Run) -> list[Tile]:
-    """What training added under one linear classifier, in points, for each number of labels."""
+    """Say what training added to the accuracy of a linear classifier, in points, for each number of labels."""
     tiles = []
     for heading, rows in evaluation_groups(run).items():
         by_name = {row.features: row.accuracy for row in rows}
@@ -146,21 +123,21 @@ def _gains(run: Run) -> list[Tile]:
             gain = points(by_name["trained"] - by_name["frozen"])
             order = [f"{feature_name(name)} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels")
                      if name in by_name]  # fmt: skip
-            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", ", ".join(order)))
+            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", remark=", ".join(order)))
         elif "trained" in by_name:
             pixels = f"raw pixels {percent(by_name['pixels'])}" if "pixels" in by_name else ""
-            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", pixels))
+            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", remark=pixels))
         if "head, learned" in by_name:
             beside = {"f": "f, learned", "uniform weights": "head, uniform", "pixels": "pixels"}
             remark = ", ".join(f"{word} {percent(by_name[name])}" for word, name in beside.items() if name in by_name)
             title = f"Linear evaluation of the head, {heading}"
-            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark))
+            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark=remark))
     return tiles
 
 
 def _tile(run: Run, member: Member) -> Tile | None:
-    """The last value on validation data if there is one, else on the first data there is."""
-    found = [series for series in _series(run, member) if series.finite.any()]
+    """Show the last value on validation data, or without one, on the first data that has a value."""
+    found = [series for series in series_of(run, member) if series.finite.any()]
     if not found:
         return None
     series = next((each for each in found if each.name.startswith("val/")), found[0])
@@ -168,26 +145,21 @@ def _tile(run: Run, member: Member) -> Tile | None:
     (_, show), value = shown(member.quantity), series.value[series.finite]
     remark = [stage] if run.is_diagnosis else [stage, f"from {show(float(value[0]))}"]
     remark += [f"best {show(float(value.max()))}"] if member.quantity.better == "high" and not run.is_diagnosis else []
-    remark += [null_beside(run, member, series.name, show)]
+    remark += [null_beside(run, member, series.name, show=show)]
     cap = cap_of(run, series.name)
     of = "" if cap is None else f"at most {cap.most:,} here" if cap.by_rows else f"of {cap.most:,}"
-    return Tile(member.title, show(float(series.value[-1])), of, ", ".join(filter(None, remark)))
+    return Tile(member.title, show(float(series.value[-1])), of, remark=", ".join(filter(None, remark)))
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Write what data without structure would give, beside a value; empty where the run did not log it."""
+    """Write the value of data without structure, to stand beside a value; empty where the run did not log it."""
     known = member.declared
     if known is None or not known.quantity.null:
         return ""
     stem = name.removesuffix(f"_{known.key}") if known.key else name
-    series = run.scalars.get(f"{stem}_{known.quantity.null}")
-    declared = run.declared.get(f"{stem}_{known.quantity.null}")
+    null = f"{stem}_{known.quantity.null}"
+    series, declared = run.scalars.get(null), run.declared.get(null)
     if series is None or not series.finite.any() or declared is None or declared.diagnostic != known.diagnostic:
         return ""
     word = declared.quantity.short or declared.quantity.label or declared.quantity.title
     return f"{word.lower()} {show(float(series.value[-1]))}"
-
-
-def alone(run: Run) -> View:
-    """A single run as a group of one."""
-    return View((Group("", "blue", (run,)),))

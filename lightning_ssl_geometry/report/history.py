@@ -1,30 +1,22 @@
 """A history in several parts: a run that was resumed in another folder goes on from the earlier part's rows."""
 
-__all__ = ["MANIFEST", "History", "Logs", "Resumption", "is_resumed", "read_declared", "read_history", "with_earlier"]
+__all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "read_logs", "with_earlier"]
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from lightning_ssl_geometry.manifest import FILE, Declared, read_manifest
-from lightning_ssl_geometry.report.files import attempt, is_there, read_text
-from lightning_ssl_geometry.report.logs import (
-    Floats,
-    Readouts,
-    Series,
-    Snapshot,
-    read_arrays,
-    read_scalars,
-    read_snapshots,
-)
+from lightning_ssl_geometry.report.files import Reads, read_text
+from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot, read_arrays, read_scalars, read_snapshots
 
-_FILE = "history.json"
-MANIFEST = f"geometry/{FILE}"
+_FILE, _MANIFEST = "history.json", f"geometry/{FILE}"
 _MOST_BYTES = 2**24
+_Log = TypeVar("_Log", Series, Readouts)
 
 
 @dataclass(frozen=True)
@@ -32,14 +24,14 @@ class Resumption:
     """Where a run went on from a checkpoint.
 
     Attributes:
-        folder: Of the earlier part: "." for the run's own, else a path from there; None if it is not known.
+        folder: Folder of the earlier part: "." for the run's own, else a path from there; None if it is not known.
         run: Name of the earlier part in its history.json, None if it has none.
         step: Optimizer steps done.
         logged: Step of the first scalars that the resumed run logged itself.
         epoch: Epoch of the checkpoint, counted from 0.
-        time: When, in ISO form.
-        within_epoch: Whether batches of the epoch were still to come: what was observed of that epoch's training
-            batches is of the later ones alone.
+        time: Date and time, in ISO form.
+        within_epoch: Whether batches of the epoch were still to come: results on that epoch's training batches then
+            rest on the later batches alone.
     """
 
     folder: str | None
@@ -53,19 +45,14 @@ class Resumption:
 
 @dataclass(frozen=True)
 class History:
-    """What history.json says.
-
-    Attributes:
-        run: The run's own name.
-        resumed: Its resumptions, the earliest first.
-    """
+    """The content of history.json: the run's own name, and its resumptions, the earliest first."""
 
     run: str | None = None
     resumed: tuple[Resumption, ...] = ()
 
     @property
     def earlier(self) -> Resumption | None:
-        """The resumption by which the run came from another folder."""
+        """The resumption from another folder, if there was one."""
         return next((each for each in self.resumed if each.folder != "."), None)
 
 
@@ -82,12 +69,12 @@ def read_history(folder: Path) -> tuple[History, list[str]]:
 
 
 def is_resumed(folder: Path) -> bool:
-    """Whether a folder continues a run, even if nothing was logged there yet."""
+    """Tell whether a folder continues a run, even if nothing was logged there yet."""
     return bool(read_history(folder)[0].resumed)
 
 
 class Logs(NamedTuple):
-    """What one folder holds: scalars, arrays, the latest readouts of arrays with more axes, and what these mean."""
+    """The logs in one folder: scalars, arrays, latest readouts of arrays with more axes, and what the names mean."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
@@ -95,25 +82,25 @@ class Logs(NamedTuple):
     declared: dict[str, Declared]
 
 
-def read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
-    """Read geometry/quantities.json, and notes on what was left out of it.
+def read_logs(reads: Reads, missing: str = "") -> Logs:
+    """Read the logs in a folder; `missing` follows the names of files and folders that are not there in a note."""
+    scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
+    return Logs(
+        reads.of("metrics.csv", read_scalars, {}, missing=scalars),
+        reads.of("geometry", read_arrays, {}, missing=geometry),
+        reads.of("geometry", read_snapshots, {}),
+        declared=reads.of(_MANIFEST, _read_declared, {}),
+    )
 
-    Raises:
-        OSError: If it cannot be opened.
-        RecursionError: If it is nested too deeply.
-        ValueError: If it is no file, or no JSON.
-    """
-    text, notes = read_text(path, MANIFEST, _MOST_BYTES)
+
+def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
+    text, notes = read_text(path, _MANIFEST, _MOST_BYTES)
     found, more = read_manifest(text)
     return found, notes + more
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join a folder's logs with those of the folders that its run was resumed from, however many.
-
-    Returns:
-        The logs of the whole run, the folder's history, and notes on which part is missing.
-    """
+    """Join a folder's logs with those of all folders that its run was resumed from; notes say which part is missing."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:
@@ -123,9 +110,9 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
             break
         seen.add(place)
         current, unread = read_history(place)
-        logs, more = _read(place)
-        parts.append((logs, current.earlier))
-        notes += [f"Earlier part {place.name}: {note}" for note in unread + more]
+        reads = Reads(place)
+        parts.append((read_logs(reads, missing=" is missing."), current.earlier))
+        notes += [f"Earlier part {place.name}: {note}" for note in unread + list(dict.fromkeys(reads.notes))]
     joined = parts.pop()[0]
     while parts:
         logs, later = parts.pop()
@@ -134,7 +121,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
             _join_scalars(joined.scalars, logs.scalars, later.logged),
             _join_arrays(joined.arrays, logs.arrays, later.step),
             _join_snapshots(joined.snapshots, logs.snapshots, later.step),
-            joined.declared | logs.declared,
+            declared=joined.declared | logs.declared,
         )
     return joined, history, notes
 
@@ -154,32 +141,8 @@ def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str 
     return place, None
 
 
-def _read(folder: Path) -> tuple[Logs, list[str]]:
-    notes: list[str] = []
-
-    def of(name: str, read: Callable[[Path], tuple[Any, list[str]]]) -> Any:
-        if not is_there(folder / name):
-            notes.append(f"{name} is missing.")
-            return {}
-        found, more = attempt(name, lambda: read(folder / name))
-        held, said = found or ({}, [])
-        notes.extend([*more, *said])
-        return held
-
-    logs = Logs(
-        of("metrics.csv", read_scalars),
-        of("geometry", read_arrays),
-        of("geometry", read_snapshots),
-        of(MANIFEST, read_declared) if is_there(folder / MANIFEST) else {},
-    )
-    return logs, list(dict.fromkeys(notes))
-
-
 def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logged: float) -> dict[str, Series]:
-    """Put the earlier part's values from before the step `logged` before the own ones.
-
-    Values of a test after as many steps are kept, too.
-    """
+    """Put the earlier part's values from before the step `logged`, or of a test at that step, before the own ones."""
     joined = dict(own)
     for name, series in earlier.items():
         kept = (series.step < logged) | (name.startswith("test/") & (series.step <= logged))
@@ -195,41 +158,36 @@ def _join_arrays(earlier: Mapping[str, Readouts], own: Mapping[str, Readouts], s
         kept = array.step <= step
         fits = name not in own or own[name].values.shape[1] == array.values.shape[1]
         if kept.any() and fits:
-            rows = replace(array, epoch=array.epoch[kept], step=array.step[kept], values=array.values[kept])
-            joined[name] = _joined_arrays(rows, own.get(name))
+            joined[name] = _joined(array.rows(kept), own.get(name))
     return joined
 
 
 def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot], step: float) -> dict[str, Snapshot]:
-    """Take the earlier part's latest readouts where there is no own one yet."""
     return {name: each for name, each in earlier.items() if each.step <= step} | dict(own)
 
 
-def _joined(earlier: Series, own: Series | None) -> Series:
+def _joined(earlier: _Log, own: _Log | None) -> _Log:
+    """Join two parts in order of time; of values at one time, keep the later part's."""
     if own is None:
         return earlier
-    before = earlier.rows(~np.isin(earlier.done, own.done))
-    both = zip(
-        (before.epoch, before.step, before.value, before.done), (own.epoch, own.step, own.value, own.done), strict=True
-    )
-    whole = Series(own.name, *(np.append(*each) for each in both))
+    before = earlier.rows(~np.isin(earlier.done, own.done)).columns
+    both: dict[str, Any] = {name: np.concatenate([before[name], values]) for name, values in own.columns.items()}
+    whole = replace(own, **both)
     return whole.rows(np.argsort(whole.done, kind="stable"))
-
-
-def _joined_arrays(earlier: Readouts, own: Readouts | None) -> Readouts:
-    if own is None:
-        return earlier
-    before = ~np.isin(earlier.step, own.step)
-    step: Floats = np.append(earlier.step[before], own.step)
-    order = np.argsort(step, kind="stable")
-    epoch = np.append(earlier.epoch[before], own.epoch)
-    return Readouts(own.name, epoch[order], step[order], np.concatenate([earlier.values[before], own.values])[order])
 
 
 def _resumption(entry: Mapping[str, Any]) -> Resumption:
     step, epoch = float(entry["step"]), float(entry["epoch"])
     folder, run, time = _text(entry["from"]), _text(entry["run"]), str(entry.get("time", ""))
-    return Resumption(folder, run, step, float(entry["logged"]), epoch, time, entry.get("within_epoch") is True)
+    return Resumption(
+        folder,
+        run,
+        step,
+        logged=float(entry["logged"]),
+        epoch=epoch,
+        time=time,
+        within_epoch=entry.get("within_epoch") is True,
+    )
 
 
 def _text(value: object) -> str | None:

@@ -1,10 +1,11 @@
-"""What a run logged over training: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
+"""The logs of a run: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
 
 __all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,36 +15,46 @@ from lightning_ssl_geometry.report.files import Table, attempt, listed, plain, r
 _MOST_SCALARS, _MOST_SAMPLES = 1_000, 20_000
 MOST_DRAWN = 1e100  # beyond it, arithmetic on an axis overflows
 _MOST_STEP = 2**53  # as many steps float64 counts one by one
-_PROBED = "probe/"  # before the names of what is looked at before training, too
+_PROBED = "probe/"  # begins the names of what is looked at before training, too
 Floats = NDArray[np.float64]
+_Array = TypeVar("_Array", "Readouts", "Snapshot")
 
 
 @dataclass(frozen=True)
-class Series:
+class _OverTime:
+    name: str
+    epoch: Floats
+    step: Floats
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """All arrays, each with a row for each moment."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
+
+    def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
+        """Return some of the rows."""
+        return replace(self, **{name: values[kept] for name, values in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class Series(_OverTime):
     """One scalar over training, in order of time; of several values at one time, the last logged.
 
     Attributes:
         name: As logged, with its stage: `val/loss`.
         epoch: (R,), counted from 0 as Lightning does; NaN where unknown.
-        step: (R,), the optimizer step at which it was logged: an index, counted from 0.
+        step: (R,), the index of the optimizer step at which a value was logged, counted from 0.
         value: (R,); NaN and infinities as they were logged.
-        done: (R,), optimizer steps that lie behind each value: `step + 1`, and 0 before training, which Lightning's
+        done: (R,), how many optimizer steps were done by then: `step + 1`, but 0 before training, which Lightning's
             loggers call step 0 as well.
     """
 
-    name: str
-    epoch: Floats
-    step: Floats
     value: Floats
     done: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         if len(self.done) != len(self.step):
             object.__setattr__(self, "done", self.step + 1)
-
-    def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> "Series":
-        """Return some of its values."""
-        return Series(self.name, self.epoch[kept], self.step[kept], self.value[kept], self.done[kept])
 
     @property
     def finite(self) -> NDArray[np.bool_]:
@@ -52,12 +63,12 @@ class Series:
 
     @property
     def drawable(self) -> bool:
-        """Whether it has a value that an axis can hold, in percent too."""
+        """Whether an axis can hold one of the values, in percent too."""
         return bool((np.abs(self.value) < MOST_DRAWN / 100).any())
 
 
 @dataclass(frozen=True)
-class Readouts:
+class Readouts(_OverTime):
     """One array over training, a row per readout.
 
     Attributes:
@@ -67,27 +78,23 @@ class Readouts:
         values: (R, K).
     """
 
-    name: str
-    epoch: Floats
-    step: Floats
     values: Floats
 
     @property
     def done(self) -> Floats:
-        """(R,), optimizer steps that lie behind each readout."""
+        """(R,), how many optimizer steps were done by each readout."""
         return self.step
+
+    @property
+    def finite_rows(self) -> "Readouts | None":
+        """The readouts with a finite number; None if there is none."""
+        kept = np.flatnonzero(np.isfinite(self.values).any(axis=1))
+        return self.rows(kept) if len(kept) else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The latest readout of an array with several axes, such as images.
-
-    Attributes:
-        name: With its stage: `val/policy_maps_image`.
-        epoch: Counted from 0.
-        step: Optimizer steps done.
-        values: With two axes or more.
-    """
+    """The latest readout of an array with several axes, such as images, after so many optimizer steps."""
 
     name: str
     epoch: float
@@ -96,15 +103,7 @@ class Snapshot:
 
 
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read metrics.csv as Lightning's CSVLogger writes it: sparse rows, an empty cell where nothing was logged.
-
-    Returns:
-        The series by name, in the order of the columns, and notes on what was left out.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is no file, or no table.
-    """
+    """Read metrics.csv as Lightning's CSVLogger writes it: sparse rows, an empty cell where nothing was logged."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return {}, notes
@@ -127,29 +126,35 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
         unreadable += sum(map(bool, cells)) - int(kept.sum())
         if kept.any():
             before = untrained & name.startswith(_PROBED)
-            scalars[name] = _by_time(Series(name, epoch, step, value, np.where(before, 0.0, step + 1)).rows(kept))
+            scalars[name] = _by_time(
+                Series(name, epoch, step, value=value, done=np.where(before, 0.0, step + 1)).rows(kept)
+            )
     if unreadable:
         notes.append(f"{path.name}: left out cells that are not numbers or have no step, {unreadable} in all.")
     return _plain_names(scalars), notes
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Read geometry/<stage>/<name>.csv: the columns epoch, step, 0, 1, 2, ..., a row per readout.
-
-    Returns:
-        The arrays by name, and notes on what was left out.
-
-    Raises:
-        ValueError: If it is no folder.
-    """
+    """Read geometry/<stage>/<name>.csv: the columns epoch, step, 0, 1, 2, ..., a row per readout."""
     if not folder.is_dir():
         raise ValueError("it is no folder")
-    arrays: dict[str, Readouts] = {}
-    found, notes = listed(folder, ".csv")
+    return _read_each(folder, ".csv", _read_array)
+
+
+def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
+    """Read geometry/<stage>/<name>.npz: `values`, `epoch` and `step`."""
+    return _read_each(folder, ".npz", _read_snapshot)
+
+
+def _read_each(
+    folder: Path, ending: str, read: Callable[[Path, str, str], tuple[_Array | None, list[str]]]
+) -> tuple[dict[str, _Array], list[str]]:
+    arrays: dict[str, _Array] = {}
+    found, notes = listed(folder, ending)
     for path, name in found:
-        shown = f"geometry/{plain(name)}.csv"
-        read, more = attempt(shown, lambda: _read_array(path, name, shown))  # noqa: B023
-        array, said = read or (None, [])
+        shown = f"geometry/{plain(name)}{ending}"
+        held, more = attempt(shown, lambda: read(path, name, shown))  # noqa: B023
+        array, said = held or (None, [])
         notes += more + said
         if array is not None:
             values, said = _within(array.values, shown)
@@ -158,27 +163,8 @@ def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
     return arrays, notes
 
 
-def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
-    """Read geometry/<stage>/<name>.npz: `values`, `epoch` and `step`.
-
-    Returns:
-        The arrays by name, and notes on what was left out.
-    """
-    snapshots: dict[str, Snapshot] = {}
-    found, notes = listed(folder, ".npz")
-    for path, name in found:
-        shown = f"geometry/{plain(name)}.npz"
-        snapshot, more = attempt(shown, lambda: _read_snapshot(path, name))  # noqa: B023
-        notes += more
-        if snapshot is not None:
-            values, said = _within(snapshot.values, shown)
-            notes += said
-            snapshots[name] = replace(snapshot, values=values)
-    return snapshots, notes
-
-
 def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
-    """Read numbers that no axis can hold as infinite."""
+    """Replace numbers that no axis can hold by infinite ones."""
     if not np.isfinite(values).any():
         return values, [f"{shown} holds no finite number."]
     huge = np.isfinite(values) & (np.abs(values) > MOST_DRAWN)
@@ -188,7 +174,7 @@ def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
     return np.where(huge, np.copysign(np.inf, values), values), [said]
 
 
-def _read_snapshot(path: Path, name: str) -> Snapshot:
+def _read_snapshot(path: Path, name: str, _: str) -> tuple[Snapshot, list[str]]:
     held = read_npz(path, ("epoch", "step", "values"))
     for key in ("epoch", "step"):
         if held[key].ndim or not _countable(held[key].astype(np.float64)):
@@ -198,7 +184,7 @@ def _read_snapshot(path: Path, name: str) -> Snapshot:
     if len(values) > _MOST_SAMPLES:
         raise ValueError(f"its `values` have {len(values):,} rows, and no more than {_MOST_SAMPLES:,} are read")
     with np.errstate(over="ignore"):  # of 80 bits
-        return Snapshot(name, float(held["epoch"]), float(held["step"]), values.astype(np.float64))
+        return Snapshot(name, float(held["epoch"]), float(held["step"]), values=values.astype(np.float64)), []
 
 
 def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, list[str]]:
@@ -216,11 +202,11 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
     values = values[kept][np.argsort(values[kept, 1], kind="stable")]
     values = values[_last_of_each(values[:, 1])]
     epoch = np.where(_countable(values[:, 0]), values[:, 0], np.nan)
-    return Readouts(name, epoch, values[:, 1], values[:, 2:]), notes
+    return Readouts(name, epoch, values[:, 1], values=values[:, 2:]), notes
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
-    """Call `x_epoch` `x` where `x_step` is there too: so Lightning names what is logged both ways."""
+    """Call `x_epoch` `x` where `x_step` is there too: Lightning adds both endings to what is logged both ways."""
     plain = {name: name.removesuffix("_epoch") for name in scalars if name.endswith("_epoch")}
     plain = {name: base for name, base in plain.items() if f"{base}_step" in scalars and base not in scalars}
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}
@@ -239,12 +225,11 @@ def _number(cell: str) -> float:
 
 
 def _meant(cells: Sequence[str]) -> NDArray[np.bool_]:
-    """Where NaN or an infinity was logged, as opposed to nothing."""
     return np.array([cell.lower().lstrip("+-") in ("nan", "inf", "infinity") for cell in cells])
 
 
 def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
-    """Give a row without an epoch that of the next row with one: callbacks may log a step alone."""
+    """Give each row without an epoch the epoch of the next row with one: callbacks may log a step alone."""
     known = np.flatnonzero(np.isfinite(epoch) & np.isfinite(step))
     if not len(known):
         return epoch
@@ -254,23 +239,20 @@ def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
 
 
 def _countable(step: Floats) -> NDArray[np.bool_]:
-    """Where a step or an epoch is one: a number >= 0, and not NaN."""
     return (step >= 0) & (step < _MOST_STEP)
 
 
 def _untrained(table: Table, epoch: Floats, step: Floats) -> NDArray[np.bool_]:
-    """Mark the rows that were logged before training, with the step 0.
+    """Mark the rows of step 0 that were logged before training: those with values of the stage `probe` alone.
 
-    They hold nothing but the stage `probe`. Where the first epoch has one step, its end is step 0 too: then of each
-    such column only the first row was logged before training.
+    Where the first epoch has one step, its end is step 0 too: then only the first row of each such column is marked.
     """
     first = np.zeros(len(step), dtype=bool)
-    probed = [place for place, name in enumerate(table.columns) if name.startswith(_PROBED)]
-    others = [
-        place
-        for place, name in enumerate(table.columns)
-        if name not in ("epoch", "step") and not name.startswith(_PROBED)
-    ]
+    probed: list[int] = []
+    others: list[int] = []
+    for place, name in enumerate(table.columns):
+        if name not in ("epoch", "step"):
+            (probed if name.startswith(_PROBED) else others).append(place)
     one_step, seen = not ((epoch == 0) & (step > 0)).any(), set[int]()
     for row in np.flatnonzero(step == 0).tolist():
         held = {place for place in probed if table.rows[row][place].strip()}

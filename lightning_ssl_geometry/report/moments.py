@@ -4,18 +4,19 @@ __all__ = ["moment_panels"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Caption, Curve, Dash, curves
-from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
-from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
-from lightning_ssl_geometry.report.logs import Floats, Readouts
+from lightning_ssl_geometry.plots import Curve, Dash, curves
+from lightning_ssl_geometry.report.download import Numbers, listed
+from lightning_ssl_geometry.report.figures import Plan, View
+from lightning_ssl_geometry.report.groups import Average, Group
+from lightning_ssl_geometry.report.logs import Floats
+from lightning_ssl_geometry.report.members import Member, printable, stage_order
 from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.report.panel import (
     Panel,
+    caption_of,
     ceiling_of,
     floor_of,
     limits,
@@ -24,39 +25,28 @@ from lightning_ssl_geometry.report.panel import (
     shown,
     time_name,
 )
-from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, shared_stage, spread_of
+from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, mean_of, shared_stage
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
-_WIDTH = 58
 _END: tuple[str, Dash] = ("", "solid")
 _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One readout of one quantity of one group.
+    """One readout of one quantity of one group."""
 
-    Attributes:
-        track: The quantity, and how it looks; of a spectrum its mean is of logarithms.
-        row: Which readout.
-        moment: When it was.
-        x: (K,), or (K + 1,) edges.
-        y: (K,), as it is drawn.
-        curve: The line.
-    """
-
-    track: Track
-    row: int
-    moment: str
-    x: Floats
-    y: Floats
+    track: Track  # the quantity, and how it looks; the mean of a spectrum is of logarithms
+    row: int  # the number of the readout
+    moment: str  # the time of the readout, in words
+    x: Floats  # (K,), or (K + 1,) edges
+    y: Floats  # (K,), as it is drawn
     curve: Curve
 
     @property
     def words(self) -> str:
-        """Group, quantity and moment, as far as they tell it apart."""
+        """Group, quantity and moment, as far as they tell the line apart."""
         group, label = self.track.group.name, self.track.label
         return ", ".join(filter(None, [printable(group, 30), label, "" if label and not group else self.moment]))
 
@@ -70,52 +60,61 @@ def moment_panels(plan: Plan, view: View) -> list[Panel]:
     if not view.alone:
         stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]
     rows: Sequence[int | None] = (-1, 0) if plan.kind == "histogram" and not view.alone and not view.once else (None,)
-    found = [(stage, row, _lines(plan, view, stage, row)) for stage in stages for row in rows]
+    of_weights = all(member.quantity.of_weights for member in plan.drawn)  # the same on all data
     drawn: list[tuple[str, int | None, list[_Line]]] = []
-    for stage, row, lines in found:
-        again = _on_no_data(plan) and any(_alike(lines, before) for _, _, before in drawn)
+    for stage, row in [(stage, row) for stage in stages for row in rows]:
+        lines = _lines(plan, view, stage, row=row)
+        again = of_weights and any(_alike(lines, before) for _, _, before in drawn)
         if any(np.isfinite(line.y).any() for line in lines) and not again:
             drawn.append((stage, row, lines))
-    return [_panel(plan, view, stage, row, lines) for stage, row, lines in drawn]
+    return [_panel(plan, view, stage, row=row, lines=lines) for stage, row, lines in drawn]
 
 
 def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[_Line]) -> Panel:
     title = plan.title if row is None else f"{plan.title}, {'start' if row == 0 else 'end'}"
     same = same_lines([(words, x, np.log(y) if _log(plan) else y) for words, x, y in map(_shape, lines)])
     remark, rounded = remark_of(plan, view, [stage]), _rounded(plan, lines)
-    means = {group.name: _mean(plan.drawn[0], group, stage, view, plan) for group in view.groups}
+    means = {group.name: _mean(plan.drawn[0], group, stage, view=view, plan=plan) for group in view.groups}
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
     averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
-    notes = [] if view.alone else [counts, averaged, rounded, same, remark if view.titled else ""]
     named = dash_names((line.curve.dash, line.track.label or line.moment) for line in lines)
-    caption = Caption(title if view.titled else "", () if view.alone else named,
-                      [line for note in notes for line in wrap(note, _WIDTH)])  # fmt: skip
-    figure = curves([line.curve for line in lines], xlabel=_xlabel(plan),
-                    ylabel=plan.unit, xlim=_xlim(plan, lines), floor=_floor(plan), log=_log(plan),
-                    ceiling=ceiling_of(plan, view) if plan.kind in ("profile", "quantiles") else None,
-                    caption=caption)  # fmt: skip
+    figure = curves(
+        [line.curve for line in lines], xlabel=_xlabel(plan), ylabel=plan.unit, xlim=_xlim(plan, lines),
+        floor=_floor(plan), ceiling=ceiling_of(plan, view) if plan.kind in ("profile", "quantiles") else None,
+        log=_log(plan),
+        caption=caption_of(view, title, [counts, averaged, rounded, same, remark if view.titled else ""], named=named),
+    )  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
     label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
     said = " ".join(filter(None, [remark, *([rounded, same] if view.alone else [])]))
-    return Panel(name, title, figure, label, _numbers(plan, view, lines), plan.members, [stage], remark=said)
+    return Panel(
+        name,
+        title,
+        figure,
+        label=label,
+        numbers=_numbers(plan, view, lines),
+        members=plan.members,
+        stages=[stage],
+        remark=said,
+    )
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
-    """Find the readouts of a figure; several quantities at the end alone, and what there would be without structure."""
+    """Find the readouts of a figure, and then its baselines; where there are several quantities, at the end alone."""
     several, found = len(plan.drawn) > 1, list[_Line]()
     for place, member in enumerate(plan.drawn):
-        for track in _tracks(plan, view, member, stage):
+        for track in _tracks(plan, view, member, stage=stage):
             at_end = row is not None or several or (not view.alone and plan.kind != "spectrum")
             looks = {-1 if row is None else row: _END} if at_end else _moments(track.mean.time)
             for at, (muted, dash) in looks.items():
                 color = (muted or COLORS[place % len(COLORS)]) if view.alone else track.group.color
                 dash = _BY_QUANTITY[place % len(_BY_QUANTITY)] if several and not view.alone else dash
                 ended = view.alone or (dash == "solid" and place == 0) or (several and place == 0)
-                found.append(_line(plan, view, replace(track, color=color, dash=dash), at, ended))
+                found.append(_line(plan, view, replace(track, color=color, dash=dash), at=at, ended=ended))
     groups = {id(line.track.group) for line in found}
     for member in (each for each in plan.members if each.quantity.baseline):
-        for track in _tracks(plan, view, member, stage):
-            line = _line(plan, view, replace(track, color="muted", dash="dashed"), -1, view.alone)
+        for track in _tracks(plan, view, member, stage=stage):
+            line = _line(plan, view, replace(track, color="muted", dash="dashed"), at=-1, ended=view.alone)
             known = [each for each in found if each.track.member is member]
             if id(track.group) in groups and not any(same_lines([_shape(line), _shape(each)]) for each in known):
                 found.append(line)
@@ -123,29 +122,31 @@ def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
 
 
 def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
-    """What each group has of a quantity."""
     label = labels(plan)[id(member)] if len(plan.drawn) > 1 or member.quantity.baseline else ""
-    means = [(group, _mean(member, group, stage, view, plan)) for group in view.groups]
-    return [Track(member, group, stage, mean, group.color, "solid", "", label)
+    means = [(group, _mean(member, group, stage, view=view, plan=plan)) for group in view.groups]
+    return [Track(member, group, stage, mean=mean, color=group.color, dash="solid", name="", label=label)
             for group, mean in means if mean is not None and len(mean.step)]  # fmt: skip
 
 
 def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
-    """Draw a readout; `ended`: with its name, or its moment, at its end."""
+    """Draw a readout, of which `ended` says whether its name or moment stands at its end."""
     mean, (scale, show) = track.mean, shown(track.member.quantity)
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
         values = np.exp(y)
         y, std = _resolved(values), None if std is None else np.exp(std)
     y, std = scale * y, std if std is None or _log(plan) else scale * std
-    x, when = _x(plan, track.group, track.stage, view, len(y)), time_name(track.group.runs[0], float(mean.time[at]))
+    x, when = (
+        _x(plan, track.group, track.stage, view=view, size=len(y)),
+        time_name(track.group.runs[0], float(mean.time[at])),
+    )
     last, stepped = y[np.isfinite(y)][-1:], len(x) > len(y)
     value = show(float(last[0]) / scale) if len(last) and plan.kind == "profile" else ""
     if view.alone:
         end = f"{track.label} {value}" if track.label else when
     else:
         end = f"{printable(track.group.name, 14)} {value}" if ended else ""
-    line = _Line(track, at, when, x, y, Curve("", x[: len(y)], y))
+    line = _Line(track, at, when, x=x, y=y, curve=Curve("", x[: len(y)], y))
     tips = [f"{line.words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
     if stepped:  # the last edge has the height of the last bin
         y, tips, std = np.append(y, y[-1]), [*tips, tips[-1]], None if std is None else np.append(std, std[-1])
@@ -153,29 +154,21 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
         rounding = np.isnan(y) & np.isfinite(values)
         y, std = np.where(rounding, 0.0, y), None if std is None else np.where(rounding, np.nan, std)
     bounds = (0.0, np.inf) if stepped or _log(plan) else limits(track.member.quantity)
-    curve = Curve(end.strip(), x, y, track.color, track.dash, tips=tips, spread=std, stepped=stepped,
+    curve = Curve(end.strip(), x, y, color=track.color, dash=track.dash, tips=tips, spread=std, stepped=stepped,
                   factor=_log(plan), bounds=bounds)  # fmt: skip
     return replace(line, curve=curve)
 
 
 def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> Average | None:
-    """Average a group's readouts without those in which nothing is finite; of a spectrum its logarithms."""
+    logarithm = bool(member.quantity.picture and member.quantity.picture.logarithm)
 
-    def find(run: Run) -> Readouts | None:
-        log = logged(run, member.names.get(view.place(run), {}).get(stage, ""))
-        if not isinstance(log, Readouts):
-            return None
-        picture = member.quantity.picture
+    def transform(values: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            values = log.values if picture and picture.logarithm else np.log(log.values) if _log(plan) else log.values
-            values = np.exp(values) if picture and picture.logarithm and not _log(plan) else values
-        values = np.where(np.isnan(values) | (values == np.inf), np.nan, values) if _log(plan) else values
-        kept = np.isfinite(values).any(1)
-        if not kept.any():
-            return None
-        return replace(log, epoch=log.epoch[kept], step=log.step[kept], values=values[kept])
+            if logarithm != _log(plan):
+                values = np.exp(values) if logarithm else np.log(values)
+        return np.where(values == np.inf, np.nan, values) if _log(plan) else values
 
-    return average(group, find, view.by_epochs)
+    return mean_of(member, group, stage, view=view, transform=transform)
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
@@ -187,17 +180,12 @@ def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
 
 
 def _resolved(sigma: Floats) -> Floats:
-    """Leave out singular values that are rounding: (K,).
-
-    >>> _resolved(np.array([2.0, 1.0, 1e-9])).tolist()
-    [2.0, 1.0, nan]
-    """
+    """Replace singular values (K,) that are rounding by NaN."""
     largest = np.where(np.isfinite(sigma), sigma, 0.0).max()
     return np.where((sigma < _ROUNDING * largest) | (sigma <= 0), np.nan, sigma)
 
 
 def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
-    """Say how many values of the last readouts are not drawn."""
     if not _log(plan):
         return ""
     ended = [line for line in lines if line.row in (-1, len(line.track.mean.step) - 1)]
@@ -209,13 +197,13 @@ def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
 
 
 def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
-    """Where the values stand: at what serves as abscissae, at the edges of bins, at shares, or at their index."""
+    """Return abscissae: those of a member that serves as such, edges of bins, percents of quantiles, or an index."""
     if plan.kind == "histogram":
         low, high = plan.drawn[0].quantity.bounds
         return np.linspace(low or 0.0, 1.0 if high is None else high, size + 1)
     if plan.kind == "quantiles":
         return np.linspace(0.0, 100.0, size)
-    if (member := plan.serving("x")) and (mean := _mean(member, group, stage, view, plan)) and len(mean.step):
+    if (member := plan.serving("x")) and (mean := _mean(member, group, stage, view=view, plan=plan)) and len(mean.step):
         x = mean.mean[-1]
         if x.shape == (size,) and np.isfinite(x).all() and (np.diff(x) > 0).all():
             return x
@@ -234,18 +222,12 @@ def _xlim(plan: Plan, lines: Sequence[_Line]) -> tuple[float, float] | None:
 
 
 def _floor(plan: Plan) -> float | None:
-    """Where the axis starts: at 0 of shares and of what is bounded there."""
     counts = plan.kind == "histogram" or all(member.quantity.bounds[0] == 0 for member in plan.drawn)
     return None if _log(plan) else 0.0 if counts else floor_of(plan.drawn)
 
 
 def _log(plan: Plan) -> bool:
     return plan.kind == "spectrum"
-
-
-def _on_no_data(plan: Plan) -> bool:
-    """Whether the values are of weights, which are the same on all data."""
-    return all(member.quantity.of_weights for member in plan.drawn)
 
 
 def _alike(lines: Sequence[_Line], others: Sequence[_Line]) -> bool:
@@ -266,19 +248,15 @@ def _in_words(line: _Line) -> str:
 
 
 def _numbers(plan: Plan, view: View, lines: Sequence[_Line]) -> Numbers:
-    """List what is drawn, with values that are rounding."""
-    rows: list[tuple[str | float, ...]] = []
+    parts = []
     for line in lines:
-        mean, at = line.track.mean, line.row
+        track, mean, at = line.track, line.track.mean, line.row
         x = (line.x[1:] + line.x[:-1]) / 2 if len(line.x) > len(line.y) else line.x
-        std = spread_of(mean)[at]
-        values, std = (np.exp(mean.mean[at]), np.exp(std)) if _log(plan) else (mean.mean[at], std)
-        if view.alone:
-            rows += [(mean.name, mean.epoch[at], mean.step[at], *each) for each in zip(x, values, strict=True)]
-        else:
-            named = (line.track.group.name, line.track.label or line.moment)
-            rows += [(*named, *each) for each in zip(x, values, std, strict=True)]
-    if view.alone:
-        return Numbers(("array", "epoch", "step", _xlabel(plan), plan.saved_unit), rows)
+        values, std = (np.exp(each[at]) if _log(plan) else each[at] for each in (mean.mean, mean.spread))
+        cells = (mean.name, mean.epoch[at], mean.step[at])
+        grouped = (track.group.name, track.label or line.moment)
+        parts.append((cells, (x, values)) if view.alone else (grouped, (x, values, std)))
     kind = "geometric " if _log(plan) else ""
-    return Numbers(("group", "quantity", _xlabel(plan), f"{kind}mean", f"{kind}standard deviation"), rows)
+    alone = ("array", "epoch", "step", _xlabel(plan), plan.saved_unit)
+    grouped_by = ("group", "quantity", _xlabel(plan), f"{kind}mean", f"{kind}standard deviation")
+    return listed(alone if view.alone else grouped_by, parts)

@@ -31,11 +31,7 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a share in percent with one decimal.
-
-    >>> percent(0.93456)
-    '93.5%'
-    """
+    """Write a share in percent with one decimal: 0.93456 as "93.5%"."""
     if not abs(value) < 1e6:
         return f"{number(100 * value)}%" if math.isfinite(value) else number(value)
     return f"{100 * value:.1f}%".replace("-", _MINUS)
@@ -56,11 +52,7 @@ def deviation(mean: float, std: float, is_percent: bool = False) -> str:
 
 
 def points(value: float) -> str:
-    """Write a difference of shares in percentage points, with its sign.
-
-    >>> points(0.0384)
-    '+3.8'
-    """
+    """Write a difference of shares in percentage points, with its sign: 0.0384 as "+3.8"."""
     return f"{100 * value:+.1f}".replace("-", _MINUS)
 
 

@@ -1,4 +1,4 @@
-"""The page of a run, and the page that compares groups of runs: one template, filled from what the runs wrote."""
+"""The page of a run, and the page that compares groups of runs: one template, filled from the files of the runs."""
 
 __all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
@@ -13,13 +13,12 @@ import numpy as np
 from markupsafe import Markup
 
 from lightning_ssl_geometry.files import replacing
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.contents import comparison_contents, run_contents
 from lightning_ssl_geometry.report.download import saved
 from lightning_ssl_geometry.report.drawn import Drawings, draw
-from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.figures import View, in_order
 from lightning_ssl_geometry.report.groups import read_groups
-from lightning_ssl_geometry.report.headline import alone
 from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.run import Run, read_run
@@ -42,45 +41,30 @@ _MODELS = Quantity(
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure as it stands on the page.
-
-    Attributes:
-        panel: What was drawn.
-        svg: The figure.
-        saved: Its numbers as a link.
-        texts: Quantities whose sentences are new to the section.
-        named: Each sentence says which quantity it is about.
-        alone: It would be the only one in the last row of three, and takes its whole width.
-    """
+    """A figure as it stands on the page."""
 
     panel: Panel
     svg: Markup
-    saved: Any
-    texts: Sequence[Quantity] = field(default_factory=list)
-    named: bool = False
-    alone: bool = False
+    saved: Any  # its numbers as a link
+    texts: Sequence[Quantity] = field(default_factory=list)  # quantities whose sentences are new to the section
+    named: bool = False  # each sentence says which quantity it is about
+    alone: bool = False  # it takes a row of its own, where it would be the last of three
 
 
 def write_report(run: Run | str | Path, output: str | Path | None = None, *, drawings: Drawings | None = None) -> Path:
-    r"""Write one self-contained HTML page from what a run wrote to disk.
+    r"""Write one self-contained HTML page from the files of a run, and return its path.
 
     The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
-    figure are in it as CSV files to be saved.
+    figure are in it as CSV files to be saved. The page and a UserWarning name figures that cannot be drawn.
 
     Args:
         run: A run that was read, its folder, or one that holds its versions (`version_0`, ...); then the newest.
         output: The page's path; `report.html` in the run's folder if None. Folders on the way are made.
         drawings: Holds the figures for :func:`figures` of the same run, so that they are drawn once.
 
-    Returns:
-        The page's path.
-
     Raises:
         FileNotFoundError: If `run` does not exist.
         ValueError: If `run` is no run, or `output` is a folder.
-
-    Warns:
-        UserWarning: If there is a figure that could not be drawn; the page says so in its place.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -90,11 +74,10 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
-    view, drawings = alone(read), drawings or Drawings()
+    view, drawings = View.of(read), drawings or Drawings()
     drawn = draw(view, drawings)
     sections = _sections(drawn, drawings, read.name)
-    page = _template().render(title=read.name, sections=sections, **run_contents(view, drawn, drawings))
-    return _write(path, page, drawings)
+    return _write(path, read.name, sections, contents=run_contents(view, drawn, drawings), drawings=drawings)
 
 
 def write_comparison(
@@ -104,54 +87,46 @@ def write_comparison(
     title: str = "Comparison",
     similarity: tuple[Sequence[str], Floats] | None = None,
 ) -> Path:
-    r"""Write one self-contained HTML page that compares groups of runs, with figures and numbers.
+    """Write one self-contained HTML page that compares groups of runs, with figures and numbers, and return its path.
 
-    The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
-    figure are in it as CSV files to be saved.
+    The file appears whole or not at all, without scripts and requests to the network. The page and a
+    UserWarning name figures that cannot be drawn.
 
     Args:
-        groups: Name -> the folders of its runs; see :func:`lightning_ssl_geometry.report.comparison_figures`.
+        groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
         output: The page's path. Folders on the way are made.
-        title: The page's.
+        title: The page's title.
         similarity: (names, values (M, M)): how alike M models are on the same samples, such as their linear CKA.
-
-    Returns:
-        The page's path.
 
     Raises:
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
             is not one value for each pair of names.
-
-    Warns:
-        UserWarning: If there is a figure that could not be drawn; the page says so.
-
-    >>> import tempfile
-    >>> run = Path(tempfile.mkdtemp())
-    >>> _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
-    >>> write_comparison({"small": [run]}, run / "strengths.html").name
-    'strengths.html'
     """
     models = None if similarity is None else _similarity(*similarity)
     view, drawings = View(tuple(read_groups(groups))), Drawings()
     drawn = draw(view, drawings)
-    between = [*drawn.get("models", []), *([models] if models else [])]
-    drawn = {name: drawn.get(name, []) for name in dict.fromkeys([*SECTIONS, *drawn])} | {"models": between}
-    drawn = {name: panels for name, panels in drawn.items() if panels}
+    if models:
+        drawn = drawn | {"models": [*drawn.get("models", []), models]}
+        drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
-    page = _template().render(title=title, sections=sections, **comparison_contents(view, title, drawn, drawings))
-    return _write(Path(output), page, drawings)
+    return _write(
+        Path(output),
+        title,
+        sections,
+        contents=comparison_contents(view, title, drawn, drawings=drawings),
+        drawings=drawings,
+    )
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
     """Draw all figures of a run, by name, to be saved one by one: `figures(run)["loss"].savefig("loss.png", dpi=200)`.
 
-    Args:
-        run: As :func:`read_run` returns it.
-        drawings: Holds the figures for :func:`write_report` of the same run, so that they are drawn once.
+    A figure that cannot be drawn is left out, and a UserWarning names it.
 
-    Warns:
-        UserWarning: If there is a figure that could not be drawn; it is left out.
+    Args:
+        run: A run as :func:`read_run` returns it.
+        drawings: Holds the figures for :func:`write_report` of the same run, so that they are drawn once.
 
     >>> import numpy as np
     >>> from pathlib import Path
@@ -160,15 +135,16 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
     >>> list(figures(Run(Path("."), "run", scalars={"train/loss": series})))
     ['loss']
     """
-    return _named(alone(run), run.name, drawings or Drawings())
+    return _named(View.of(run), run.name, drawings or Drawings())
 
 
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
-    r"""Draw all figures that compare groups of runs, by name.
+    """Draw all figures that compare groups of runs, by name.
 
     One colour per group; a line is the mean over its runs, a band their standard deviation (ddof = 1). Of several
     stages, the one that most groups have, "probe" before "val", "train" and "test". Names are those of charts, with the
-    space that was observed where a chart has one figure for each: "projector_rank", "spectrum_h".
+    space that was observed where a chart has one figure for each: "projector_rank", "spectrum_h". A figure that cannot
+    be drawn is left out, and a UserWarning names it.
 
     Args:
         groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
@@ -176,16 +152,6 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
     Raises:
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, or a folder is no run.
-
-    Warns:
-        UserWarning: If there is a figure that could not be drawn; it is left out.
-
-    >>> import tempfile
-    >>> runs = [Path(tempfile.mkdtemp()) for _ in range(2)]
-    >>> for run in runs:
-    ...     _ = (run / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
-    >>> list(comparison_figures({"small": runs}))
-    ['loss']
     """
     return _named(View(tuple(read_groups(groups)), titled=True), "The comparison", Drawings())
 
@@ -220,7 +186,7 @@ def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: 
                 continue
             new = [quantity for quantity in texts if _words(quantity) not in said]
             sections.setdefault(name, []).append(
-                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), new, len(texts) > 1)
+                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), texts=new, named=len(texts) > 1)
             )
             said |= set(map(_words, texts))
     return {name: _last_alone(shown) for name, shown in sections.items()}
@@ -238,10 +204,6 @@ def _last_alone(shown: list[Shown]) -> list[Shown]:
     return [*shown[:-1], replace(shown[-1], alone=True)]
 
 
-def _style() -> str:
-    return files("lightning_ssl_geometry.report").joinpath("page.css").read_text("utf-8")
-
-
 @lru_cache
 def _template() -> "Template":
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -250,12 +212,16 @@ def _template() -> "Template":
         loader=PackageLoader("lightning_ssl_geometry.report", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.globals |= {"style": Markup(_style())}
+    style = files("lightning_ssl_geometry.report").joinpath("page.css").read_text("utf-8")
+    environment.globals |= {"style": Markup(style)}
     return environment.get_template("page.html.j2")
 
 
-def _write(path: Path, page: str, drawings: Drawings) -> Path:
+def _write(
+    path: Path, title: str, sections: Mapping[str, Sequence[Shown]], contents: Mapping[str, Any], drawings: Drawings
+) -> Path:
     """Write beside the target and rename: a reader sees the old page or the new one. Folders on the way are made."""
+    page = _template().render(title=title, sections=sections, **contents)
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
     with replacing(path) as file:

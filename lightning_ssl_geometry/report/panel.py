@@ -1,21 +1,22 @@
-"""What a figure of the page is made of, and the sentences below it that are true of this run."""
+"""The parts of a figure of the page, and the sentences below it that are true of this run."""
 
-__all__ = ["DASHES", "Panel", "ceiling_of", "filled", "floor_of", "limits", "remark_of", "same_lines", "shown",
-           "time_name"]  # fmt: skip
+__all__ = ["DASHES", "Panel", "caption_of", "ceiling_of", "filled", "floor_of", "limits", "remark_of", "same_lines",
+           "shown", "time_name"]  # fmt: skip
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Dash
+from lightning_ssl_geometry.plots import Caption, Dash
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
-from lightning_ssl_geometry.report.groups import stage_order
+from lightning_ssl_geometry.report.figures import Plan, View
 from lightning_ssl_geometry.report.logs import Floats, Series
+from lightning_ssl_geometry.report.members import Member, logged, printable, stage_order
 from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.seen import cap_of
@@ -24,58 +25,51 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
-_LONGEST = 4_000
+_LONGEST, _WIDTH = 4_000, 58  # letters of a remark, and of a line of notes
 _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure and what stands beside it.
+    """A figure and the texts beside it."""
 
-    Attributes:
-        name: Good for a file name.
-        title: Above it.
-        figure: Drawn.
-        label: What it shows, in words.
-        numbers: What it shows, to be saved.
-        members: Whose texts stand below it.
-        stages: The data that it shows.
-        dashed: Whether dashes tell these data apart.
-        remark: One more sentence.
-        about: Further quantities whose texts stand below it.
-    """
-
-    name: str
+    name: str  # good for a file name
     title: str
     figure: "Figure"
-    label: str
-    numbers: Numbers
-    members: Sequence[Member] = ()
-    stages: Sequence[str] = ()
-    dashed: bool = False
-    remark: str = ""
-    about: Sequence[Quantity] = ()
+    label: str  # the figure in words
+    numbers: Numbers  # its numbers, to be saved
+    members: Sequence[Member] = ()  # their texts stand below it
+    stages: Sequence[str] = ()  # the data that it shows
+    dashed: bool = False  # dashes tell these data apart
+    remark: str = ""  # one more sentence
+    about: Sequence[Quantity] = ()  # further quantities whose texts stand below it
 
     @property
     def quantities(self) -> list[Quantity]:
-        """Whose texts stand below it."""
+        """The quantities whose texts stand below it."""
         declared = (member.declared.quantity for member in self.members if member.declared)
         return [*dict.fromkeys(each for each in (*declared, *self.about) if each.text or each.low)]
 
 
 def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
-    """How its values are scaled in a figure, and written."""
+    """Return the factor by which figures scale a quantity, and the function that writes an unscaled value."""
     return (100.0, percent) if quantity.percent else (1.0, number)
 
 
 def limits(quantity: Quantity) -> tuple[float, float]:
-    """Its bounds, scaled as its values are; infinite where there is none."""
+    """Return the bounds of a quantity, scaled as in figures; infinite where there is no bound."""
     scale, (low, high) = shown(quantity)[0], quantity.bounds
     return -np.inf if low is None else scale * low, np.inf if high is None else scale * high
 
 
+def caption_of(view: View, title: str, notes: Iterable[str] = (), named: Sequence[tuple[Dash, str]] = ()) -> Caption:
+    """Write title, notes and names of dashes around a figure of groups; for a single run the page does so."""
+    lines = [line for note in notes for line in wrap(note, _WIDTH)]
+    return Caption() if view.alone else Caption(title if view.titled else "", named, lines)
+
+
 def ceiling_of(plan: Plan, view: View) -> float | None:
-    """Where the axis ends at the latest: at the most that bounds and caps allow; None where one has no end."""
+    """Return the greatest value that bounds and caps allow, where the axis ends at the latest; None without one."""
     tops = []
     for member in plan.drawn:
         caps = [cap_of(view.runs[place], name) for place, names in member.names.items() for name in names.values()]
@@ -85,14 +79,14 @@ def ceiling_of(plan: Plan, view: View) -> float | None:
 
 
 def floor_of(members: Iterable[Member]) -> float | None:
-    """Where the axis starts: at 0, where all quantities have a full scale above it; else below the data."""
+    """Return 0, where the axis starts, if all quantities have a full scale above it; else None."""
     every = [member.quantity for member in members]
     full = all(q.bounds[0] in (0, 1) and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
     return 0.0 if every and full else None
 
 
 def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
-    """Say what is true of a figure in these runs: how a value was found, and which rows bound it."""
+    """Say how the values of a figure were found in these runs, and which values are bounded by the rows."""
     said: dict[str, None] = {plan.remark: None}
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
@@ -104,7 +98,7 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
 
 
 def filled(run: Run, member: Member, name: str) -> str:
-    """Fill a quantity's remark with the last values of its diagnostic's other results; empty where one is missing."""
+    """Fill a quantity's remark with the last values of its diagnostic's other results; empty if one is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
         return ""

@@ -1,19 +1,21 @@
-"""What a run says of itself, in run.json and config.yaml, and how well a linear classifier did on its features."""
+"""The other files of a run: run.json, config.yaml, linear_evaluation.csv and layers.csv."""
 
-__all__ = ["Evaluation", "read_config", "read_evaluations", "read_info", "told_of"]
+__all__ = ["Evaluation", "Layers", "read_config", "read_evaluations", "read_info", "read_layers", "told_of"]
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lightning_ssl_geometry.report.files import plain, read_table, read_text
-from lightning_ssl_geometry.report.logs import MOST_DRAWN
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, floats
 
 _MOST_RECORD_BYTES, _MOST_CONFIG_BYTES = 2**20, 2**18
-_MOST_DEPTH, _MOST_ROWS, _MOST_ERROR = 20, 300, 2_000
+_MOST_DEPTH, _MOST_ROWS, _MOST_ERROR, _MOST_LAYERS = 20, 300, 2_000, 200
 _PYTHON = "tag:yaml.org,2002:python/"
 
 
@@ -36,13 +38,23 @@ class Evaluation:
     details: Mapping[str, str]
 
 
-def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """Read linear_evaluation.csv: its rows, and notes on what was left out.
+@dataclass(frozen=True)
+class Layers:
+    """Scalars of layers, in the order of the forward pass.
 
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is no file, or no table.
+    Attributes:
+        names: L of them, as the file has them: `h` first, `z` last.
+        width: (L,), how many dimensions a layer has; NaN where the file does not say.
+        values: (L,) each by name, such as `effective_rank`; NaN where there is no number.
     """
+
+    names: tuple[str, ...]
+    width: Floats
+    values: Mapping[str, Floats] = field(default_factory=dict)
+
+
+def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
+    """Read the rows of linear_evaluation.csv, and notes on what was left out."""
     table, notes = read_table(path, path.name)
     if missing := [key for key in ("features", "accuracy") if table.rows and key not in table.columns]:
         return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
@@ -57,29 +69,37 @@ def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
 
 
 def _evaluation(row: dict[str, str]) -> Evaluation:
-    rest = dict(row)
-    features, labels = rest.pop("features"), rest.pop("labels_per_class", "all")
-    accuracy, std = rest.pop("accuracy"), rest.pop("accuracy_std", "")
-    spread = _float(std)
-    spread = spread if 0 <= spread < MOST_DRAWN else float("nan")
-    return Evaluation(features, labels, _float(accuracy), spread, {k: v for k, v in rest.items() if v})
+    features, labels = row.pop("features"), row.pop("labels_per_class", "all")
+    accuracy, std = floats([row.pop("accuracy"), row.pop("accuracy_std", "")]).tolist()
+    std = std if 0 <= std < MOST_DRAWN else float("nan")
+    return Evaluation(features, labels, accuracy, std=std, details={key: cell for key, cell in row.items() if cell})
 
 
-def _float(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
+def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
+    """Read the columns layer, width and one for each scalar; None where the file names no layer."""
+    table, notes = read_table(path, path.name)
+    if not table.rows:
+        return None, notes
+    if "layer" not in table.columns:
+        return None, [*notes, f"{path.name} has no column `layer`; it was left out."]
+    if len(table.rows) > _MOST_LAYERS or len(table.columns) > _MOST_LAYERS:
+        shape = f"{len(table.rows):,} rows and {len(table.columns):,} columns"
+        return None, [*notes, f"{path.name} has {shape}, and no more than {_MOST_LAYERS} are read; it was left out."]
+    columns = {name: [cell.strip() for cell in table.column(name)] for name in table.columns if name != "layer"}
+    parsed = {name: floats(cells) for name, cells in columns.items()}
+    finite = np.concatenate([values[np.isfinite(values)] for values in [np.empty(0), *parsed.values()]])
+    if lost := sum(bool(cell) for cells in columns.values() for cell in cells) - len(finite):
+        notes.append(f"{path.name}: left out cells that are not finite numbers, {lost} in all.")
+    if huge := int((np.abs(finite) > MOST_DRAWN).sum()):
+        notes.append(f"{path.name}: left out cells beyond ±{MOST_DRAWN:.0e}, {huge} in all.")
+    parsed = {name: np.where(np.abs(values) < MOST_DRAWN, values, np.nan) for name, values in parsed.items()}
+    width = parsed.pop("width", np.full(len(table.rows), np.nan))
+    kept = {name: values for name, values in parsed.items() if np.isfinite(values).any()}
+    return Layers(tuple(table.column("layer")), width, kept), notes
 
 
 def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
-    """Read run.json, and notes on why it is not known.
-
-    Raises:
-        OSError: If it cannot be opened.
-        RecursionError: If it is nested too deeply.
-        ValueError: If it is no file, or no JSON.
-    """
+    """Read run.json, and notes on what was left out."""
     text, notes = read_text(path, path.name, _MOST_RECORD_BYTES)
     info = json.loads(text)
     if not isinstance(info, dict):
@@ -90,14 +110,7 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
-    """Read config.yaml: its text, what it says of model, data and seed for runs without run.json, and notes.
-
-    Nothing is built of it: no Python object, and no alias is written out.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is no file.
-    """
+    """Read the text of config.yaml, the model, data and seed in it, and notes; no object is built from the file."""
     import yaml
 
     text, notes = read_text(path, path.name, _MOST_CONFIG_BYTES)
@@ -114,7 +127,7 @@ def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
 
 
 def told_of(info: Mapping[str, object]) -> list[str]:
-    """Say in a sentence how a run failed, where its record knows."""
+    """Say in a sentence how a run failed, if its record says so."""
     error = info.get("error")
     if info.get("status") != "failed" or not isinstance(error, Mapping):
         return []
@@ -131,7 +144,6 @@ def _depth(value: object) -> int:
 
 
 def _nodes(root: Any) -> Iterator[Any]:
-    """All nodes of a YAML document, an alias once."""
     left, seen = [root] if root is not None else [], set[int]()
     while left:
         node = left.pop()
@@ -144,7 +156,6 @@ def _nodes(root: Any) -> Iterator[Any]:
 
 
 def _entries(node: Any) -> dict[str, Any]:
-    """Nodes of a mapping, by their plain keys."""
     pairs = node.value if node is not None and node.id == "mapping" else ()
     return {key.value: value for key, value in pairs if key.id == "scalar"}
 

@@ -2,40 +2,38 @@
 
 __all__ = ["EVALUATIONS", "Run", "read_run"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.report.files import attempt, is_there, plain
-from lightning_ssl_geometry.report.history import MANIFEST, Logs, Resumption, is_resumed, read_declared, with_earlier
-from lightning_ssl_geometry.report.layers import Layers, read_layers
-from lightning_ssl_geometry.report.logs import (
-    MOST_DRAWN,
-    Floats,
-    Readouts,
-    Series,
-    Snapshot,
-    read_arrays,
-    read_scalars,
-    read_snapshots,
+from lightning_ssl_geometry.report.files import Reads, is_there, plain
+from lightning_ssl_geometry.report.history import Resumption, is_resumed, read_logs, with_earlier
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.records import (
+    Evaluation,
+    Layers,
+    read_config,
+    read_evaluations,
+    read_info,
+    read_layers,
+    told_of,
 )
-from lightning_ssl_geometry.report.records import Evaluation, read_config, read_evaluations, read_info, told_of
 from lightning_ssl_geometry.report.seen import few_rows, without_seen
 
 EVALUATIONS = "linear_evaluation.csv".removesuffix(".csv")
 _OF_A_RUN = ("metrics.csv", "geometry", "run.json")
 _NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger or ours writes it)."
+_NO_ARRAYS = "geometry/ holds no arrays: no spectra (diagnostics of GeometryMonitor that compute arrays write them)."
 _NO_RECORD = "run.json is missing: model, data, seed, versions and status are not known from it."
 _NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are not known."
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run wrote.
+    """The contents of a run's files.
 
     Attributes:
         folder: Where its files are.
@@ -78,7 +76,7 @@ class Run:
 
     @property
     def time_unit(self) -> str:
-        """What :meth:`time` counts: `epochs`, or `steps` where no more than one epoch was seen."""
+        """Unit of :meth:`time`: `epochs`, or `steps` where no more than one epoch was seen."""
         return "epochs" if self.steps_per_epoch else "steps"
 
     def time(self, of: Series | Readouts) -> Floats:
@@ -108,75 +106,27 @@ def read_run(run: str | Path) -> Run:
     ([4.5, 4.0], 10.0)
     """
     folder, notes = _locate(Path(run))
-    reads, record = _Reads(folder, notes), _Reads(folder, [])
-    info = record.of("run.json", read_info, {}, _NO_RECORD)
+    reads, record = Reads(folder, notes), Reads(folder)
+    info = record.of("run.json", read_info, {}, missing=_NO_RECORD)
     notes += told_of(info)
-    own = Logs(
-        reads.of("metrics.csv", read_scalars, {}),
-        reads.of("geometry", read_arrays, {}),
-        reads.of("geometry", read_snapshots, {}),
-        reads.of(MANIFEST, read_declared, {}),
-    )
-    (scalars, arrays, snapshots, declared), history, more = with_earlier(folder, own)
-    arrays, seen = without_seen(arrays)
-    if not scalars and not is_there(folder / "metrics.csv"):
-        notes.append(_NO_SCALARS)
-    if not arrays:
-        notes.append(
-            "geometry/ holds no arrays: no spectra (diagnostics of GeometryMonitor that compute arrays write them)."
-        )
-    notes += more
+    logs, history, more = with_earlier(folder, read_logs(reads))
+    arrays, seen = without_seen(logs.arrays)
+    notes += [] if logs.scalars or is_there(folder / "metrics.csv") else [_NO_SCALARS]
+    notes += [*([] if arrays else [_NO_ARRAYS]), *more]
     evaluations: tuple[Evaluation, ...] = reads.of(f"{EVALUATIONS}.csv", read_evaluations, ())
     notes += record.notes
     layers = reads.of("layers.csv", read_layers, None)
     ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
-    config, configured = reads.of("config.yaml", read_config, (None, {}), _NO_CONFIG if ours else "")
-    delayed = {name for name, each in declared.items() if each.quantity.delayed}
-    scalars = {name: _compared(series) if name in delayed else series for name, series in scalars.items()}
-    notes += [changed for name, each in declared.items() if (changed := _changed(name, each))]
-    notes += [_not_finite(series) for series in scalars.values() if not series.finite.all()]
-    notes += [_huge(series) for series in scalars.values() if (np.abs(series.value[series.finite]) > MOST_DRAWN).any()]
-    pace = _steps_per_epoch(scalars, arrays)
+    config, configured = reads.of("config.yaml", read_config, (None, {}), missing=_NO_CONFIG if ours else "")
+    delayed = {name for name, each in logs.declared.items() if each.quantity.delayed}
+    scalars = {name: _compared(series) if name in delayed else series for name, series in logs.scalars.items()}
+    notes += _odd_values(scalars, logs.declared)
     made = Run(
-        folder,
-        _name(folder),
-        scalars,
-        arrays,
-        evaluations,
-        info | {key: value for key, value in configured.items() if key not in info},
-        config,
-        tuple(notes),
-        pace,
-        snapshots,
-        layers,
-        seen,
-        history.resumed,
-        declared,
-    )
+        folder, _name(folder), scalars, arrays=arrays, evaluations=evaluations, info=info | configured | info,
+        config=config, notes=tuple(notes), steps_per_epoch=_steps_per_epoch(scalars, arrays), layers=layers, seen=seen,
+        snapshots=logs.snapshots, resumed=history.resumed, declared=logs.declared,
+    )  # fmt: skip
     return replace(made, notes=(*made.notes, *few_rows(made)))
-
-
-@dataclass(frozen=True)
-class _Reads:
-    """Reads the files of a run, one by one, and gathers notes on them."""
-
-    folder: Path
-    notes: list[str]
-
-    def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """What a file holds; `without` where there is none, with the note `missing`, or where it cannot be read."""
-        path = self.folder / name
-        if not is_there(path):
-            self.notes.extend([missing] if missing else [])
-            return without
-        found, more = attempt(name, lambda: read(path))
-        held, said = (without, []) if found is None else found
-        self.notes.extend([*more, *said])
-        return held
-
-
-def _is_run(folder: Path) -> bool:
-    return any(is_there(folder / name) for name in _OF_A_RUN) or is_resumed(folder)
 
 
 def _locate(folder: Path) -> tuple[Path, list[str]]:
@@ -200,6 +150,10 @@ def _locate(folder: Path) -> tuple[Path, list[str]]:
     )
 
 
+def _is_run(folder: Path) -> bool:
+    return any(is_there(folder / name) for name in _OF_A_RUN) or is_resumed(folder)
+
+
 def _version(folder: Path) -> tuple[int, str]:
     number = folder.name.removeprefix("version_")
     return (int(number) if number.isascii() and number.isdigit() else -1, folder.name)
@@ -211,35 +165,31 @@ def _name(folder: Path) -> str:
 
 
 def _compared(series: Series) -> Series:
-    """Leave out the first value of a comparison with earlier readouts, of which there are none by then."""
-    if series.finite[0] or not series.finite.any():
-        return series
-    return series.rows(np.arange(1, len(series.step)))
+    """Drop the first value where it is NaN: the quantity compares with earlier readouts, and there were none."""
+    return series if series.finite[0] or not series.finite.any() else series.rows(np.arange(1, len(series.step)))
 
 
-def _changed(name: str, declared: Declared) -> str:
-    if not declared.earlier:
-        return ""
-    before = " and ".join(plain(each, 200) for each in declared.earlier[:3])
-    return (
-        f"{plain(name, 200)} has two meanings: it was {before} in an earlier part of this run, and is "
-        f"{plain(declared.in_words, 200)} in the latest. Figures show all its values with the latest meaning."
-    )
-
-
-def _not_finite(series: Series) -> str:
-    bad = np.flatnonzero(~series.finite)
-    where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
-    return f"{series.name} is not a finite number in {len(bad)} of {len(series.value)} rows, first at {where}."
-
-
-def _huge(series: Series) -> str:
-    count = int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum())
-    return f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out."
+def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared]) -> list[str]:
+    meanings = []
+    for name, each in declared.items():
+        if before := " and ".join(plain(earlier, 200) for earlier in each.earlier[:3]):
+            meanings.append(
+                f"{plain(name, 200)} has two meanings: it was {before} in an earlier part of this run, and is "
+                f"{plain(each.in_words, 200)} in the latest. Figures show all its values with the latest meaning."
+            )
+    lost, huge = [], []
+    for series in scalars.values():
+        if len(bad := np.flatnonzero(~series.finite)):
+            rows = f"{len(bad)} of {len(series.value)} rows"
+            where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
+            lost.append(f"{series.name} is not a finite number in {rows}, first at {where}.")
+        if count := int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum()):
+            huge.append(f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out.")
+    return meanings + lost + huge
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
-    """The least number of steps that all epochs may have, all alike, so that each step is within its epoch.
+    """Estimate the steps of an epoch: the least number for which each logged step is within its epoch.
 
     Where there is no such number, the median growth of steps done from one epoch's end to the next.
     """

@@ -1,9 +1,9 @@
-"""How many rows a readout rests on, and what these and the width leave a result at most."""
+"""How many rows a readout rests on, and which value a result can reach at most with these rows and that width."""
 
 __all__ = ["Cap", "cap_of", "few_rows", "without_seen"]
 
 from collections.abc import Mapping
-from math import inf, isfinite, nan
+from math import inf, isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from lightning_ssl_geometry.quantity import cap_at
@@ -17,23 +17,16 @@ _MORE = "Observe more steps (`every_n_steps`), or a larger set."
 
 
 class Cap(NamedTuple):
-    """What a result can be at most.
-
-    Attributes:
-        most: The value.
-        by_rows: Whether more samples would allow more.
-        samples: How many were seen.
-        views: Of each of them.
-    """
+    """The greatest value that a result can have."""
 
     most: int
-    by_rows: bool
+    by_rows: bool  # more samples would allow more
     samples: int
-    views: int
+    views: int  # of each sample
 
     @property
     def in_words(self) -> str:
-        """Say where it comes from."""
+        """The samples and views that were seen, and the value."""
         return f"{self.samples:,} samples in {self.views} views were seen: at most {self.most:,} here."
 
 
@@ -45,38 +38,28 @@ def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], d
 
 
 def cap_of(run: "Run", name: str) -> Cap | None:
-    """Return what the rows of the last readout and the width leave a logged name at most; None if that is not known."""
-    known = run.declared.get(name)
-    seen = _last(run, name)
-    if known is None or not known.quantity.cap or known.part or seen is None:
+    """Return the greatest value that a logged name can have at its last readout; None if it is not known."""
+    known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
+    if known is None or not known.quantity.cap or known.part or table is None or not len(table.values):
         return None
-    samples, views, h, z = seen
-    width = nan if known.width is None else float(known.width)
-    sizes = {"V": views, "D": h if known.width is None else width, "P": z}
-    most, without_rows = (cap_at(known.quantity.cap, N=n, **sizes) for n in (samples, inf))
-    return Cap(int(most), most < without_rows, int(samples), int(views)) if isfinite(most) else None
+    samples, views, h, z = (float(value) for value in table.values[-1])
+    if not all(isfinite(value) and 0 < value < 2**53 for value in (samples, views)):
+        return None
+    sizes = {"V": float(int(views)), "D": h if known.width is None else float(known.width), "P": z}
+    most, without_rows = (cap_at(known.quantity.cap, N=n, **sizes) for n in (float(int(samples)), inf))
+    return Cap(int(most), most < without_rows, int(samples), views=int(views)) if isfinite(most) else None
 
 
 def few_rows(run: "Run") -> list[str]:
-    """Say for each stage, and each named monitor, whose rows bound ranks that these are not those of the network."""
+    """Say for each stage, and each named monitor, if ranks are bounded by the number of rows instead of the network."""
     notes = []
     for stage in run.seen:
         names = [name for name in run.declared if name.rpartition("/")[0] == stage]
         caps = (cap_of(run, name) for name in names)
-        bounds = sorted({cap.most for cap in caps if cap is not None and cap.by_rows})
-        if bounds:
+        if bounds := sorted({cap.most for cap in caps if cap is not None and cap.by_rows}):
             words = f"{' or '.join(f'{most:,}' for most in bounds)} by the rows, not by the network"
             notes.append(
                 f"Readouts of {stage} saw fewer rows than dimensions: some ranks and spectra are bounded to {words}. "
                 + ("Take more samples." if run.is_diagnosis else _MORE)
             )
     return notes
-
-
-def _last(run: "Run", name: str) -> tuple[float, float, float, float] | None:
-    table = run.seen.get(name.rpartition("/")[0])
-    if table is None or not len(table.values):
-        return None
-    samples, views, h, z = (float(value) for value in table.values[-1])
-    counted = all(isfinite(value) and 0 < value < 2**53 for value in (samples, views))
-    return (float(int(samples)), float(int(views)), h, z) if counted else None

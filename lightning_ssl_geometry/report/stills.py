@@ -3,28 +3,28 @@
 __all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel"]
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots import Caption, Curve, curves, matrix, overlay, policy_maps, scatter, trajectory
+from lightning_ssl_geometry.plots import Curve, curves, matrix, overlay, policy_maps, scatter, trajectory
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.report.download import Numbers, series_numbers
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable
-from lightning_ssl_geometry.report.groups import average, stage_order
+from lightning_ssl_geometry.report.download import Numbers, listed, series_numbers
+from lightning_ssl_geometry.report.figures import Plan, View
+from lightning_ssl_geometry.report.groups import average
 from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.members import Member, logged, printable, stage_order
 from lightning_ssl_geometry.report.numbers import number
-from lightning_ssl_geometry.report.panel import Panel, remark_of, shown, time_name
+from lightning_ssl_geometry.report.panel import Panel, caption_of, remark_of, shown, time_name
 from lightning_ssl_geometry.report.run import Run
-from lightning_ssl_geometry.report.tracks import counted, spread_of
+from lightning_ssl_geometry.report.tracks import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COMPARED, _MOST_ROWS = 4, 40  # samples of each group; rows of a matrix that can be read
-_LONGEST, _WIDTH = 14, 58
+_LONGEST = 14
 _FIRSTS = "The first run of each group."
 _PLACE = "layer, from the representation to the embedding"
 
@@ -36,7 +36,7 @@ def matrix_panels(plan: Plan, view: View) -> list[Panel]:
     member, run = plan.drawn[0], view.runs[0]
     found = [(stage, logged(run, name)) for stage, name in member.names.get(0, {}).items()]
     found.sort(key=lambda each: stage_order(each[0]))
-    return [_matrix(plan, member, run, stage, log.values) for stage, log in found
+    return [_matrix(plan, member, run, stage=stage, values=log.values) for stage, log in found
             if isinstance(log, Snapshot) and log.values.ndim == 2 and 1 < len(log.values) <= _MOST_ROWS
             and log.values.shape[0] == log.values.shape[1] and np.isfinite(log.values).any()]  # fmt: skip
 
@@ -47,24 +47,21 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     layers = run.layers.names if run.layers and len(run.layers.names) == count and "layer" in plan.title.lower() else ()
     word = member.quantity.xlabel
     counted_ = (f"{place + 1}" if word == "index" else f"{word} {place}" for place in range(count))
-    names = declared or layers or tuple(counted_)
-    low, high = member.quantity.bounds
-    low = float(np.nanmin(values)) if low is None else min(0.0, float(np.nanmin(values))) if low < 0 else low
-    limits = (low, float(np.nanmax(values)) if high is None else high)
+    names, (low, high) = declared or layers or tuple(counted_), member.quantity.bounds
+    least, most = float(np.nanmin(values)), float(np.nanmax(values))
     scale = shown(member.quantity)[0]
-    limits = (scale * limits[0], scale * limits[1])
+    floor = least if low is None else min(0.0, least) if low < 0 else low
+    limits = (scale * floor, scale * (most if high is None else high))
     figure = matrix([printable(name, 20) for name in names], scale * values, meaning=plan.unit, limits=limits)
     label, cells = f"{plan.title}: {_pairs(names, values)}.", _cells(names, values, plan.saved_unit)
-    return Panel(plan.name, plan.title, figure, label, cells, plan.members, [stage])
+    return Panel(plan.name, plan.title, figure, label=label, numbers=cells, members=plan.members, stages=[stage])
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
     """Draw how alike models are."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
-    label = f"{quantity.title}: {_pairs(names, values)}."
-    return Panel(
-        "between_models", quantity.title, figure, label, _cells(names, values, quantity.unit), about=[quantity]
-    )
+    label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
+    return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])
 
 
 def _pairs(names: Sequence[str], values: Floats) -> str:
@@ -73,8 +70,9 @@ def _pairs(names: Sequence[str], values: Floats) -> str:
 
 
 def _cells(names: Sequence[str], values: Floats, unit: str) -> Numbers:
-    rows = [(names[a], names[b], float(values[a, b])) for a, b in np.ndindex(*values.shape)]
-    return Numbers(("row", "column", unit or "value"), rows)
+    return listed(
+        ("row", "column", unit or "value"), [((a,), (names, row)) for a, row in zip(names, values, strict=True)]
+    )
 
 
 def path_panels(plan: Plan, view: View) -> list[Panel]:
@@ -83,7 +81,7 @@ def path_panels(plan: Plan, view: View) -> list[Panel]:
     panels = []
     for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
         y, x = (run.scalars.get(member.names[0][stage]) for member in (y_of, x_of))
-        if y is not None and x is not None and (panel := _path(plan, run, stage, y, x)):
+        if y is not None and x is not None and (panel := _path(plan, run, stage, above=y, along=x)):
             panels.append(panel)
     return panels
 
@@ -108,140 +106,114 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
     said = [f"{name} from {number(v[kept][0])} to {number(v[kept][-1])}" for name, v in zip(names, (y, x), strict=True)]
     label = f"{plan.title}{f' ({stage})' if stage else ''}: {', '.join(said)}."
     name, numbers = "_".join(filter(None, [stage, plan.name])), series_numbers([above, along])
-    return Panel(name, plan.title, figure, label, numbers, plan.members, [stage], remark=plan.remark)
+    return Panel(
+        name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=[stage], remark=plan.remark
+    )
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
     """Draw images below the maps over them: the samples of a run, or the first ones of each group's first run."""
     images, maps = plan.drawn[0], plan.serving("overlay")
-    shown_ = []
-    for name, run, place in _firsts(view):
-        x, p = (_latest(run, member, place) for member in (images, maps))
+    found = []
+    for name, run in _firsts(view):
+        x, p = (_latest(run, member, view) for member in (images, maps))
         if x is None or p is None or (x.values.ndim, p.values.ndim) != (3, 3):
             continue
-        kept = [
-            (a, b) for a, b in zip(x.values, p.values, strict=False) if np.isfinite(a).all() and np.isfinite(b).all()
-        ]
+        pairs = zip(x.values, p.values, strict=False)
+        kept = [(a, b) for a, b in pairs if np.isfinite(a).all() and np.isfinite(b).all()]
         if kept := kept[: None if view.alone else _COMPARED]:
-            shown_.append((name, np.stack([a for a, _ in kept]), np.stack([b for _, b in kept])))
-    if not shown_:
+            found.append((name, np.stack([a for a, _ in kept]), np.stack([b for _, b in kept])))
+    if not found:
         return None
-    figure = policy_maps(shown_, caption=_caption(plan, view))
-    said = [f"{_of(name)}{len(x)} samples, up to {number(float(p.max()))}" for name, x, p in shown_]
-    rows = [(name, *at, p[at]) for name, _, p in shown_ for at in np.ndindex(*p.shape)]
-    return _still(plan, view, figure, said, Numbers(("run", "sample", "row", "column", "value"), rows))
+    figure = policy_maps(found, caption=caption_of(view, plan.title, [_FIRSTS]))
+    said = [f"{_of(name)}{len(x)} samples, up to {number(float(p.max()))}" for name, x, p in found]
+    parts = [((name,), (*np.indices(p.shape).reshape(3, -1), p.ravel())) for name, _, p in found]
+    return _still(plan, view, figure, said=said, numbers=listed(("run", "sample", "row", "column", "value"), parts))
 
 
 def point_panel(plan: Plan, view: View) -> Panel | None:
     """Draw embeddings: points where all have two dimensions, else a line over the dimensions for each sample."""
     found: list[tuple[str, Floats, NDArray[np.int64] | None]] = []
-    for name, run, place in _firsts(view):
-        z, label = (_latest(run, member, place) for member in (plan.drawn[0], plan.serving("label")))
+    for name, run in _firsts(view):
+        z, label = (_latest(run, member, view) for member in (plan.drawn[0], plan.serving("label")))
         if z is None or z.values.ndim != 2 or z.values.shape[1] < 2:
             continue
         kept = np.flatnonzero(np.isfinite(z.values).all(axis=1))
         fits = label is not None and label.values.shape == (len(z.values), 1) and np.isfinite(label.values).all()
         if len(kept):
-            found.append(
-                (name, z.values[kept], label.values[kept, 0].astype(np.int64) if label is not None and fits else None)
-            )
+            classes = label.values[kept, 0].astype(np.int64) if label is not None and fits else None
+            found.append((name, z.values[kept], classes))
     if not found:
         return None
-    flat, caption = all(z.shape[1] == 2 for _, z, _ in found), _caption(plan, view)
+    flat, caption = all(z.shape[1] == 2 for _, z, _ in found), caption_of(view, plan.title, [_FIRSTS])
     figure = scatter(found, caption=caption) if flat else overlay([(name, z) for name, z, _ in found], caption=caption)
     said = [f"{_of(name)}{len(z)} samples, {_spread(z)} from their mean on average" for name, z, _ in found]
     most = max(z.shape[1] for _, z, _ in found)
-    rows = [
-        (name, "" if label is None else float(label[row]), *z[row]) for name, z, label in found for row in range(len(z))
-    ]
-    numbers = Numbers(("run", "label", *(f"z{place}" for place in range(1, most + 1))), rows)
-    return _still(plan, view, figure, said, numbers)
+    parts = [((name,), ([""] * len(z) if label is None else label, *z.T)) for name, z, label in found]
+    numbers = listed(("run", "label", *(f"z{place}" for place in range(1, most + 1))), parts)
+    return _still(plan, view, figure, said=said, numbers=numbers)
 
 
 def layer_panel(plan: Plan, view: View) -> Panel | None:
     """Draw a quantity over the layers from the representation to the embedding."""
     member = plan.drawn[0]
     scale, show = shown(member.quantity)
-    lines, said, rows, means = [], [], list[tuple[str | float, ...]](), {}
-    for group in view.groups:
-        mean = average(group, lambda run: _column(run, member, view))
-        means[group.name] = mean
-        if mean is None or not np.isfinite(mean.mean[0]).any():
-            continue
-        y, std = mean.mean[0], None if mean.std is None else mean.std[0]
-        last = show(float(y[np.isfinite(y)][-1]))
-        tips = [
-            f"{_of(group.name)}{name}: {scale * value:.5g}" for name, value in zip(_names(view, len(y)), y, strict=True)
-        ]
-        label, spread = f"{printable(group.name, _LONGEST)} {last}".strip(), None if std is None else scale * std
-        lines.append(Curve(label, np.arange(float(len(y))), scale * y, group.color, tips=tips, spread=spread))
-        said.append(f"{group.name} ends at {last}".strip())
-        if view.alone and group.runs[0].layers:
-            rows += zip(group.runs[0].layers.names, group.runs[0].layers.width, y, strict=True)
-        else:
-            rows += [
-                (group.name, at, *each) for at, *each in zip(range(1, len(y) + 1), y, spread_of(mean)[0], strict=True)
-            ]
-    if not lines:
+    means = [(group, average(group, lambda run: _column(run, member, view))) for group in view.groups]
+    found = [(group, mean, mean.mean[0]) for group, mean in means
+             if mean is not None and np.isfinite(mean.mean[0]).any()]  # fmt: skip
+    if not found:
         return None
-    names = [printable(name, _LONGEST) for name in _names(view, max(len(line.x) for line in lines))]
-    remark = remark_of(plan, view, [""])
-    notes = [] if view.alone else wrap(counted(means), _WIDTH)
-    figure = curves(
-        lines,
-        xlabel=_PLACE,
-        ylabel=plan.unit,
-        names=names,
-        caption=Caption(plan.title if view.titled else "", (), notes),
-    )
-    header = (
-        ("layer", "width", plan.saved_unit) if view.alone else ("group", "layer's place", "mean", "standard deviation")
-    )
-    numbers = Numbers(header, rows)
-    return Panel(
-        plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, remark=remark
-    )
+    drawn, said = [], []
+    for group, mean, y in found:
+        last, named = show(float(y[np.isfinite(y)][-1])), zip(_names(view, len(y)), y, strict=True)
+        tips = [f"{_of(group.name)}{name}: {scale * value:.5g}" for name, value in named]
+        label = f"{printable(group.name, _LONGEST)} {last}".strip()
+        spread, x = None if mean.std is None else scale * mean.std[0], np.arange(float(len(y)))
+        drawn.append(Curve(label, x, scale * y, color=group.color, tips=tips, spread=spread))
+        said.append(f"{group.name} ends at {last}".strip())
+    names = [printable(name, _LONGEST) for name in _names(view, max(len(y) for *_, y in found))]
+    notes = [counted({group.name: mean for group, mean in means})]
+    figure = curves(drawn, xlabel=_PLACE, ylabel=plan.unit, names=names, caption=caption_of(view, plan.title, notes))
+    label, remark = f"{plan.title}: {'; '.join(said)}.", remark_of(plan, view, [""])
+    parts = [((group.name,), (range(1, len(y) + 1), y, mean.spread[0])) for group, mean, y in found]
+    numbers = listed(("group", "layer's place", "mean", "standard deviation"), parts)
+    if view.alone and (layers := view.runs[0].layers):
+        numbers = listed(("layer", "width", plan.saved_unit), [((), (layers.names, layers.width, found[0][2]))])
+    return Panel(plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, remark=remark)
 
 
 def _column(run: Run, member: Member, view: View) -> Readouts | None:
-    log = logged(run, member.names.get(view.place(run), {}).get("", ""))
+    log = view.logged(run, member, "")
     return log if isinstance(log, Readouts) else None
 
 
 def _names(view: View, count: int) -> list[str]:
-    """Name each place as all do that have it, else by its number from 1."""
+    """Name each place by its layer, if that is the same in all runs, else by its number from 1."""
     held = [run.layers.names for run in view.runs if run.layers]
     places = [{names[at] for names in held if at < len(names)} for at in range(count)]
     return [next(iter(names)) if len(names) == 1 else f"{at}" for at, names in enumerate(places, start=1)]
 
 
-def _firsts(view: View) -> list[tuple[str, Run, int]]:
-    """The first run of each group, and its place among all."""
-    return [(printable(group.name, 30), group.runs[0], view.place(group.runs[0])) for group in view.groups]
+def _firsts(view: View) -> list[tuple[str, Run]]:
+    return [(printable(group.name, 30), group.runs[0]) for group in view.groups]
 
 
-def _latest(run: Run, member: Member | None, place: int) -> Snapshot | None:
-    """The readout on the first data that has one."""
-    names: Mapping[str, str] = {} if member is None else member.names.get(place, {})
-    for stage in sorted(names, key=stage_order):
-        if isinstance(log := logged(run, names[stage]), Snapshot):
-            return log
-    return None
+def _latest(run: Run, member: Member | None, view: View) -> Snapshot | None:
+    names: Mapping[str, str] = {} if member is None else member.names.get(view.place(run), {})
+    logs = (logged(run, names[stage]) for stage in sorted(names, key=stage_order))
+    return next((log for log in logs if isinstance(log, Snapshot)), None)
 
 
 def _still(plan: Plan, view: View, figure: "Figure", said: Sequence[str], numbers: Numbers) -> Panel:
     found = [(stage, logged(view.runs[place], name)) for member in plan.members for place, names in member.names.items()
              for stage, name in names.items()]  # fmt: skip
-    stages = list(dict.fromkeys(stage for stage, _ in sorted(found, key=lambda each: stage_order(each[0]))))[:1]
+    stages = sorted((stage for stage, _ in found), key=stage_order)[:1]
     steps = sorted({log.step for _, log in found if isinstance(log, Snapshot)})
     remark = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
+    label = f"{plan.title}: {'; '.join(said)}."
     return Panel(
-        plan.name, plan.title, figure, f"{plan.title}: {'; '.join(said)}.", numbers, plan.members, stages, remark=remark
+        plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=stages, remark=remark
     )
-
-
-def _caption(plan: Plan, view: View) -> Caption:
-    return Caption(plan.title if view.titled else "", (), [] if view.alone else [_FIRSTS])
 
 
 def _of(name: str) -> str:

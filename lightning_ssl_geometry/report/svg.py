@@ -28,15 +28,10 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 
 
 def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
-    """Render a figure for an HTML page.
+    """Render a figure of `plots` for an HTML page.
 
     Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique
-    to `key`, and texts that `plots` put on points become `<title>` elements.
-
-    Args:
-        figure: Made by a function of `plots`.
-        key: Unlike that of any other figure on the page.
-        label: What the figure shows, for those who do not see it.
+    to `key`, and texts that `plots` put on points become `<title>` elements. The label says in words what it shows.
 
     >>> from lightning_ssl_geometry.plots import Curve, curves
     >>> import numpy as np
@@ -71,7 +66,7 @@ def _render(figure: "Figure") -> bytes:
 
 
 def _compact(value: str) -> str:
-    """Two decimals are a hundredth of a pixel; a colour of `plots` is the page's; the font is the page's."""
+    """Round to a hundredth of a pixel, and replace the colours of `plots` and the font by those of the page."""
     if value.startswith(('["tips"', "data:")):
         return value
     value = _COLOR.sub(lambda match: _VARIABLES.get(match[0], match[0]), _DECIMALS.sub(r"\1", value))
@@ -79,7 +74,7 @@ def _compact(value: str) -> str:
 
 
 def _drop_empty(parent: ElementTree.Element) -> None:
-    """Remove empty groups, and matplotlib's style sheet, which on a page would hold for all of it."""
+    """Remove empty groups, and matplotlib's style sheet, which would apply to the whole page."""
     for child in list(parent):
         _drop_empty(child)
         if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):
@@ -87,7 +82,7 @@ def _drop_empty(parent: ElementTree.Element) -> None:
 
 
 def _explain(group: ElementTree.Element) -> None:
-    """Hand the texts in a group's id to its points, in their order."""
+    """Move the texts in a group's id to its points, in their order."""
     if group.get("id") == "plain":
         group.set("class", "plain")
     if not group.get("id", "").startswith('["tips"'):
@@ -118,5 +113,5 @@ def _rename(root: ElementTree.Element, key: str) -> None:
 
 
 def _referred(name: str, value: str) -> list[str]:
-    """The element that an attribute names; a picture's `href` holds its data."""
+    """Return the element that an attribute names; the `href` of a picture holds its data instead."""
     return [value[1:]] if name == "href" and value.startswith("#") else []

@@ -1,16 +1,17 @@
 """The lines of a figure: for one run a colour per quantity and dashes per data, for groups a colour per group."""
 
-__all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "spread_of", "tracks"]
+__all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "tracks"]
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
-from lightning_ssl_geometry.report.figures import Member, Plan, View, logged, printable, role, space_name
-from lightning_ssl_geometry.report.groups import Average, Group, average, stage_order
+from lightning_ssl_geometry.report.figures import Plan, View
+from lightning_ssl_geometry.report.groups import Average, Group, average
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
+from lightning_ssl_geometry.report.members import Member, printable, space_name, stage_order
 from lightning_ssl_geometry.report.panel import DASHES, same_lines
 from lightning_ssl_geometry.report.run import Run
 
@@ -23,43 +24,27 @@ _NAME = 14
 
 @dataclass(frozen=True)
 class Track:
-    """One quantity of one group on one stage's data.
-
-    Attributes:
-        member: The quantity.
-        group: The group.
-        stage: The data.
-        mean: Over the group's runs.
-        color: A key of `plots.COLORS`.
-        dash: Of its line.
-        name: At the line's end, before its last value.
-        label: What tells the quantity apart from others of the figure.
-    """
+    """One quantity of one group on one stage's data."""
 
     member: Member
     group: Group
-    stage: str
-    mean: Average
-    color: str
+    stage: str  # the data
+    mean: Average  # over the group's runs
+    color: str  # a key of `plots.COLORS`
     dash: Dash
-    name: str
-    label: str
+    name: str  # at the line's end, before the last value
+    label: str  # tells the quantity apart from others of the figure
 
     @property
     def words(self) -> str:
-        """Its name in full."""
+        """The line's name in full."""
         if not self.group.name:
             return " ".join(filter(None, [self.label, self.stage]))
         return printable(self.group.name, 30) + (f" ({self.label})" if self.label else "")
 
 
-def spread_of(mean: Average) -> Floats:
-    """Its standard deviation; NaN of one run."""
-    return np.full(mean.mean.shape, np.nan) if mean.std is None else mean.std
-
-
 def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...]:
-    """What dashes mean in a figure of groups, where they mean something: the first name of each."""
+    """Return the first name of each dash; nothing where all lines are solid."""
     names: dict[Dash, str] = {}
     for dash, name in found:
         names.setdefault(dash, name)
@@ -67,7 +52,7 @@ def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...
 
 
 def tracks(plan: Plan, view: View) -> list[Track]:
-    """Find the lines of a figure, baselines last; none if there is nothing that it is about."""
+    """Find the lines of a figure, baselines last; none if there are only baselines."""
     found = _of_one(plan, view) if view.alone else _of_groups(plan, view)
     if not any(not track.member.quantity.baseline for track in found):
         return []
@@ -81,8 +66,8 @@ def tracks(plan: Plan, view: View) -> list[Track]:
 
 
 def labels(plan: Plan) -> dict[int, str]:
-    """Name the quantities of a figure, by their members' ids, with as much as tells them apart."""
-    drawn = [member for member in plan.members if not role(member)]
+    """Name the quantities of a figure, by the ids of their members, with as much as tells them apart."""
+    drawn = [member for member in plan.members if not member.role]
     spaces, parts = {member.space for member in drawn}, {member.part for member in drawn}
     found = {}
     for member in drawn:
@@ -98,30 +83,27 @@ def labels(plan: Plan) -> dict[int, str]:
     return found
 
 
-def mean_of(member: Member, group: Group, stage: str, view: View) -> Average | None:
-    """Average a quantity over the runs of a group that have it; None if none has."""
+def mean_of(
+    member: Member, group: Group, stage: str, view: View, transform: Callable[[Floats], Floats] | None = None
+) -> Average | None:
+    """Average a quantity, or a transform of its arrays, over the runs of a group that have it; None without one."""
 
     def find(run: Run) -> Series | Readouts | None:
-        log = logged(run, member.names.get(view.place(run), {}).get(stage, ""))
+        log = view.logged(run, member, stage)
         if isinstance(log, Series):
             return log if log.drawable else None
-        if isinstance(log, Readouts):
-            kept = np.isfinite(log.values).any(1)
-            return (
-                replace(log, epoch=log.epoch[kept], step=log.step[kept], values=log.values[kept])
-                if kept.any()
-                else None
-            )
-        return None
+        if not isinstance(log, Readouts):
+            return None
+        return (replace(log, values=transform(log.values)) if transform else log).finite_rows
 
     return average(group, find, view.by_epochs)
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
-    """Choose the data on which most groups have one of these quantities: probe before val, train and test."""
+    """Choose the data on which most groups have one of these quantities; of equals probe, then val, train and test."""
 
     def count(stage: str) -> int:
-        return sum(any(mean_of(member, group, stage, view) for member in members) for group in view.groups)
+        return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)
 
     best = max(_PREFERRED, key=count)  # the first of equals
     return best if count(best) else None
@@ -143,15 +125,26 @@ def _of_one(plan: Plan, view: View) -> list[Track]:
     group, named = view.groups[0], labels(plan)
     colors = {id(member): COLORS[place % len(COLORS)] for place, member in enumerate(plan.drawn)}
     found = []
-    for member in (each for each in plan.members if not role(each)):
+    for member in (each for each in plan.members if not each.role):
         stages = sorted(member.names.get(0, {}), key=stage_order)
-        means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view))}
+        means = {stage: mean for stage in stages if (mean := mean_of(member, group, stage, view=view))}
         baseline, label = member.quantity.baseline, named[id(member)]
         for place, (stage, mean) in enumerate(means.items()):
             name = label if baseline or not place else ""
             name = name or (stage if len(means) > 1 else "")
             dash: Dash = "dotted" if baseline else DASHES[stage]
-            found.append(Track(member, group, stage, mean, colors.get(id(member), "muted"), dash, name, label))
+            found.append(
+                Track(
+                    member,
+                    group,
+                    stage,
+                    mean=mean,
+                    color=colors.get(id(member), "muted"),
+                    dash=dash,
+                    name=name,
+                    label=label,
+                )
+            )
     return found
 
 
@@ -162,33 +155,33 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
     named, drawn = labels(plan), plan.drawn
     dashes = {id(member): _DASHES[place % len(_DASHES)] for place, member in enumerate(drawn)}
     found, labelled = [], set()
-    for member in (each for each in plan.members if not role(each)):
+    for member in (each for each in plan.members if not each.role):
         for group in view.groups:
-            mean = mean_of(member, group, stage, view)
+            mean = mean_of(member, group, stage, view=view)
             if mean is None or not len(mean.step):
                 continue
             name = "" if group.name in labelled or member.quantity.baseline else printable(group.name, _NAME)
             labelled |= set() if member.quantity.baseline else {group.name}
             dash = dashes.get(id(member), "dotted")
-            found.append(Track(member, group, stage, mean, group.color, dash, name, named[id(member)]))
+            found.append(
+                Track(member, group, stage, mean=mean, color=group.color, dash=dash, name=name, label=named[id(member)])
+            )
     return found
 
 
 def _once(track: Track, before: Track) -> bool:
-    """Whether two lines are one: a baseline that data agree on, or what rests on no data, such as weights."""
+    """Tell whether two lines are one: a baseline that data agree on, or a result on weights, the same on all data."""
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:
-        a, b = ((each.mean.done, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
-        return a[1].shape == b[1].shape and all(
-            bool(same_lines([("", a[0], x), ("", b[0], y), _ZERO])) for x, y in zip(a[1], b[1], strict=True)
-        )
+        (a, one), (b, two) = ((each.mean.done, np.atleast_2d(each.mean.mean.T)) for each in (track, before))
+        rows = zip(one, two, strict=True) if one.shape == two.shape else None
+        return rows is not None and all(same_lines([("", a, x), ("", b, y), _ZERO]) for x, y in rows)
     same = track.member is before.member and track.group is before.group
     return track.member.quantity.of_weights and same and _equal(track.mean, before.mean)
 
 
 def _equal(a: Average, b: Average) -> bool:
-    """Whether the values are the same at each moment that both have."""
     _, first, second = np.intersect1d(a.done, b.done, return_indices=True)
     if not len(first) and len(a.step) and len(b.step):
         first, second = np.array([-1]), np.array([-1])

@@ -18,7 +18,7 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
-from lightning_ssl_geometry.report import run as report_run
+from lightning_ssl_geometry.report import history as report_history
 
 
 def data():
@@ -154,8 +154,8 @@ def test_a_run_is_read_once_and_a_figure_is_drawn_once_per_format(tmp_path, monk
         call = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, **k: (calls.update([(name, key(*a, **k))]), call(*a, **k))[1])
 
-    count(report_run, "read_scalars")
-    count(report_run, "read_arrays")
+    count(report_history, "read_scalars")
+    count(report_history, "read_arrays")
     count(Figure, "__init__")
     count(Figure, "savefig", lambda figure, *_, format, **__: (id(figure), format))
     loggers = [CSVLogger(tmp_path, "run"), TensorBoardLogger(tmp_path, "board")]

@@ -205,13 +205,13 @@ def test_bad_input():
             make(count=1)
     with pytest.raises(ValueError, match="`quantiles` >= 2, but got 1"):
         PairSimilarity(quantiles=1)
-    with pytest.raises(ValueError, match=r"`log_policy` of shape \(40, 9\), a row per image .* but got \(40, 8\)"):
+    with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, K\), N = 40, K = 9, but got \(40, 8\)"):
         NonEmptyProbability().update(image, log_policy[:, :8], FAMILY)
     blank = NonEmptyProbability()
     blank.update(torch.full_like(image, 0.7), log_policy, FAMILY)
     with pytest.warns(UndefinedWarning, match="NonEmptyProbability is NaN: all views of all 40 images are empty"):
         assert all(value.isnan() for value in blank.compute().values())
-    with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, 9\), but got \(40, 8\)"):
+    with pytest.raises(ValueError, match=r"`log_policy` of shape \(N, K\), K = 9, but got \(40, 8\)"):
         PolicyMaps().update(image, log_policy[:, :8], FAMILY, index)
     shapeless = copy.deepcopy(FAMILY)
     shapeless.grid = None

@@ -262,11 +262,11 @@ def test_bad_arguments():
         with pytest.raises(ValueError, match=f"`delta` > 0, but got {delta}"):
             LiDAR(delta=delta)
     for neighbors in (1, 20):
-        with pytest.raises(ValueError, match=f"`neighbors` from 2 to 19, .* but got {neighbors}"):
+        with pytest.raises(ValueError, match=rf"`neighbors` in \[2, 20\), but got {neighbors}"):
             IntrinsicDimension(neighbors, contrast_size=20)
     with pytest.raises(ValueError, match=r"`discard` in \(0, 1\), but got 1"):
         IntrinsicDimension(discard=1)
-    with pytest.raises(ValueError, match="`contrast_size` >= 4 for `unbiased`, but got 3"):
+    with pytest.raises(ValueError, match="`contrast_size` >= 4, but got 3"):
         CKADrift(unbiased=True, contrast_size=3)
     with pytest.raises(ValueError, match="`num_slices` >= 1, but got 0"):
         SIGReg(num_slices=0)
@@ -274,7 +274,7 @@ def test_bad_arguments():
 
 def test_bad_observations():
     metric = LiDAR()
-    with pytest.raises(ValueError, match=r"V >= 2 views for LiDAR, but got \(1, 5, 3\)"):
+    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 5, 3\)"):
         metric.update(torch.ones(1, 5, 3))
     metric.update(torch.randn(2, 1, 3))
     with pytest.raises(ValueError, match="at least 2 samples, but got 1"):

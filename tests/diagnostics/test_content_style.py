@@ -174,7 +174,7 @@ def test_weights_of_each_output():
             r"similarity 'dot' or 'distance', but got LpDistance\(scale=1.0, p=3.0, power=True\)",
         ),
         (LossTerms, {"contrast_size": 1}, "`contrast_size` >= 2, but got 1"),
-        (OutputWeights, {"layer": "0", "split": 0}, "`split` >= 1 or None, but got 0"),
+        (OutputWeights, {"layer": "0", "split": 0}, "`split` >= 1, but got 0"),
     ],
 )
 def test_bad_arguments(kind, arguments, message):

@@ -1,12 +1,14 @@
 import copy
 import inspect
 import math
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import normalize
+from torchmetrics import Metric
 
 from lightning_ssl_geometry import functional as F
 from lightning_ssl_geometry.diagnostics import (
@@ -23,6 +25,7 @@ from lightning_ssl_geometry.diagnostics import (
     Uniformity,
     UpperBound,
 )
+from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 
 V, N, P = 2, 60, 6
@@ -242,7 +245,7 @@ def test_bad_input():
         UpperBound(0)
     with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
         ProjectorRank(0, "absolute")
-    with pytest.raises(ValueError, match=r"V >= 2 views for Alignment, but got \(1, 3, 2\)"):
+    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 3, 2\)"):
         Alignment().update(torch.ones(1, 3, 2))
     with pytest.raises(ValueError, match=r"`z` with N rows and `index` of shape \(N,\), but got \(3, 2, 2\), \(4,\)"):
         Uniformity().update(torch.ones(2, 3, 2), torch.arange(4))
@@ -300,3 +303,31 @@ def test_thresholds_of_weights_that_are_not_finite_are_nan():
     metric = ProjectorRank()
     metric.update(layer)
     assert metric.compute()["thresholds"].isnan().tolist() == [True] * 5
+
+
+def test_a_metric_says_what_it_prefers_and_by_default_fibers_beside_a_projector():
+    class Beside(Metric):
+        def update(self, h, projector):
+            pass
+
+        def compute(self):
+            return 0.0
+
+    class Clean(Beside):
+        prefers = MappingProxyType({"h": "h_image"})
+
+    class AsNamed(Beside):
+        prefers = MappingProxyType({})
+
+    assert preferred(Beside()) == {"h": "fibers"}
+    assert preferred(Clean()) == {"h": "h_image"}
+    assert preferred(AsNamed()) == preferred(EffectiveRank()) == {}
+
+
+@pytest.mark.parametrize(
+    ("projector", "kept"),
+    [(None, True), (nn.Linear(4, 2), True), (nn.Sequential(nn.Linear(4, 2)), True), (nn.ReLU(), False)],
+)
+def test_the_standard_set_leaves_out_what_does_not_apply_to_the_projector(projector, kept):
+    assert ("projector" in standard_diagnostics(projector)) == kept
+    assert standard_diagnostics(projector).keys() | {"projector"} == standard_diagnostics().keys()

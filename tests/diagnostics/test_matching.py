@@ -125,13 +125,10 @@ def test_a_kind_without_outputs_has_no_order():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"z": torch.ones(N, 5)},
-            r"Expected `z` \(V, N, P\) and `latent` \(V, N, d\), but got \(400, 5\) and \(2, 400",
-        ),
-        ({"latent": torch.ones(2, 9, 4)}, r"Expected `z` .* but got \(2, 400, 5\) and \(2, 9, 4\)"),
-        ({"content": torch.ones(4)}, r"Expected `content` of shape \(d,\) of booleans, d = 4, but got torch.float32"),
-        ({"content": torch.ones(2) > 0}, r"Expected `content` of shape .* d = 4, but got torch.bool \(2,\)"),
+        ({"z": torch.ones(N, 5)}, r"Expected `z` of shape \(V, N, P\), but got \(400, 5\)"),
+        ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 400, but got \(2, 9, 4\)"),
+        ({"content": torch.ones(4)}, r"Expected `content` of booleans, but got torch.float32"),
+        ({"content": torch.ones(2) > 0}, r"Expected `content` of shape \(d,\), d = 4, but got \(2,\)"),
     ],
 )
 def test_what_does_not_fit_is_an_error(metric, change, message):

@@ -186,7 +186,7 @@ def test_arguments_out_of_range():
     with pytest.raises(ValueError, match="Expected `contrast_size` >= 2, but got 1"):
         NeuralKernel(contrast_size=1)
     for memory in (0, float("nan")):
-        with pytest.raises(ValueError, match="Expected `memory` > 0 bytes"):
+        with pytest.raises(ValueError, match="Expected `memory` > 0, but got"):
             NeuralKernel(memory=memory)
     with pytest.raises(ValueError, match="observed at least 2 samples, but got none"):
         NeuralKernel().rows()

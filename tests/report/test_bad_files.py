@@ -40,22 +40,14 @@ def write_whole_run(folder):
     return folder
 
 
-def with_cells(value):
-    """The table of a file with this in all cells that are numbers measured."""
+def with_cells(value, *columns):
+    """The table of a file with this in some columns, or else in all cells that are numbers measured."""
 
     def write(path, name):
         header, row = TABLES[name]
-        labels = {"epoch", "step", "features", "layer"}
-        cells = [cell if column in labels else value for column, cell in zip(header, row, strict=True)]
-        write_csv(path, header, [cells, cells])
-
-    return write
-
-
-def with_step(value):
-    def write(path, name):
-        header, row = TABLES[name]
-        write_csv(path, header, [[value if key == "step" else cell for key, cell in zip(header, row, strict=True)]])
+        chosen = columns or {*header} - {"epoch", "step", "features", "layer"}
+        cells = [value if column in chosen else cell for column, cell in zip(header, row, strict=True)]
+        write_csv(path, header, [cells] if columns else [cells, cells])
 
     return write
 
@@ -109,8 +101,7 @@ def says(shape, data=b"", method=zipfile.ZIP_STORED):
     return write
 
 
-def with_another_byte(path, name):
-    """A bit of a value is not what was written, as the archive knows."""
+def with_another_bit(path, name):
     npz()(path, name)
     path.write_bytes(path.read_bytes().replace(np.float64(1).tobytes(), np.float64(1.25).tobytes(), 1))
 
@@ -138,7 +129,7 @@ IN_TABLES = {
     "not UTF-8": (not_utf8, "has bytes that are not UTF-8; they are shown as"),
     **{value: (with_cells(value), "") for value in ("nan", "-inf", "1e308", "-1e308", "1e400", "<b>word</b>")},
 }  # fmt: skip
-STEPS = {value: (with_step(value), "") for value in ("-5", "nan", "1e300", "1e400")}
+STEPS = {value: (with_cells(value, "step"), "") for value in ("-5", "nan", "1e300", "1e400")}
 STEP = "its `step` is not one number >= 0."
 LARGE = "values, and no more than 16,777,216 are read."
 PICKLED = "`values` holds pickled Python objects, which are not read: reading them could run any code."
@@ -150,7 +141,7 @@ IN_NPZ = {
     "a bomb": (says((2**30 // 4,), bytes(2**28), zipfile.ZIP_DEFLATED), f"`values` declares 268,435,456 {LARGE}"),
     "compressed otherwise": (says((2, 2), bytes(16), zipfile.ZIP_LZMA), "is compressed as numpy does not."),
     "a header of minus signs": (says("-" * 50 + "1"), "it has a header that is none of numpy's format."),
-    "another byte": (with_another_byte, "it is no NPZ file, or a broken one."),
+    "another bit": (with_another_bit, "it is no NPZ file, or a broken one."),
     "pickles": (npz(values=np.array([[object(), print]], dtype=object)), PICKLED),
     "records": (npz(values=np.zeros((2, 2), dtype=[("a", "<f4")])), ""),
     "text": (npz(values=np.array([["a", "b"]])), "`values` holds <U1 instead of numbers."),
@@ -216,10 +207,6 @@ def test_one_bad_file_becomes_a_note_and_the_rest_is_shown(tmp_path, capsys, mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_whole_run_has_nothing_to_note(tmp_path):
-    assert read_run(write_whole_run(tmp_path)).notes == ()
-
-
 @pytest.mark.parametrize("name", ["metrics.csv", "geometry/val/own.csv"])
 def test_files_at_the_limits_are_shown_in_seconds(tmp_path, name):
     folder, (header, row) = write_whole_run(tmp_path), TABLES[name]
@@ -232,7 +219,7 @@ def test_files_at_the_limits_are_shown_in_seconds(tmp_path, name):
 
 
 def test_no_more_cells_and_files_are_read_than_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_CELLS", 100)
+    monkeypatch.setattr(files, "_MOST_CELLS", 100)
     monkeypatch.setattr(files, "_MOST_FILES", 2)
     write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a"], [[0, step, 1] for step in range(1000)])
     for name in "abc":
@@ -248,6 +235,7 @@ def test_files_that_may_not_be_read(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     folder = write_whole_run(tmp_path)
+    assert read_run(folder).notes == ()
     monkeypatch.setattr(os, "open", refused)  # root may read everything
     notes = read_run(folder).notes
     assert [name for name in EVERY if f"{name} could not be read: Permission denied." not in notes] == []

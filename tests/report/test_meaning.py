@@ -44,19 +44,16 @@ def unsaid(text, computed):
             yield from ((name, key, part) for part in said if part not in text and not serves)
 
 
-def test_every_diagnostic_has_its_text_whatever_its_name(renamed, computed):
+def test_every_diagnostic_has_its_text_whatever_its_name_also_where_nothing_was_trained(renamed, computed, tmp_path):
     text = page_of(write_report(renamed)).text
     assert list(unsaid(text, computed)) == []
     assert "Other logs" not in text
-
-
-def test_and_so_it_has_where_nothing_was_trained(renamed, computed, tmp_path):
     write_results(tmp_path, {f"mine{place}": each for place, each in enumerate(computed.values())}, "test", 1)
     text = page_of(write_report(write_info(tmp_path, kind="diagnosis"))).text
     assert list(unsaid(text, computed)) == []
 
 
-def test_without_a_manifest_every_log_has_its_own_name_and_no_text(renamed, tmp_path):
+def test_without_a_manifest_every_log_has_its_own_name_and_no_text(tmp_path):
     names = ("accuracy", "momentum", "effective_rank_h", "loss", "x")
     write_log(tmp_path, **{f"val__{name}": [1.0, 0.5] for name in names})
     write_snapshot(write_array(tmp_path, "val/log_spectrum_h", [2, 1], [3, 1]), "val/blocks", np.eye(2))
@@ -146,23 +143,14 @@ def test_percents_and_others_have_no_axis_in_common(tmp_path):
             val__a=entry("A", key="a", chart=both), val__b=entry("B", key="b", chart=both, percent=True),
             val__n=entry("N", key="n", chart=both, percent=True, baseline=True))  # fmt: skip
     drawn = figures(read_run(tmp_path))
-    assert list(drawn) == ["both", "both_percent"]
     assert [texts(figure.axes[0])[0] for figure in drawn.values()] == ["value", "value, %"]
     assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
     assert len(lines(drawn["both_percent"].axes[0], "muted")) == 1
-    assert list(comparison_figures({"a": [tmp_path]})) == ["both", "both_percent"]
-    page = page_of(write_report(tmp_path)).text
-    assert "Both, in percent" in page
-
-
-def test_a_baseline_of_another_scale_is_drawn_by_itself(tmp_path):
-    both = Chart("both", "Both")
-    declare(write_log(tmp_path, val__a=[0.25, 0.5], val__n=[3, 4]),
-            val__a=entry("A", key="a", chart=both, percent=True),
-            val__n=entry("N", key="n", chart=both, baseline=True))  # fmt: skip
-    drawn = figures(read_run(tmp_path))
-    assert lines(drawn["both"].axes[0])[0].get_ydata().tolist() == [3, 4]
-    assert lines(drawn["both_percent"].axes[0])[0].get_ydata().tolist() == [25, 50]
+    assert list(drawn) == list(comparison_figures({"a": [tmp_path]})) == ["both", "both_percent"]
+    assert "Both, in percent" in page_of(write_report(tmp_path)).text
+    declare(tmp_path, val__b=entry("B", key="b", chart=both, percent=True, baseline=True))
+    drawn = figures(read_run(tmp_path))  # baselines of another scale are drawn by themselves
+    assert [each.get_ydata().tolist() for each in lines(drawn["both_percent"].axes[0])[:1]] == [[25, 50]]
 
 
 def test_logarithms_on_a_plain_axis_are_called_so(tmp_path):
@@ -220,7 +208,7 @@ def test_a_users_metric_has_its_place_and_one_that_declares_nothing_its_docstrin
 # --- manifests of anybody
 
 
-def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so(tmp_path):
+def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so_in_seconds(tmp_path):
     write_log(tmp_path, val__good=[1, 2], val__bad=[1, 2])
     declare(tmp_path, val__good=entry("Good"))
     path = tmp_path / "geometry/quantities.json"
@@ -231,49 +219,35 @@ def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so(tmp_pat
     bad += [{"chart": {"name": 1, "title": ""}}, {"invariances": ["luck"]}, {"long_name": ""}, {"text": "a" * 5_000}]
     entries = {f"val/bad{place}": good | each for place, each in enumerate(bad)} | {"val/bad": None, "x": [], "y": 1}
     path.write_text(json.dumps(entries | {"val/good": good}))
-    read = read_run(tmp_path)
-    assert list(read.declared) == ["val/good"]
+    assert list(read_run(tmp_path).declared) == ["val/good"]
     said = f"geometry/quantities.json: {len(entries)} malformed entries were left out: "
     said += "val/bad0, val/bad1, val/bad2, .... Their results are shown without a text."
-    assert said in read.notes
     assert said in page_of(write_report(tmp_path)).text
-
-
-def test_a_million_entries_are_read_in_seconds(tmp_path):
-    write_log(tmp_path, val__good=[1, 2])
-    declare(tmp_path, val__good=entry("Good"))
-    path, started = tmp_path / "geometry/quantities.json", time.monotonic()
-    entries = ",".join(f'"{place}":{{"long_name":""}}' for place in range(10**6))
-    path.write_text(f"{path.read_text().rstrip().rstrip('}')}, {entries}}}")
+    started, entries = time.monotonic(), ",".join(f'"{place}":{{"long_name":""}}' for place in range(10**6))
+    path.write_text(f"{path.read_text().rstrip().rstrip('}')}}}, {entries}}}")
     assert any("geometry/quantities.json" in note for note in read_run(tmp_path).notes)
     assert "val/good" in page_of(write_report(tmp_path)).text
     assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("remark", ["{a.__class__}", "{a!r}", "{a[0]}", "{a:.99f}", "{a:1000000d}", "{}", "{"])
-def test_a_remark_fills_in_values_and_nothing_else(tmp_path, remark):
-    about = {
-        "val__x_a": entry("A", key="a"),
-        "val__x_b": entry("B", key="b", remark=f"From {{a}}, {{a:.1f}}: {remark}"),
-    }
-    write_log(tmp_path, val__x_a=[1, 2.25], val__x_b=[1, 2])
-    assert f"From 2.25, 2.2: {remark}" in page_of(write_report(declare(tmp_path, **about))).text
-
-
-def test_a_remark_that_misses_a_value_is_left_out(tmp_path):
-    declare(write_log(tmp_path, val__x=[1, 2]), val__x=entry("X", remark="From {gone} to {0:.0f}."))
-    assert "From " not in page_of(write_report(tmp_path)).text.partition("All numbers")[0]
+def test_a_remark_fills_in_values_and_nothing_else_and_is_left_out_without_one(tmp_path, remark):
+    remarks = {"b": f"From {{a}}, {{a:.1f}}: {remark}", "c": "To {gone} and {0:.0f}."}
+    about = {f"val__x_{key}": entry(key, key=key, remark=remarks.get(key, "")) for key in "abc"}
+    write_log(tmp_path, val__x_a=[1, 2.25], val__x_b=[1, 2], val__x_c=[1, 2])
+    text = page_of(write_report(declare(tmp_path, **about))).text
+    assert f"From 2.25, 2.2: {remark}" in text
+    assert "To " not in text.partition("All numbers")[0].replace("To know when", "")
 
 
 def shaped(folder, name, shape):
     """A log of a shape: a scalar over training, an array, or the latest readout of one with more axes."""
     value = np.linspace(0.5, 2, int(np.prod(shape, dtype=int))).reshape(shape)
-    if not shape:
-        return {f"val__{name}": [1.0, 2.0]}
-    write_array(folder, f"val/{name}", value, value) if len(shape) == 1 else write_snapshot(
-        folder, f"val/{name}", value
-    )
-    return {}
+    if len(shape) == 1:
+        write_array(folder, f"val/{name}", value, value)
+    elif shape:
+        write_snapshot(folder, f"val/{name}", value)
+    return {} if shape else {f"val__{name}": [1.0, 2.0]}
 
 
 def test_a_picture_and_a_shape_that_contradict_each_other_leave_no_figure_undrawn(tmp_path):

@@ -29,18 +29,14 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
     assert said in page_of(write_report(tmp_path)).text
 
 
-def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_is_no_rounding(tmp_path):
-    write_array(tmp_path, "val/sigma", [3, np.nan, 1e-12])
+def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood_still_is_said_to(tmp_path):
+    write_array(tmp_path, "val/sigma", [3, np.nan, 1e-12], [3, np.nan, 1e-12], [9, np.nan, 1e-12])
     declare(tmp_path, val__sigma=entry("Spectrum", picture=Picture("spectrum")))
     crosses = [line.get_xdata() for line in axes_of(tmp_path, "val_toy").lines if line.get_marker() == "x"]
-    assert [each.tolist() for each in crosses] == [[2]]
-    assert "1 of 3 values are below 10⁻⁸" in page_of(write_report(tmp_path)).text
-
-
-def test_a_spectrum_that_stood_still_is_said_so(tmp_path):
-    write_array(tmp_path, "val/sigma", [3, 1], [3, 1], [9, 1])
-    declare(tmp_path, val__sigma=entry("Spectrum", picture=Picture("spectrum")))
-    assert "On top of each other: after 1 epoch and after 2 epochs." in page_of(write_report(tmp_path)).text
+    assert [each.tolist() for each in crosses] == [[2]] * 3
+    text = page_of(write_report(tmp_path)).text
+    assert "1 of 3 values are below 10⁻⁸" in text
+    assert "On top of each other: after 1 epoch and after 2 epochs." in text
 
 
 def test_a_histogram_has_its_bins_over_its_bounds(tmp_path):
@@ -69,19 +65,15 @@ def test_a_profile_stands_over_its_abscissae_and_quantiles_over_percents(tmp_pat
     assert lines(drawn["val_toy_q"].axes[0])[0].get_xdata().tolist() == [0, 25, 50, 75, 100]
 
 
-def test_components_are_lines_with_names(tmp_path):
-    write_array(tmp_path, "val/ranks", [9, 8], [7, 6])
-    about = entry("Ranks", picture=Picture("components", names=("at 0.1", "at 0.01")))
-    axes = axes_of(declare(tmp_path, val__ranks=about), "toy")
+def test_components_are_lines_with_names_and_arrays_without_a_finite_number_are_left_out(tmp_path):
+    write_array(write_array(tmp_path, "val/ranks", [9, 8], [7, 6]), "val/none", ["nan"] * 2, ["nan"] * 2)
+    write_array(tmp_path, "val/once", ["nan", "nan"], [2, 1])
+    about = entry("Ranks", key="r", picture=Picture("components", names=("at 0.1", "at 0.01")))
+    declare(tmp_path, val__ranks=about, val__none=entry("A", key="a"), val__once=entry("B", key="b"))
+    assert list(figures(read_run(tmp_path))) == ["toy_r", "val_toy_b"]
+    axes = axes_of(tmp_path, "toy_r")
     assert {"at 0.1: 7", "at 0.01: 6"} <= set(texts(axes))
     assert lines(axes, "green")[0].get_ydata().tolist() == [8, 6]
-
-
-def test_arrays_without_a_finite_number_are_left_out(tmp_path):
-    write_array(tmp_path, "val/a", ["nan", "nan"], ["nan", "nan"])
-    write_array(tmp_path, "val/b", ["nan", "nan"], [2, 1])
-    declare(tmp_path, val__a=entry("A", key="a"), val__b=entry("B", key="b"))
-    assert list(figures(read_run(tmp_path))) == ["val_toy_b"]
     assert texts(axes_of(tmp_path, "val_toy_b")) == ["value", "after 2 epochs"]
 
 
@@ -163,22 +155,17 @@ def test_layers_are_drawn_in_order_with_their_names(tmp_path):
     assert "layerwidthRkNN" in page.text.replace("\n", "")
     assert "h169.5075.0%" in page.text
     assert page.text.count("High Rank.") == 1
-
-
-def test_one_layer_is_no_section_and_a_map_without_names_has_numbers(tmp_path):
-    write_layers(tmp_path / "one", ("h",))
-    assert list(figures(read_run(tmp_path / "one"))) == []
-    assert "Layer by layer" not in page_of(write_report(tmp_path / "one")).text
-    (write_layers(tmp_path / "two") / "layers.csv").unlink()
-    assert {"1", "2", "3"} <= set(texts(axes_of(tmp_path / "two", "toy_cka")))
+    (tmp_path / "layers.csv").unlink()
+    assert {"1", "2", "3"} <= set(texts(axes_of(tmp_path, "toy_cka")))
+    write_layers(tmp_path, ("h",))
+    assert list(figures(read_run(tmp_path))) == []
+    assert "Layer by layer" not in page_of(write_report(tmp_path)).text
 
 
 def test_a_layer_without_a_number_is_a_gap(tmp_path):
     rows = [["h", 2, "", ""], ["m", 2, 3, ""], ["z", 1, 4, ""]]
     write_csv(write_info(tmp_path) / "layers.csv", ["layer", "width", "a", "none"], rows)
-    read = read_run(tmp_path)
-    assert list(read.layers.values) == ["a"]
-    np.testing.assert_array_equal(read.layers.values["a"], [np.nan, 3, 4])
+    assert list(figures(read_run(tmp_path))) == ["layers_a"]
     np.testing.assert_array_equal(lines(axes_of(tmp_path, "layers_a"))[0].get_ydata(), [np.nan, 3, 4])
 
 

@@ -26,6 +26,13 @@ def test_scalars_are_read_as_they_were_logged_and_time_counts_epochs(tmp_path):
     assert read.scalars["lr"].epoch.tolist() == [0, 1]  # a row without an epoch has that of the steps around it
 
 
+def test_a_look_before_training_is_told_from_what_a_host_logs_after_its_first_step(tmp_path):
+    rows = [[0, 0, 2.5, 4], [0, 1, 1.5, 5]]
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss", "probe/own"], rows)
+    read = read_run(tmp_path)
+    assert read.time(read.scalars["probe/own"]).tolist() == [1, 2]
+
+
 def test_a_resumed_run_counts_the_last_value_of_a_step(tmp_path):
     write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a"], [[0, 9, 1], [1, 19, 2], [1, 19, 7], [0, 9, 5]])
     series = read_run(tmp_path).scalars["a"]
@@ -48,31 +55,19 @@ def test_epochs_of_one_step_keep_what_was_seen_before_training(tmp_path):
     assert read_run(tmp_path / "on").scalars["probe/rank"].value.tolist() == [3, 4, 5, 7]
 
 
-def test_what_a_host_logs_after_its_first_step_is_not_taken_for_a_look_before_training(tmp_path):
-    rows = [[0, 0, 2.5, 4], [0, 1, 1.5, 5]]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss", "probe/own"], rows)
-    read = read_run(tmp_path)
-    assert read.time(read.scalars["probe/own"]).tolist() == [1, 2]
-
-
 def test_an_epoch_that_was_cut_short_or_not_logged_leaves_the_length_of_the_others(tmp_path):
     for name, ends in (("cut", [(0, 9), (1, 19), (2, 22)]), ("rare", [(4, 49), (9, 99)]), ("two", [(0, 9), (1, 12)])):
         write_csv(tmp_path / name / "metrics.csv", ["epoch", "step", "a"], [[*end, 1] for end in ends])
         assert read_run(tmp_path / name).steps_per_epoch == 10
 
 
-def test_a_value_logged_per_step_and_per_epoch_is_one_scalar(tmp_path):
-    rows = [[0, 4, 1.0, ""], [0, 9, "", 1.5], [1, 19, "", 1.2]]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss_step", "train/loss_epoch"], rows)
-    assert list(read_run(tmp_path).scalars) == ["train/loss_step", "train/loss"]
-
-
-def test_nan_is_kept_and_an_empty_cell_is_not_one(tmp_path):
-    rows = [[0, 9, 1, ""], [1, 19, "nan", 2], [2, 29, "inf", 3]]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a", "b"], rows)
+def test_a_value_logged_per_step_and_per_epoch_is_one_scalar_and_nan_is_kept(tmp_path):
+    rows = [[0, 4, 1, "", ""], [0, 9, "", 1, ""], [1, 19, "", "nan", 2], [2, 29, "", "inf", 3]]
+    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "a_step", "a_epoch", "b"], rows)
     read = read_run(tmp_path)
+    assert list(read.scalars) == ["a_step", "a", "b"]
     np.testing.assert_array_equal(read.scalars["a"].value, [1, np.nan, np.inf])
-    assert read.scalars["b"].value.tolist() == [2, 3]
+    assert read.scalars["b"].value.tolist() == [2, 3]  # an empty cell is no NaN
     assert "a is not a finite number in 2 of 3 rows, first at epoch 1, step 19." in read.notes
 
 
@@ -88,11 +83,7 @@ def test_a_scalar_with_nothing_before_it_starts_at_its_second_readout(tmp_path):
     ("name", "text", "note"),
     [
         ("metrics.csv", "", "metrics.csv is empty"),
-        (
-            "metrics.csv",
-            "epoch,step,a\n0,9,1.5\n1,19,0.9",
-            "metrics.csv ends in an incomplete line, which was left out",
-        ),
+        ("metrics.csv", "epoch,step,a\n0,9,1.5\n1,19,0.9", "ends in an incomplete line, which was left out"),
         ("metrics.csv", "epoch,step,a\n0,9,1\n0,9\n", "left out rows of another length than the header, 1 of 2"),
         ("metrics.csv", "epoch,step,a\n0,9,x\n0,,1\n", "left out cells that are not numbers or have no step, 2 in all"),
         ("metrics.csv", "epoch,a\n0,1\n0,2\n", "metrics.csv has no column `step`; its rows are counted instead"),

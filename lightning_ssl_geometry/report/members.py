@@ -1,0 +1,175 @@
+"""The quantities of one or several runs: logs that mean the same in all of them are joined.
+
+Logs of several runs are joined by the class that computed them, the key of the result and the space that it saw; where
+a run has that more than once, by their names too. A log that no callback of this package wrote goes by its name alone.
+"""
+
+__all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "space_name",
+           "split", "stage_order"]  # fmt: skip
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.quantity import Kind, Quantity
+from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.run import Run
+
+LAYERS = "layers/"  # begins the name of a column of layers.csv
+_STAGES = ("train", "val", "probe", "test")
+_CLEAN = "_image"
+_Identity = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A quantity of a figure, in whichever runs have it."""
+
+    declared: Declared | None  # in the first run that has it; None if nobody declared it
+    base: str  # the logged name behind the stage, in the first run that has it
+    names: dict[int, dict[str, str]] = field(default_factory=dict)  # run's place -> stage -> its logged name
+    distinct: bool = False  # only its name tells it apart from another quantity
+    spaces: bool = False  # its title names its space: there are several, or it is not the one of its class
+
+    @property
+    def quantity(self) -> Quantity:
+        """Its meaning; that of an undeclared log is its name alone."""
+        return self.declared.quantity if self.declared else Quantity(title=self.base or "value", text="-")
+
+    @property
+    def space(self) -> str:
+        """The space that was observed, empty where there is none."""
+        return self.declared.space if self.declared else ""
+
+    @property
+    def part(self) -> str:
+        """The part of a result that it is, such as a layer's name."""
+        return _layer_name(self.declared.part) if self.declared and self.declared.part else ""
+
+    @property
+    def kind(self) -> Kind | None:
+        """The picture that is declared for it."""
+        return self.quantity.picture.kind if self.quantity.picture else None
+
+    @property
+    def role(self) -> str:
+        """How it serves the others of its figure, such as "label"; empty for both quantities of a path."""
+        picture = self.quantity.picture
+        return picture.role if picture and picture.kind != "path" else ""
+
+    @property
+    def title(self) -> str:
+        """Its title, with the space, part and name that tell it apart from others of that title."""
+        apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
+        named = ", ".join(filter(None, apart))
+        return f"{self.quantity.title} ({named})" if named else self.quantity.title
+
+
+def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
+    """Join the logs of runs, in the order in which they were declared; undeclared ones come last.
+
+    With `last_layers`, only the last layer of several is kept: networks of other depths are joined there.
+    """
+    found: dict[_Identity, Member] = {}
+    identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
+    several = {each for held in identities for each in _repeated(held)}
+    observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[0] and each[3]}
+    spaces = Counter(each[:2] for each in observed)
+    for place, held in enumerate(identities):
+        for name, identity in held.items():
+            stage, base = split(name)
+            key = (log_kind(runs[place], name), *identity, *([base] if identity in several else []))
+            declared = runs[place].declared.get(name)
+            apart = declared is not None and (declared.renamed or spaces[identity[:2]] > 1)
+            if declared is not None and last_layers:
+                declared = replace(declared, part="")
+            member = found.setdefault(key, Member(declared, base, distinct=identity in several, spaces=apart))
+            member.names.setdefault(place, {}).setdefault(stage, name)
+    return list(found.values())
+
+
+def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
+    """Find a log of a run by its name; a column of layers.csv is returned as one readout."""
+    if name.startswith(LAYERS) and run.layers and (column := name.removeprefix(LAYERS)) in run.layers.values:
+        return Readouts(name, np.zeros(1), np.zeros(1), values=run.layers.values[column][None])
+    return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
+
+
+def log_kind(run: Run, name: str) -> str:
+    """Tell scalars, arrays and layers of one name apart: they are not drawn together."""
+    return LAYERS if name.startswith(LAYERS) else type(logged(run, name)).__name__
+
+
+def series_of(run: Run, member: Member) -> list[Series]:
+    """Return the scalars of a quantity in a single run, one for each stage."""
+    found = [run.scalars[name] for name in member.names.get(0, {}).values() if name in run.scalars]
+    return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
+
+
+def is_scalar(member: Member, runs: Sequence[Run]) -> bool:
+    """Tell whether a run has the quantity as a scalar over training."""
+    return any(name in runs[place].scalars for place, held in member.names.items() for name in held.values())
+
+
+def split(name: str) -> tuple[str, str]:
+    """Split a logged name into its stage and the rest: "val/loss" into "val" and "loss", "lr" into "" and "lr"."""
+    stage, slash, rest = name.partition("/")
+    return (stage, rest) if slash and stage in _STAGES else ("", name)
+
+
+def stage_order(stage: str) -> int:
+    """Return a key that sorts train, val, probe, test, then what has no stage."""
+    return _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
+
+
+def _layer_name(part: str) -> str:
+    """Name a layer by the end of a result's name: "2" is "layer 2", and "layers_3" is "layers.3"."""
+    return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
+
+
+def space_name(space: str) -> str:
+    """Name the space that was observed: "h_image" is h of clean images."""
+    return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
+
+
+def printable(text: str, most: int = 18) -> str:
+    r"""Make a text fit to stand in a figure. It loses its middle, because names of a kind often differ in their ends.
+
+    >>> printable("a\x00 name that is too long")
+    'a� name t…too long'
+    """
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
+
+
+def _identities(run: Run) -> dict[str, _Identity]:
+    """Find what each log of a run is joined by: log -> (class, key, part, space)."""
+    twins = (name for name in run.scalars if name.endswith("_step") and name not in run.declared)
+    means = {name for name in twins if name.removesuffix("_step") in run.scalars}  # Lightning logged their mean, too
+    names = [name for name in run.scalars if name not in means]
+    names += [*sorted(run.arrays), *sorted(run.snapshots)]
+    names += [f"{LAYERS}{column}" for column in run.layers.values] if run.layers and len(run.layers.names) > 1 else []
+    place = {name: place for place, name in enumerate(run.declared)}
+    names.sort(key=lambda name: place.get(name, len(place)))
+    known = ((name, run.declared.get(name)) for name in names)
+    return {name: ("", split(name)[1], "", "") if each is None else each.meaning for name, each in known}
+
+
+def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:
+    """Find the identities that a run has under several names in one stage: only their names tell these apart."""
+    counts = Counter((split(name)[0], identity) for name, identity in held.items())
+    return {identity for (_, identity), count in counts.items() if count > 1}
+
+
+def _last_parts(held: Mapping[str, _Identity]) -> dict[str, _Identity]:
+    """Keep the last of several layers with one result, and forget which layer that is.
+
+    The logs are in the order in which they were declared, which is that of the diagnostic, whatever the layers' names.
+    """
+    last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
+    joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
+    return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}
