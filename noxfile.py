@@ -1,4 +1,4 @@
-"""Everything that has to hold before a change lands: `nox`."""
+"""The checks that a change has to pass: `nox` runs them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
-# What torch's own kernels, oneDNN's and MKL's call the instructions of a processor, the oldest first.
+# The names of processor instructions for torch's own kernels, oneDNN and MKL, the oldest first.
 PROCESSORS = {
     "default": ("SSE41", "SSE4_2"),
     "avx2": ("AVX2", "AVX2"),
@@ -46,7 +46,7 @@ def tests(session):
 
 @nox.session
 def processors(session):
-    """The tests that compute, as older processors would run them; `nox -s processors -- avx512` names others.
+    """The computing tests with the instructions of older processors; `nox -s processors -- avx512` chooses others.
 
     The session `tests` has run them on this processor as it is, and the two processes of some tests round as one does.
     About 2 minutes for each.
@@ -66,7 +66,7 @@ def processors(session):
 
 @nox.session
 def faults(session):
-    """Kills at random points, full disks, ranks without batches: what is lost or hangs. Counts: tests/README.md."""
+    """Runs that are killed, full disks, ranks without batches: nothing may be lost or hang. See tests/README.md."""
     session.install("-e", ".", *groups("test"))
     threads = {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
     ranks = "tests/callbacks/test_ranks_without_batches.py"
@@ -84,7 +84,7 @@ def escnn(session):
 
 @nox.session
 def hosts(session):
-    """A host that adds callbacks to every Trainer once it is installed: stable-pretraining, in its own environment."""
+    """stable-pretraining, which adds callbacks to every Trainer once it is installed, in its own environment."""
     session.install("-e", ".", *groups("test"), "stable-pretraining>=0.1.8")
     session.run("pytest", "tests/attach/test_stable_pretraining.py", env={"OMP_WAIT_POLICY": "passive"})
 
@@ -98,7 +98,7 @@ def lowest(session):
         f"tests/{name}" for name in ("functional", "losses", "nn", "views", "methods", "diagnostics", "diagnose")
     ]
     files = [f"tests/test_{name}.py" for name in ("cli", "hostile_checkpoints", "losses", "contract")]
-    # Old releases warn about the new ones of what they need in turn.
+    # Old releases warn about new releases of their own requirements.
     ignored = [f"-Wignore::{name}Warning" for name in ("Deprecation", "PendingDeprecation", "Future")]
     session.run("pytest", *ignored, *(session.posargs or [*folders, *files]), env={"OMP_WAIT_POLICY": "passive"})
 
@@ -119,7 +119,7 @@ def audit(session):
 
 @nox.session
 def docs(session):
-    """The site, into site/: no warning is let through."""
+    """Build the documentation into site/; any warning is an error."""
     session.install("-e", ".", *groups("docs"))
     session.run("sphinx-build", "-W", "--keep-going", "-E", "-q", "-b", "html", "docs", "site")
 

@@ -14,14 +14,12 @@ own hooks, of the same epoch (epochs with and without it differ by less than thi
 """
 
 import argparse
-import logging
 import statistics
-import tempfile
 import time
-import warnings
 
 import lightning as L
 import torch
+from epoch import one_epoch, silence
 from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
@@ -46,16 +44,6 @@ class MadeUpDataModule(ImageDataModule):
         n = self.steps * BATCH
         made = Images(torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8), torch.arange(n) % 10)
         return Source(made, made, [*map(str, range(10))])
-
-
-class Clock(L.Callback):
-    """Seconds from the first training batch's start to the end of the epoch's last hook."""
-
-    def on_train_epoch_start(self, *_):
-        self.began = time.perf_counter()
-
-    def on_train_epoch_end(self, *_):
-        self.seconds = time.perf_counter() - self.began
 
 
 class TimedMonitor(GeometryMonitor):
@@ -89,26 +77,10 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
-def fit(model, callbacks=(), **data):
-    """Seconds of one epoch under the Trainer."""
-    clock = Clock()
-    trainer = L.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*callbacks, clock],
-        default_root_dir=tempfile.mkdtemp(),
-    )
-    trainer.fit(model, **data)
-    return clock.seconds
-
-
 def ours(steps, color, channels_last, *callbacks):
     views = SimCLRViews(color=color, channels_last=channels_last)
-    return fit(SimCLRModule(*network(), optimizer=sgd), callbacks, datamodule=MadeUpDataModule(steps, views)) / steps
+    module = SimCLRModule(*network(), optimizer=sgd)
+    return one_epoch(module, callbacks=callbacks, datamodule=MadeUpDataModule(steps, views)) / steps
 
 
 def ceiling(steps, channels_last):
@@ -152,7 +124,7 @@ def lightly(steps):
             return sgd(self.parameters())
 
     loader = DataLoader(Folder(), batch_size=BATCH, num_workers=2, drop_last=True)
-    return fit(Host(), train_dataloaders=loader) / steps
+    return one_epoch(Host(), train_dataloaders=loader) / steps
 
 
 def rows(steps, peer):
@@ -174,8 +146,7 @@ def main():
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--monitor-rounds", type=int, default=3)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    silence()
     torch.set_num_threads(2)
     rows(2, options.peer)
     rounds = [rows(options.steps, options.peer) for _ in range(options.rounds)]

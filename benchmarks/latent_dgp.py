@@ -11,20 +11,17 @@ a ratio is the median over the rounds of the ratios within a round.
 
 import argparse
 import datetime
-import logging
 import os
 import platform
 import statistics
-import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import lightning as L
 import torch
+from epoch import one_epoch, silence
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -38,16 +35,6 @@ PROCESSES: dict[str, dict[str, Any]] = {
     "sphere, uniform and von Mises-Fisher": {"space": "sphere", "conditional": "von_mises_fisher"},
 }
 DIM, HIDDEN = 10, (100, 500, 500, 500, 500, 100)
-
-
-class Clock(L.Callback):
-    """Core seconds from the first training batch's fetch to the end of the epoch."""
-
-    def on_train_epoch_start(self, *_: Any) -> None:
-        self.began = time.process_time()
-
-    def on_train_epoch_end(self, *_: Any) -> None:
-        self.seconds = time.process_time() - self.began
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
@@ -89,21 +76,9 @@ def drawing_and_stepping(mixing: nn.Module, settings: dict[str, Any]) -> tuple[f
 
 def fit(steps: int, **data: Any) -> float:
     """Core seconds of one step, in an epoch under the Trainer."""
-    clock = Clock()
-    trainer = L.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[clock],
-        default_root_dir=tempfile.mkdtemp(),
-    )
     torch.manual_seed(0)
     module = SimCLRModule(MLPBackbone(DIM, HIDDEN, DIM), nn.Identity(), contrast(), optimizer=adam)
-    trainer.fit(module, **data)
-    return clock.seconds / steps
+    return one_epoch(module, now=time.process_time, **data) / steps
 
 
 def drawn_and_ready_made(mixing: nn.Module, settings: dict[str, Any], steps: int) -> tuple[float, float]:
@@ -129,8 +104,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    silence()
     torch.set_num_threads(1)
     mixing = InvertibleMLP(DIM)
     print(machine())

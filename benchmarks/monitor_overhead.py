@@ -2,33 +2,33 @@
 
     python benchmarks/monitor_overhead.py [--rounds 3] [--steps 100] [--batch 128] [--epoch 390] [--threads 1]
 
-SimCLR with a ResNet-18 as lightly's documentation builds it (hidden and output width of the head: 2048), on ready-made
-pairs of random 32 x 32 images, SGD, float32, CPU; the standard diagnostics with their defaults (every 50 steps), by
-taps. Seconds are core time on one thread, which other work on the machine hardly moves. The time in the monitor's own
-hooks is that of an observed step and of the readout at the end of an epoch; with that of a step they give the share
-of an epoch of any length (`--epoch`, 390 steps: CIFAR-10 in batches of 128). Epochs of `--steps` steps with and without
-the monitor take turns; their ratio stands beside it.
+The host of examples/attach/lightly_simclr.py (SimCLR with a ResNet-18) with 2048 as the hidden and the output width of
+its head, on ready-made pairs of random 32 x 32 images, SGD, float32, CPU; the standard diagnostics with their defaults
+(every 50 steps), by taps. Seconds are core time on one thread, which other work on the machine hardly moves. The time
+in the monitor's own hooks is that of an observed step and of the readout at the end of an epoch; with that of a step
+they give the share of an epoch of any length (`--epoch`, 390 steps: CIFAR-10 in batches of 128). Epochs of `--steps`
+steps with and without the monitor take turns; their ratio stands beside it.
 
 It needs lightly.
 """
 
 import argparse
-import logging
 import statistics
+import sys
 import tempfile
 import time
-import warnings
+from pathlib import Path
 
-import lightning as L
 import torch
-from lightly.loss import NTXentLoss
+from epoch import one_epoch, silence
 from lightly.models.modules import SimCLRProjectionHead
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from torchvision.models import resnet18
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "attach"))
+from lightly_simclr import Host
 
 TAPS = {"h": "backbone", "z": "projection_head", "projector": "projection_head"}
 
@@ -48,31 +48,12 @@ class Pairs(Dataset):
         return self.views, self.label
 
 
-class SimCLR(L.LightningModule):
-    """As lightly's documentation has it."""
+class SimCLR(Host):
+    """The host with the head of lightly's documentation."""
 
     def __init__(self):
         super().__init__()
-        self.backbone = nn.Sequential(*list(resnet18().children())[:-1])
         self.projection_head = SimCLRProjectionHead(512, 2048, 2048)
-        self.criterion = NTXentLoss()
-
-    def training_step(self, batch, batch_idx):
-        z0, z1 = (self.projection_head(self.backbone(x).flatten(1)) for x in batch[0])
-        return self.criterion(z0, z1)
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.06)
-
-
-class Clock(L.Callback):
-    """Seconds from the first training batch's start to the end of the epoch's last hook."""
-
-    def on_train_epoch_start(self, *_):
-        self.began = time.process_time()
-
-    def on_train_epoch_end(self, *_):
-        self.seconds = time.process_time() - self.began
 
 
 class TimedMonitor(GeometryMonitor):
@@ -97,19 +78,9 @@ class TimedMonitor(GeometryMonitor):
 def epoch(steps, batch, *callbacks):
     """Seconds of one epoch under the Trainer."""
     torch.manual_seed(0)
-    clock = Clock()
-    trainer = L.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=ResumableCSVLogger(tempfile.mkdtemp()),
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*callbacks, clock],
-        default_root_dir=tempfile.mkdtemp(),
-    )
-    trainer.fit(SimCLR(), DataLoader(Pairs(steps, batch), batch_size=None))
-    return clock.seconds
+    logger = ResumableCSVLogger(tempfile.mkdtemp())
+    loader = DataLoader(Pairs(steps, batch), batch_size=None)
+    return one_epoch(SimCLR(), callbacks=callbacks, logger=logger, now=time.process_time, train_dataloaders=loader)
 
 
 def main():
@@ -120,8 +91,7 @@ def main():
     parser.add_argument("--epoch", type=int, default=390)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    silence()
     torch.set_num_threads(options.threads)
     epoch(2, options.batch, TimedMonitor())
     rows = [measure(options) for _ in range(options.rounds)]

@@ -1,23 +1,28 @@
-"""What the recipes' scripts share: fits run side by side, each a process of its own, its log beside what it writes."""
+"""What the recipes' scripts share: their arguments, fits in processes of their own, and tables of results."""
 
+import argparse
+import csv
 import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 
 class Fit(NamedTuple):
     """One run of a recipe.
 
     Attributes:
-        name: What is printed.
+        name: Printed when the run starts and ends.
         words: The command line after `python`.
-        folder: Where the run writes, in a `version_<n>` of its own.
-        done: Finds what a finished run wrote in the folder; nothing of another.
+        folder: The run writes to a new `version_<n>` in this folder.
+        done: Returns what a finished run wrote to the folder, and something false if there is no finished run.
     """
 
     name: str
@@ -27,19 +32,59 @@ class Fit(NamedTuple):
 
 
 def finished(folder: Path) -> Path | None:
-    """The folder of a finished run of those in a folder, by what RunReport wrote."""
+    """Find a finished run in a folder, by the `run.json` that RunReport wrote."""
     records = sorted(folder.glob("version_*/run.json"))
     return next((file.parent for file in records if json.loads(file.read_text())["status"] == "finished"), None)
 
 
+def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Make a parser of the arguments that all recipes have, with the choices of `what` to make first."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if what:
+        made.add_argument("what", choices=what)
+    made.add_argument("--root", type=Path, help="folder of the data")
+    made.add_argument("--output", type=lambda path: Path(path).resolve(), default=Path(output).resolve())
+    made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    made.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    return made
+
+
 def logger(folder: Path) -> list[str]:
-    """What lets a run write to a folder."""
+    """Arguments that make a run write to a folder."""
     to = "--trainer.logger.init_args."
     return [f"{to}save_dir", str(folder.parent), f"{to}name", folder.name]
 
 
+def command(
+    options: argparse.Namespace,
+    folder: Path,
+    *,
+    configs: Iterable[Path],
+    added: Sequence[str],
+    seed: int,
+    seeded: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "lightning_ssl_geometry", "fit"),
+) -> list[str]:
+    """Put together the command line of a run.
+
+    Args:
+        options: The recipe's arguments.
+        folder: Where the run writes.
+        configs: The YAML files, in this order.
+        added: The arguments of this arm.
+        seed: Of the process, of the data, and of `seeded`.
+        seeded: What else has a seed, such as "--model.init_args.".
+        program: What Python runs.
+    """
+    words = [*program, *(word for config in configs for word in ("--config", str(config))), *added]
+    words += ["--seed_everything", str(seed), *(f"{key}seed={seed}" for key in ("--data.init_args.", *seeded))]
+    root = [f"--data.init_args.root={options.root}"] if options.root else []
+    return [*words, *logger(folder), *root, *options.more]
+
+
 def run_all(fits: Iterable[Fit], jobs: int) -> None:
-    """Run those that have not finished, so that an interrupted recipe can be given again."""
+    """Run the fits that have not finished; an interrupted recipe can be started again."""
     with ThreadPoolExecutor(jobs) as pool:
         for started in [pool.submit(_run, fit, jobs) for fit in fits]:
             started.result()
@@ -55,5 +100,78 @@ def _run(fit: Fit, jobs: int) -> None:
     log = fit.folder / "log.txt"
     with log.open("w") as file:
         code = subprocess.run([sys.executable, *fit.words], stdout=file, stderr=subprocess.STDOUT, env=environment)
-    # A run that wrote all it had to write is one, whatever the process did at its exit.
+    # A run that wrote everything is finished, even if its process failed at its exit.
     print(f"{fit.name}: {'done' if fit.done(fit.folder) else f'failed ({code.returncode}), see {log}'}", flush=True)
+
+
+def grid(
+    options: argparse.Namespace, arms: Mapping[str, list[str]], fit: Callable[..., Fit], every_seed: bool = True
+) -> dict[str, dict[int, Any]]:
+    """Run each arm with each seed.
+
+    Args:
+        options: The recipe's arguments.
+        arms: Arm -> what it adds to the command line.
+        fit: Makes the Fit of (options, arm, what it adds, seed).
+        every_seed: End the command if any run is missing; otherwise only if an arm has no finished run at all.
+
+    Returns:
+        Arm -> seed -> what `Fit.done` found.
+    """
+    fits = {(arm, seed): fit(options, arm, words, seed) for seed in options.seeds for arm, words in arms.items()}
+    run_all(fits.values(), options.jobs)
+    done = {place: found for place, one in fits.items() if (found := one.done(one.folder))}
+    runs = {arm: {seed: done[arm, seed] for seed in options.seeds if (arm, seed) in done} for arm in arms}
+    missing: list[Any] = [arm for arm in arms if not runs[arm]]
+    if every_seed:
+        missing = [(arm, seed) for arm in arms for seed in options.seeds if (arm, seed) not in done]
+    if missing:
+        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
+    return runs
+
+
+def paths(runs: Mapping[str, Mapping[int, Path]]) -> dict[str, list[Path]]:
+    """Arm -> its runs' folders, as a comparison takes them."""
+    return {arm: list(of_seeds.values()) for arm, of_seeds in runs.items()}
+
+
+def each(runs: Mapping[str, Mapping[int, Any]]) -> Iterator[tuple[str, int, Any]]:
+    """(arm, seed, what was found) of every run."""
+    return ((arm, seed, found) for arm, of_seeds in runs.items() for seed, found in of_seeds.items())
+
+
+def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str = "nan") -> Path:
+    """Write rows of one kind to a CSV, floats with these digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0]._fields)
+        writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
+    return path
+
+
+def _cell(value: object, digits: str, nan: str) -> object:
+    if not isinstance(value, float):
+        return value
+    return nan if math.isnan(value) else f"{value:{digits}}"
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write a figure as a PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Make a Markdown table."""
+    whole = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in whole)
+
+
+def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") -> str:
+    """Mean and standard deviation as text; no deviation of one value, and no text of none."""
+    found = np.asarray(values)
+    if not len(found):
+        return ""
+    return f"{found.mean():{digits}}" + (f" ± {found.std(ddof=1):{spread_digits or digits}}" if len(found) > 1 else "")

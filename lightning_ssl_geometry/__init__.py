@@ -1,14 +1,14 @@
 """Train contrastive self-supervised models with PyTorch Lightning and see the geometry of what they learn.
 
-The public names of methods, losses, diagnostics, callbacks, data, views, networks and loggers, and the functions of
-`report` and `diagnose`, can be taken from here, and are imported when they are asked for:
+This module offers the public names of methods, losses, diagnostics, callbacks, data, views, networks and loggers, and
+the functions of `report` and `diagnose`. Each is imported at its first use:
 
     import lightning_ssl_geometry as sslg
 
     sslg.HSSLModule  # lightning_ssl_geometry.methods.HSSLModule
     sslg.functional.effective_rank
 
-A name that is also a part of the package is that part: `sslg.diagnose.diagnose` is the function.
+Where a module and a function share a name, `sslg.` gives the module: the function is `sslg.diagnose.diagnose`.
 """
 
 __all__ = ["__version__"]

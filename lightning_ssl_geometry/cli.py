@@ -14,17 +14,17 @@ from lightning_ssl_geometry.cli_lightning import GeometryCLI
 from lightning_ssl_geometry.start import SaveConfig, prepare
 
 _DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
-LightningCLI's; besides them, `ssl-geometry diagnose` looks at a network without training it,
+LightningCLI's. `ssl-geometry diagnose` looks at a network without training it,
 `ssl-geometry report RUN [--output PAGE]` writes the page of a run, and `ssl-geometry describe [NAME]` says what the
-results of a diagnostic, a method, a probe or a callback mean. A wrong setting ends with one line; the environment
-variable JSONARGPARSE_DEBUG=true shows the traceback."""
+results of a diagnostic, a method, a probe or a callback mean. A wrong setting ends the command with one line; the
+environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command line, that of the process by default.
+    """Run a command line.
 
     Args:
-        args: Such as ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"].
+        args: For example ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"]; None: the process's own.
     """
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
@@ -47,14 +47,11 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
-    """Build Lightning's CLI with any LightningModule and LightningDataModule by `class_path`.
+    """Build Lightning's CLI, which takes any LightningModule and LightningDataModule by `class_path`.
 
     Args:
-        args: The command line, with a subcommand if it is to be run; None: that of the process.
-        run: Run the subcommand; otherwise only build `model`, `datamodule` and `trainer`.
-
-    Returns:
-        The CLI, with those as attributes.
+        args: The command line, which names a subcommand if `run` is true; None: the process's own.
+        run: Run the subcommand; if false, only build the CLI's attributes `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,
@@ -71,8 +68,6 @@ def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
 
 
 class _CLI(GeometryCLI):
-    """Ours, which prepares the run's folder and its checkpoint before each subcommand."""
-
     def before_fit(self) -> None:
         prepare(self)
 
@@ -85,7 +80,7 @@ def _report(args: Sequence[str]) -> None:
     from lightning_ssl_geometry.report import read_run, remarks, summary_table, write_report
 
     parser = argparse.ArgumentParser("ssl-geometry report", description="Write the page of a run.")
-    parser.add_argument("run", help="folder of the run: that of its metrics.csv, or one above")
+    parser.add_argument("run", help="folder of the run: the folder of its metrics.csv, or one above")
     parser.add_argument("--output", help="where the page goes; RUN/report.html by default")
     options = parser.parse_args(args)
     try:

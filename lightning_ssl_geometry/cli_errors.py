@@ -1,4 +1,4 @@
-"""What was wrong in a configuration, in one line that begins with the key's path."""
+"""Find the setting that made a command fail, and report it in one line that begins with the setting's path."""
 
 __all__ = [
     "at_key",
@@ -38,18 +38,18 @@ _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
 
 def debugging() -> bool:
-    """Whether the user asked for tracebacks, as jsonargparse's own errors are asked for."""
+    """Whether the user asked for tracebacks, by the environment variable that jsonargparse reads."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
 
 
 def one_line(text: str, limit: int = 600) -> str:
-    """Collapse white space, and cut what is longer than anybody reads."""
+    """Collapse white space, and cut a text at `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[:limit]} ..."
 
 
 class _Node(NamedTuple):
-    """A class in the configuration: its path there, what `class_path` names, and its arguments."""
+    """A class in the configuration: its path, the object that `class_path` names, and its arguments."""
 
     path: str
     made: Callable[..., Any]
@@ -62,7 +62,7 @@ class _Failed(Exception):
 
 
 def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build the classes of a configuration inside out, and return the key and the error of the first that fails."""
+    """Build the classes of a configuration, innermost first; return the key and the error of the first that fails."""
     try:
         for key, value in _items(config):
             _build(value, str(key))
@@ -72,22 +72,22 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 
 
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build the optimizers and schedules for a parameter of their own: the first key and error of one that fails.
+    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first that fails.
 
-    They are otherwise built only once training begins.
+    Without this check, their errors would show only when training begins.
     """
     for node in _nodes(config, ""):
         if isinstance(node.made, type) and issubclass(node.made, _LATE):
             try:
                 _try_late(node.made, node.arguments)
             except BAD_VALUES as error:
-                if name := _decisive(node):  # otherwise it may be that the parameter is not to its taste
+                if name := _decisive(node):  # without a name, the made-up parameter may be the reason
                     return f"{node.path}.init_args.{name}", error
     return None
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Say what an error means for a key: our own sentence as it is, another's beside the value that is there."""
+    """Explain an error at a key: keep a sentence of ours; quote any other beside the value that was configured."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -104,7 +104,7 @@ def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception)
 
 
 def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | None:
-    """Find the key of an argument that an error of a built object names: of the innermost object in its traceback."""
+    """Find the key of the argument that an error names, at the innermost configured object in its traceback."""
     nodes = list(_nodes(config, ""))
     frames: list[FrameType] = [frame for frame, _ in walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -116,11 +116,11 @@ def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | Non
 
 
 def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
-    """Put a message of jsonargparse's, a tree of what it tried, as the key's path and the sentence at the tree's end.
+    """Shorten jsonargparse's message, a tree of all attempts, to the key's path and the sentence at the tree's end.
 
     Args:
-        message: Of several lines.
-        given: The YAML files of the command line, where the position in a list or mapping is looked up.
+        message: The message, of several lines.
+        given: The contents of the command line's YAML files; they tell the position within a list or mapping.
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
@@ -132,7 +132,7 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
 
 def within_memory() -> AbstractContextManager[Any]:
-    """Refuse any tensor that is larger than the machine's memory, before it is filled."""
+    """Refuse tensors that are larger than the machine's memory, before they are filled."""
     return _WithinMemory()
 
 
@@ -172,7 +172,6 @@ def _is_class(value: Any) -> bool:
 
 
 def _nodes(value: Any, path: str) -> Iterator[_Node]:
-    """The classes of a configuration, outermost first."""
     if _is_class(value):
         held = dict(_items(value))
         yield _Node(path, _imported(held["class_path"]), dict(_items(held.get("init_args"))))
@@ -181,7 +180,7 @@ def _nodes(value: Any, path: str) -> Iterator[_Node]:
 
 
 def _build(value: Any, path: str) -> Any:
-    """As jsonargparse builds it, children first; a class that still lacks arguments is made by a call later."""
+    """Build a value like jsonargparse does, children first; a class that lacks arguments becomes a partial."""
     if not _is_class(value):
         inner = [(key, _build(each, f"{path}.{key}")) for key, each in _items(value)]
         if isinstance(value, list | tuple):
@@ -224,7 +223,6 @@ def _key(node: _Node, error: Exception) -> str:
 
 
 def _named(node: _Node, said: str) -> str | None:
-    """The first argument that a message names between backticks."""
     for name in re.findall(r"`(\w+)`", said):
         if name in node.arguments:
             return name
@@ -232,7 +230,7 @@ def _named(node: _Node, said: str) -> str | None:
 
 
 def _decisive(node: _Node) -> str | None:
-    """The argument without which, at its default, the class can be built."""
+    """Find the argument whose default would let the class be built."""
     for name in node.arguments:
         less = {key: value for key, value in node.arguments.items() if key != name}
         try:
@@ -247,7 +245,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Follow the first branch of a tree of messages that leads to a class: its keys and classes, and its end."""
+    """Follow the first branch of the tree that leads to a class: (its keys and classes, the sentence at its end)."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]
@@ -278,7 +276,7 @@ def _is_noise(said: str) -> bool:
 
 
 def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator[str]:
-    """The paths in a configuration that a chain of keys and classes may mean."""
+    """Find the paths in a configuration that fit a chain of keys and classes."""
     if not chain:
         yield path
         return
@@ -301,7 +299,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Whether an error passed through a file of the user's, outside what is installed: a bug, to be shown whole."""
+    """Whether an error passed through a file that is not installed: a bug of the user's, whose traceback is shown."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -1,4 +1,4 @@
-"""Lightning's command line, with the checks of what it is given."""
+"""LightningCLI with checked settings, one-line errors and safe checkpoints."""
 
 __all__ = ["GeometryCLI"]
 
@@ -34,10 +34,10 @@ class _Parser(LightningArgumentParser):
 
 
 class GeometryCLI(LightningCLI):
-    """LightningCLI that ends in one line for what it cannot use, and takes nothing but weights from a checkpoint.
+    """LightningCLI that ends with one line on a wrong setting, and takes only weights from a checkpoint.
 
-    Lightning's own merges the hyper-parameters of `--ckpt_path` into the command line's, and imports the classes that
-    they name. Here the model is what the configuration says.
+    Lightning's own merges a checkpoint's hyper-parameters into the command line's settings, and imports the classes
+    that they name. Here the configuration alone says what the model is.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,7 +46,7 @@ class GeometryCLI(LightningCLI):
         super().__init__(*args, **{"parser_class": _Parser} | kwargs)
 
     def instantiate_classes(self) -> None:
-        """Build everything; what cannot be built ends the command with its key."""
+        """Build all objects; an object that cannot be built ends the command with one line that names its key."""
         try:
             with cli_errors.within_memory():
                 super().instantiate_classes()
@@ -66,24 +66,24 @@ class GeometryCLI(LightningCLI):
             _end(f"{key}: {explained(self._settings, key, cause)}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the Trainer; Lightning makes a list of all devices, however many are asked for."""
+        """Build the Trainer, for at most 10,000 devices: Lightning makes a list of them."""
         devices = self._settings.get("trainer.devices")
         if isinstance(devices, int) and devices > _DEVICES:
             raise ValueError(f"Expected `devices` <= {_DEVICES}, but got {devices}.")
         return super().instantiate_trainer(**kwargs)
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run it; a wrong setting that only shows once data and model meet is one line, and anything else is not."""
+        """Run the subcommand; a wrong setting that shows only now ends in one line, other errors in a traceback."""
         try:
             super()._run_subcommand(subcommand)
         except pickle.UnpicklingError as error:
             if debugging():
                 raise
             named = re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error))
-            held = f"holds {named[1]}" if named else "is broken, or no checkpoint"
+            held = f"holds {named[1]}" if named else "is damaged or is no checkpoint"
             _end(
-                f"ckpt_path: Expected a checkpoint that loads with weights_only=True, but it {held}. If you trust it "
-                "as much as a program, say --weights_only false."
+                f"ckpt_path: Expected a checkpoint that loads with weights_only=True, but it {held}. If you trust the "
+                "file as much as a program that you run, add --weights_only false."
             )
         except (ValueError, FileNotFoundError, MisconfigurationException) as error:
             refused = isinstance(error, MisconfigurationException)  # by Lightning, such as an epoch that is done
@@ -100,7 +100,7 @@ class GeometryCLI(LightningCLI):
         return self.config[self.subcommand] if self.subcommand else self.config
 
     def _of_trainer(self, error: Exception) -> tuple[str, Exception]:
-        """The Trainer's setting that an error names, or that alone makes it fail again."""
+        """Find the Trainer's setting that an error names, or that alone causes the error again."""
         settings = self._settings.get("trainer")
         if not isinstance(settings, Namespace | dict):
             return "trainer", error
@@ -127,7 +127,7 @@ class GeometryCLI(LightningCLI):
         pass
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
-        """Read a checkpoint with `weights_only=True`, that behind a URL too, unless `--weights_only` says otherwise."""
+        """Read a checkpoint, also from a URL, with `weights_only=True` unless `--weights_only` says otherwise."""
         arguments = super()._prepare_subcommand_kwargs(subcommand)
         if arguments.get("ckpt_path") is not None and arguments.get("weights_only") is None:
             arguments["weights_only"] = True
@@ -140,7 +140,6 @@ def _end(message: str) -> NoReturn:
 
 
 def _read(arguments: list[str]) -> list[dict[str, Any]]:
-    """The YAML files that a command line names."""
     names = [value for flag, value in pairwise(arguments) if flag in ("-c", "--config")]
     names += [each.partition("=")[2] for each in arguments if str(each).startswith("--config=")]
     held = []

@@ -1,12 +1,12 @@
-"""What the ranks of a distributed run exchange; everywhere else there is one rank, and a tensor is returned as it is.
+"""Exchange tensors between the ranks of a distributed run; outside of one, each function returns its argument.
 
-This is the only file that calls torch.distributed. `torch.distributed`'s own collectives cut the gradient, and those
-of `torch.distributed.nn` are deprecated, so the two collectives that a loss needs have their backward here. Both
-backwards give d(sum of all ranks' losses): where every rank computes the same global loss, this is `world_size` times
-its gradient, and the mean over ranks that DistributedDataParallel takes of the parameters' gradients makes it exact.
+This is the only file that calls torch.distributed. The collectives of `torch.distributed` cut the gradient, and those
+of `torch.distributed.nn` are deprecated, so the two collectives that a loss needs have a backward here. Each backward
+is the gradient of the sum of all ranks' losses. If every rank computes the same global loss, that is `world_size` times
+its gradient, and the mean over ranks that DistributedDataParallel takes gives the exact gradient.
 
-All ranks must call, in the same order, with a tensor that requires a gradient on all of them or on none. Any backend
-will do: gloo for CPU tensors, NCCL for CUDA tensors.
+All ranks must call each function, in the same order; a tensor requires a gradient on all ranks or on none. Any backend
+works: gloo for CPU tensors, NCCL for CUDA tensors.
 """
 
 __all__ = [
@@ -28,34 +28,26 @@ from torch import Tensor, distributed
 
 
 def world_size() -> int:
-    """Count the ranks: 1 outside a distributed run.
-
-    >>> world_size()
-    1
-    """
+    """Return the number of ranks: 1 outside a distributed run."""
     return distributed.get_world_size() if _is_distributed() else 1
 
 
 def rank() -> int:
-    """Return this process's place among the ranks: 0 outside a distributed run.
-
-    >>> rank()
-    0
-    """
+    """Return the index of this process among the ranks: 0 outside a distributed run."""
     return distributed.get_rank() if _is_distributed() else 0
 
 
 def gather(x: Tensor) -> Tensor:
-    """Concatenate all ranks' rows, in the order of the ranks, with gradient.
+    """Concatenate the rows of all ranks, in the order of the ranks, with gradient.
 
     Args:
-        x: (N, ...), of any dtype; N may differ between ranks, and be 0, the other sizes and the dtype may not.
+        x: (N, ...), of any dtype. N may differ between ranks and be 0; the other sizes and the dtype must agree.
 
     Returns:
-        (sum of N, ...), the same on every rank; `x` itself where there is one rank.
+        (sum of N, ...), the same on every rank.
 
     Raises:
-        ValueError: If `x` has no dimension.
+        ValueError: If `x` is a scalar.
 
     >>> gather(torch.arange(3))
     tensor([0, 1, 2])
@@ -69,13 +61,10 @@ def gather(x: Tensor) -> Tensor:
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """Sum a tensor over the ranks, elementwise, with gradient.
+    """Sum a tensor over the ranks, element by element, with gradient.
 
     Args:
-        x: Of any shape, the same on every rank.
-
-    Returns:
-        A tensor of that shape, the same on every rank; `x` itself where there is one rank.
+        x: A tensor whose shape is the same on every rank.
 
     >>> all_reduce_sum(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
@@ -87,13 +76,10 @@ def all_reduce_sum(x: Tensor) -> Tensor:
 
 
 def all_reduce_mean(x: Tensor) -> Tensor:
-    """Average a tensor over the ranks, elementwise and each rank counting the same, with gradient.
+    """Average a tensor over the ranks, element by element, with gradient; each rank has the same weight.
 
     Args:
-        x: Of any shape, the same on every rank, and of a float dtype.
-
-    Returns:
-        A tensor of that shape, the same on every rank; `x` itself where there is one rank.
+        x: A float or complex tensor whose shape is the same on every rank.
 
     Raises:
         ValueError: If `x` holds integers.
@@ -107,14 +93,11 @@ def all_reduce_mean(x: Tensor) -> Tensor:
 
 
 def total(number: int, device: torch.device | str = "cpu") -> int:
-    """Sum a number over the ranks, such as that of their samples, by which the loss of all of them is to be weighed.
+    """Sum an integer over the ranks, such as the number of samples of each rank.
 
     Args:
-        number: This rank's.
-        device: Where the ranks exchange it; with NCCL, their GPU. With one rank, nothing waits for it.
-
-    Returns:
-        The sum, the same on every rank.
+        number: The number of this rank.
+        device: Where the ranks exchange it: with NCCL their GPU. With one rank, the device is not touched.
 
     >>> total(3)
     3
@@ -123,10 +106,10 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Average gradients over the ranks in place, in one message per dtype: what DDP does where it sees the backward.
+    """Average gradients over the ranks in place, for a backward that DDP does not see; one message per dtype.
 
     Args:
-        parameters: The same on every rank, and with a gradient on all of them or on none.
+        parameters: The same parameters on every rank; each has a gradient on all ranks or on none.
     """
     if world_size() == 1:
         return
@@ -141,13 +124,13 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def subgroup(ranks: Sequence[int]) -> Any:
-    """Make a process group of some ranks, for collectives that the others leave out; all ranks must call.
+    """Make a process group of some ranks; all ranks must call this function.
 
     Args:
         ranks: The members, at least one.
 
     Returns:
-        What torchmetrics takes as `process_group`; None outside a distributed run.
+        A `process_group`, as torchmetrics takes it; None outside a distributed run.
 
     >>> subgroup([0])
     """
@@ -186,7 +169,6 @@ class _Sum(torch.autograd.Function):
 
 
 def _sizes(x: Tensor) -> list[int]:
-    """The number of rows on each rank."""
     sizes = [torch.zeros(1, dtype=torch.int64, device=x.device) for _ in range(world_size())]
     distributed.all_gather(sizes, torch.tensor([len(x)], device=x.device))
     return [int(size) for size in torch.cat(sizes).tolist()]

@@ -1,4 +1,4 @@
-"""Files that a kill or a full disk leaves whole: written beside and renamed, or appended to in one write."""
+"""Write files that stay whole when the process is killed or the disk is full."""
 
 __all__ = ["append", "replacing", "set_aside", "unfinished"]
 
@@ -13,10 +13,10 @@ from uuid import uuid4
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file beside `path` for writing, and rename it to `path` at the end.
+    """Open a temporary file beside `path` for writing, and rename it to `path` at the end.
 
-    A reader sees the old file or the new one. If the body or the disk fails, `path` stays as it was, and the file
-    beside it is removed. Folders on the way are made.
+    A reader sees either the old file or the new one. If the body raises or the disk is full, `path` stays as it was and
+    the temporary file is removed. Missing folders are made.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a" / "x.txt"
@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to an existing file in one write; where only a part fits the disk, that part is taken back.
+    """Append text to an existing file in one write, all of it or, if the disk is full, nothing.
 
     Raises:
         OSError: If the disk is full.
@@ -56,7 +56,7 @@ def append(path: Path, text: str) -> None:
 
 
 def set_aside(path: Path, why: str = "unreadable") -> Path:
-    """Rename `x.csv` to `x.csv.unreadable-1`, or the next number that is free, and return the new path."""
+    """Rename `x.csv` to `x.csv.unreadable-1`, or to the next free number, and return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
         number += 1
@@ -65,5 +65,5 @@ def set_aside(path: Path, why: str = "unreadable") -> Path:
 
 
 def unfinished(path: Path) -> list[Path]:
-    """List what :func:`replacing` left beside `path` in processes that were killed."""
+    """List the temporary files of :func:`replacing` that killed processes left beside `path`."""
     return sorted(path.parent.glob(f".{path.name}.{'[0-9a-f]' * 32}.part"))

@@ -1,4 +1,4 @@
-"""A logger for runs that are resumed: metrics.csv is continued where Lightning's CSVLogger deletes it."""
+"""A logger for resumed runs: it continues an existing metrics.csv, which Lightning's CSVLogger deletes."""
 
 __all__ = ["ResumableCSVLogger"]
 
@@ -18,20 +18,19 @@ from lightning_ssl_geometry.files import append, replacing, set_aside, unfinishe
 class ResumableCSVLogger(CSVLogger):
     """Lightning's CSVLogger, with the same files and arguments, whose metrics.csv survives kills and resumes.
 
-    Rows are appended to a metrics.csv that is there already, each in one write as soon as it is logged. A file that is
-    no table is renamed to `metrics.csv.unreadable-1`, and an incomplete last row is cut off. A full disk loses no rows:
-    the logger warns once, keeps them in memory and writes them as soon as it can.
+    Each row is appended to an existing metrics.csv in one write, as soon as it is logged. A file that is no table is
+    renamed to `metrics.csv.unreadable-1`, and an incomplete last row is cut off. On a full disk the logger warns once,
+    keeps the rows in memory and writes them as soon as it can.
 
-    The callbacks of this package tell the logger at which step a checkpoint resumes: rows of later steps then go to
-    `superseded-1/metrics.csv` beside it. Without such a callback these rows stay, and the resumed run's come after.
+    The callbacks of this package tell the logger at which step a checkpoint resumes: rows of later steps then move to
+    `superseded-1/metrics.csv` in the run's folder. Without such a callback, these rows stay before the new ones.
 
     Args:
         save_dir: Folder of all runs, on a local file system.
         name: Folder of this experiment's runs, within `save_dir`.
-        version: Folder of this run, within `name`: a number, or a name; None: the next free number.
-        prefix: Goes before the names of metrics.
-        flush_logs_every_n_steps: Rows are written when a step is logged that this number divides, and whenever the
-            Trainer logs.
+        version: Folder of this run, within `name`: a number or a name; None: the next free number.
+        prefix: Put before the names of metrics.
+        flush_logs_every_n_steps: Rows are written at steps that this number divides, and whenever the Trainer logs.
 
     Raises:
         ValueError: If `save_dir` is on no local file system.
@@ -52,25 +51,25 @@ class ResumableCSVLogger(CSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> "_Table":
-        """The table that rows are appended to, on rank 0."""
+        """The writer of metrics.csv, on rank 0."""
         if self._experiment is None:
             self._experiment = _Table(self.log_dir)
         return self._experiment  # type: ignore[return-value]
 
     def rewind(self, step: int, superseded: Path) -> None:
-        """Move the rows of a fit from `step` on to a file, and cut off an incomplete last row.
+        """Move the rows of steps >= `step` to another file.
 
-        A row that holds nothing but values of a test after `step` steps stays.
+        A row of step `step` stays if it holds nothing but values of a test.
 
         Args:
             step: Number of batches that were logged when the checkpoint was saved.
-            superseded: The file; it is only made if there are such rows.
+            superseded: The other file, which is made only if there are such rows.
         """
         self.experiment.rewind(step, superseded)
 
 
 class _Table(ExperimentWriter):
-    """A writer that appends; `metrics` are the rows that are not yet written, as in its parent."""
+    """A writer that appends; its parent's attribute `metrics` holds the rows that are not yet written."""
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
@@ -81,10 +80,10 @@ class _Table(ExperimentWriter):
         self._load()
 
     def _check_log_dir_exists(self) -> None:
-        """Leave an earlier metrics.csv where it is."""
+        """Keep an earlier metrics.csv, which the parent deletes here."""
 
     def save(self) -> None:
-        """Write the rows that are waiting; after a failure they wait for the next time."""
+        """Write the waiting rows; if that fails, they wait for the next call."""
         if not self.metrics:
             return
         try:
@@ -113,7 +112,7 @@ class _Table(ExperimentWriter):
         self._replace(self.metrics_keys, [row for row in rows if _before(row, step)])
 
     def _load(self) -> None:
-        """Take over the columns of an earlier metrics.csv, and cut off a last line without its end."""
+        """Take over the columns of an earlier metrics.csv, and cut off an incomplete last line."""
         if not self._path.exists():
             return
         text = self._path.read_bytes().decode(errors="replace")
@@ -128,7 +127,6 @@ class _Table(ExperimentWriter):
             self._replace(header, self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Read the complete rows on disk."""
         if not self._path.exists():
             return []
         whole, end, _ = self._path.read_bytes().decode(errors="replace").rpartition("\n")
@@ -150,7 +148,7 @@ def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool 
 
 
 def _before(row: Mapping[str, Any], step: int) -> bool:
-    """Whether a row is from before a step of a fit, or of a test after as many steps."""
+    """Whether a row is from before `step`, or holds only values of a test at `step`."""
     try:
         own = int(float(row["step"]))
     except (ValueError, OverflowError):

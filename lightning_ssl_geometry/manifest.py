@@ -1,8 +1,7 @@
-"""What a run says of its results: geometry/quantities.json, from the name of a log to the quantity behind it.
+"""The file geometry/quantities.json of a run: it maps each logged name to the quantity behind it.
 
-Attributes go by the names of netCDF's CF conventions where these have one (`long_name`, `units`, `valid_range`,
-`references`), so that any tool can read the file. A file may come from anybody: what is not as it should be is left
-out.
+Where netCDF's CF conventions name an attribute (`long_name`, `units`, `valid_range`, `references`), the file uses that
+name, so that other tools can read it. The file may come from anybody, so malformed entries are left out.
 """
 
 __all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "undeclared", "written"]
@@ -24,26 +23,26 @@ _RENAMED = {
     "paper": "references",
 }
 _MOST_ENTRIES, _LONGEST = 5_000, 4_000
-_NAMED, _LONGEST_NAME = 3, 80  # of entries that are left out
+_NAMED, _LONGEST_NAME = 3, 80  # for the note on entries that are left out
 _SWITCHES = ("renamed", "silent")
 _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What is known of a logged name.
+    """What a run knows about one logged name.
 
     Attributes:
-        quantity: What it means.
-        section: The part of the page: that of the class, or that of the quantity where it has one of its own.
-        diagnostic: Name of the class that computes it.
-        key: Under which that class declares it.
-        part: What follows the key in the result's name, such as "layers_3".
-        space: What it observed: "h", "z", "h_image", ...; empty where it observes none or several.
-        renamed: That space is not the one that the class observes by itself.
-        width: Dimensions of that space; None where they are not known.
-        earlier: What the name meant in earlier parts of the run, in words, where that was something else.
-        silent: Nobody declares what the name means now; the entry keeps what it meant earlier, and makes no claims.
+        quantity: The meaning of the values.
+        section: The section of the page: the quantity's own if it has one, else that of the class.
+        diagnostic: Name of the class that computes the values.
+        key: The key of the quantity in that class.
+        part: The end of the result's name after the key, such as "layers_3".
+        space: The space that was observed: "h", "z", "h_image", ...; empty for none or several.
+        renamed: The class was given another space than the one it observes by default.
+        width: Number of dimensions of the space; None if it is unknown.
+        earlier: Different meanings of the name in earlier parts of the run, in words.
+        silent: The latest part of the run does not declare the name, so the page makes no claims about it.
     """
 
     quantity: Quantity
@@ -59,7 +58,7 @@ class Declared:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """What tells it from another quantity; wordings may change from version to version."""
+        """The fields that two entries with one meaning share; other wordings may change from version to version."""
         if self.silent:
             return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
@@ -68,7 +67,7 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """Its title and unit, and what computes it; the words differ wherever :attr:`meaning` does."""
+        """Title, unit and class in words, which differ wherever :attr:`meaning` differs."""
         if self.silent:
             return "a result that nobody declares"
         where = f" of {_named(self.space)}" if self.space else ""
@@ -85,21 +84,17 @@ class Declared:
 
 
 def undeclared(name: str) -> Declared:
-    """Return the entry of a log that an earlier part of the run declared, and nobody declares now.
-
-    >>> undeclared("val/mine_rank").quantity.title
-    'mine_rank'
-    """
+    """Return the entry of a log that only an earlier part of the run declared."""
     base = name.partition("/")[2] or name
     text = "Nobody declared what this log means in the latest part of the run."
     return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join what several monitors declare.
+    """Join the manifests of several monitors.
 
     Raises:
-        ValueError: If two declare one name differently.
+        ValueError: If two manifests declare one name differently.
     """
     found: dict[str, Declared] = {}
     for manifest in manifests:
@@ -110,7 +105,7 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join what an earlier part of a run declared with what is declared now, which keeps in words what is replaced."""
+    """Join the manifests of an earlier and the present part of a run; an entry keeps a replaced meaning in words."""
     found = dict(earlier)
     for name, each in now.items():
         before = earlier.get(name, each)
@@ -120,25 +115,24 @@ def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dic
 
 
 def _named(text: str) -> str:
-    """Write a name as it is; any other text in quotes, so that its commas are not taken for those around it."""
+    """Quote a text that is no name, so that its commas cannot be mistaken for those around it."""
     return text if text.isidentifier() else repr(text)
 
 
 def _cut(words: str) -> str:
-    """Cut words to the length of a text that is read again."""
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
-    """Write a manifest as JSON, in its order: that in which a page shows what belongs together."""
+    """Return a manifest as JSON; a page shows the entries in this order."""
     return json.dumps({name: _attributes(each) for name, each in manifest.items()}, indent=1, ensure_ascii=False)
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
-    """Read a manifest, and notes on what was left out of it.
+    """Read a manifest; return its entries, and notes on the entries that are malformed and left out.
 
     Raises:
-        ValueError: If it is no JSON, or no object.
+        ValueError: If the text is no JSON object.
         RecursionError: If it is nested too deeply.
     """
     held = json.loads(text)
@@ -154,14 +148,13 @@ def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
 
 
 def _lost(held: Mapping[str, Any], found: Mapping[str, Declared]) -> list[str]:
-    """Say how many entries are left out, and the names of some: what they are of is drawn without its meaning."""
     notes = []
     if lost := [name for name in list(held)[:_MOST_ENTRIES] if name not in found]:
         named = ", ".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in lost[:_NAMED])
         more = ", ..." if len(lost) > _NAMED else ""
         notes.append(
-            f"geometry/{FILE}: left out entries that are not as they should be, {len(lost):,} in all: {named}{more}. "
-            "What they are of is shown without a text."
+            f"geometry/{FILE}: {len(lost):,} malformed entries were left out: {named}{more}. "
+            "Their results are shown without a text."
         )
     if len(held) > _MOST_ENTRIES:
         notes.append(f"geometry/{FILE} has {len(held):,} entries; only the first {_MOST_ENTRIES:,} were read.")
@@ -182,7 +175,7 @@ def _attributes(declared: Declared) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, Paper | Chart | Picture):
         return {field.name: _plain(held) for field in fields(value) if (held := getattr(value, field.name))}
-    if isinstance(value, tuple):  # of texts, or bounds, of which infinite ones are none
+    if isinstance(value, tuple):  # texts, or bounds; JSON has no infinite number
         return [None if isinstance(each, float) and not math.isfinite(each) else each for each in value]
     return value
 
@@ -196,7 +189,6 @@ def _declared(entry: Mapping[str, Any]) -> Declared:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Take a value of the type that the attribute has."""
     if name in _PARTS:
         parts = {field.name for field in fields(_PARTS[name])}
         return _PARTS[name](**{key: _checked(key, part) for key, part in value.items() if key in parts})

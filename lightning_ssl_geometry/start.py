@@ -1,4 +1,4 @@
-"""What the command line does before a run starts: find `last`, refuse to delete, and leave nothing of a trial."""
+"""Prepare a run of the command line: find its last checkpoint, and refuse to overwrite another run."""
 
 __all__ = ["SaveConfig", "prepare"]
 
@@ -22,20 +22,20 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 
 class SaveConfig(RunCallback, SaveConfigCallback):
-    """Write `config.yaml` to the run's folder, or nowhere if the run has none.
+    """Write `config.yaml` to the run's folder, if the run has one.
 
-    A fit that goes on in its folder with another configuration keeps the earlier one in `superseded-*`.
+    A fit that resumes in its own folder with another configuration moves the earlier file to `superseded-*`.
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write it, unless there is one already, of which only a checkpoint can tell whose it is."""
+        """Write `config.yaml` if there is none; :meth:`on_train_start` decides about an existing one."""
         super().setup(trainer, pl_module, stage)
         files = run_files(trainer)
         if files.folder is not None and not files.path("config.yaml").exists():
             self._write(files)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Replace that of the run that is resumed."""
+        """Replace the `config.yaml` of the run that is resumed."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "config.yaml")
         files = run_files(trainer)
@@ -56,10 +56,10 @@ class SaveConfig(RunCallback, SaveConfigCallback):
 
 
 def prepare(cli: LightningCLI) -> None:
-    """Make ready for a subcommand; what cannot be done ends the process with one line.
+    """Check the run's folder and find its checkpoint before a subcommand; errors end the process with one line.
 
-    In a trial (`fast_dev_run`), Lightning's ModelCheckpoint with `save_last` saves all the same, in the current folder:
-    callbacks that save are taken out.
+    For a trial (`fast_dev_run`), remove the callbacks that save checkpoints: Lightning's ModelCheckpoint with
+    `save_last` would save to the current folder.
     """
     trainer: Any = cli.trainer
     if trainer.fast_dev_run:
@@ -92,8 +92,8 @@ def _refuse_to_delete(trainer: L.Trainer) -> None:
             path = Path(logger.log_dir) / "metrics.csv"
             if path.exists():
                 raise ValueError(
-                    f"Expected a folder without metrics.csv for Lightning's CSVLogger, which would delete {path}. Name "
-                    "another `version`, or use lightning_ssl_geometry.loggers.ResumableCSVLogger, which goes on in it."
+                    f"Expected a folder without metrics.csv, but Lightning's CSVLogger would delete {path}. Choose "
+                    "another `version`, or use lightning_ssl_geometry.loggers.ResumableCSVLogger, which appends to it."
                 )
 
 
@@ -101,13 +101,13 @@ def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
     for logger in trainer.loggers:
         if isinstance(logger, ResumableCSVLogger) and (path := Path(logger.log_dir) / "metrics.csv").exists():
             raise ValueError(
-                f"Expected a folder of its own for a run from the start, but there is {path}. Resume with `--ckpt_path "
-                "last`, or name another `version`."
+                f"Expected a new folder for a run without a checkpoint, but got one with {path}. Resume that run with "
+                "`--ckpt_path last`, or choose another `version`."
             )
 
 
 def _last(trainer: Any) -> str:
-    """Resolve `--ckpt_path last`; where this very run's folder has one, Lightning finds it."""
+    """Find the file that `--ckpt_path last` means."""
     saving = [each for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
     places = [Path(each.dirpath) for each in saving if each.dirpath]
     logger = next(iter(trainer.loggers), None)

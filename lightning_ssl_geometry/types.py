@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 
 class Batch(TypedDict, total=False):
-    """What a DataModule yields once a batch is on the training device.
+    """A DataModule's batch on the training device.
 
     Attributes:
-        views: V tensors of shape (N, C, H, W): augmented, normalised versions of the same N samples; of a synthetic
-            process (N, D): the anchors' observations and the positives'.
-        image: (N, C, H, W): the samples without augmentation, normalised; of a synthetic process (N, D): the anchors.
-        label: (N,) integer classes.
-        coarse_label: (N,) integer superclasses, where the data set has them (CIFAR-100).
-        index: (N,) integers, the position of each sample in its data set, whatever the order or the rank.
-        latent: (V, N, d): the true latent variables of a synthetic process.
-        content: (d,) booleans: which of these are content, the same in all views of a sample; the others are style.
-        g: the group element of each view, V tensors with N rows.
-        box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
+        views: V tensors (N, C, H, W), the normalised, augmented versions of N samples; for a synthetic process V
+            tensors (N, D), the observations of the anchors and of the positives.
+        image: (N, C, H, W), the normalised samples without augmentation; for a synthetic process (N, D), the anchors.
+        label: (N,) integers, the classes.
+        coarse_label: (N,) integers, the superclasses, if the data set has them (CIFAR-100).
+        index: (N,) integers, the position of each sample in its data set; it depends on no order and no rank.
+        latent: (V, N, d), the true latent variables of a synthetic process.
+        content: (d,) booleans, true for content variables, which all views of a sample share; the others are style.
+        g: V tensors with N rows, the group element of each view.
+        box: (N, 4) integers, the top, left, bottom and right (exclusive) pixels of the object's cell in the image.
     """
 
     views: tuple[Tensor, ...]
@@ -42,30 +42,26 @@ class Batch(TypedDict, total=False):
 
 
 class Observation(TypedDict, total=False):
-    """What a training or validation step returns, and what diagnostics observe; all but `loss` detached.
+    """The result of a training or validation step, which diagnostics observe; all tensors but `loss` are detached.
+
+    The keys `label`, `coarse_label`, `index`, `box`, `latent` and `content` are those of :class:`Batch`.
 
     Attributes:
-        loss: a scalar, the one that is descended.
-        h: (V, N, D): representations, the backbone's output for each view.
-        z: (V, N, P): embeddings, the projector's output for each view.
-        views: as in a batch, in evaluation.
-        image: as in a batch, in evaluation.
-        h_image: (N, D): their representations.
-        z_image: (N, P): their embeddings, where the method has such.
-        label: (N,) integer classes.
-        coarse_label: (N,) integer superclasses.
-        index: (N,) integers, the position of each sample in its data set.
-        fibers: (V, N, b C): the fiber bundles that the projector saw, where it saw these and not h.
-        encoder: the module that maps an image to h.
-        projector: the module that maps h, or fibers, to z.
-        feature_extractor: the module that maps an image to an equivariant feature map (N, C, |G|, H, W).
-        log_policy: (N, K): log P(T | X), of a family's members for each sample.
-        family: the module that applies these members to images, an `AugmentationFamily`.
-        box: (N, 4) integers: top, left, bottom and right (exclusive) of the object's cell in the image, in pixels.
-        latent: (V, N, d): the true latent variables of a synthetic process.
-        content: (d,) booleans: which of these are content; the others are style.
-        temperature: (P,): the temperature of each dimension of z, where the method has one per dimension.
-        scores: further scalars, each a mean over the samples of this rank, to log by their names.
+        loss: The scalar that is minimised.
+        h: (V, N, D) representations, the backbone's output for each view.
+        z: (V, N, P) embeddings, the projector's output for each view.
+        views: The batch's views, in evaluation only.
+        image: The batch's samples without augmentation, in evaluation only.
+        h_image: (N, D) representations of `image`.
+        z_image: (N, P) embeddings of `image`, if the method has them.
+        fibers: (V, N, b C) fiber bundles, if the projector sees these instead of h.
+        encoder: The module that maps an image to h.
+        projector: The module that maps h, or fibers, to z.
+        feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W).
+        log_policy: (N, K) values of log P(T | X), one for each member T of the family and each sample X.
+        family: The `AugmentationFamily` that applies its members to images.
+        temperature: (P,) temperatures, if the method has one for each dimension of z.
+        scores: Further scalars to log by their names, each a mean over the samples of this rank.
     """
 
     loss: Tensor
@@ -93,7 +89,7 @@ class Observation(TypedDict, total=False):
 
 SAMPLE_AXIS: Mapping[str, int | None] = MappingProxyType(
     {
-        **dict.fromkeys(("views", "g"), 0),  # of each of V tensors
+        **dict.fromkeys(("views", "g"), 0),  # the axis of each of the V tensors
         **dict.fromkeys(("image", "h_image", "z_image", "log_policy"), 0),
         **dict.fromkeys(("label", "coarse_label", "index", "box"), 0),
         **dict.fromkeys(("h", "z", "fibers", "latent"), 1),
@@ -101,7 +97,7 @@ SAMPLE_AXIS: Mapping[str, int | None] = MappingProxyType(
         **dict.fromkeys(("encoder", "projector", "feature_extractor", "family"), None),
     }
 )
-"""Which axis is the samples', of every key of a batch and of an observation; None of what is not one per sample."""
+"""The axis of the samples for every key of a batch and of an observation; None if a key has no such axis."""
 
 COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "content"], ...] = (
     "label",
@@ -111,4 +107,4 @@ COLUMNS: tuple[Literal["label", "coarse_label", "index", "box", "latent", "conte
     "latent",
     "content",
 )
-"""What a batch says of its samples, and an observation of them likewise."""
+"""The keys that an observation takes over from its batch."""

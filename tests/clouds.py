@@ -1,4 +1,4 @@
-"""Clouds of points that are hard on a diagnostic, for every Metric: some by name, and those that hypothesis draws."""
+"""Difficult clouds of points for the tests of all Metrics: some with names, and others that hypothesis draws."""
 
 __all__ = ["CLOUDS", "ONE_POINT", "Drawn", "cloud", "drawn"]
 
@@ -22,7 +22,7 @@ def _isotropic(generator, n, d):
 
 
 def _far(generator, n, d):
-    """A mean of 100 times the spread."""
+    """A cloud whose mean is 100 times its spread."""
     return _isotropic(generator, n, d) + 100
 
 
@@ -46,7 +46,7 @@ def _constant_far(generator, n, d):
 
 
 def _rounded(generator, n, d):
-    """One point but for the last bit of float32."""
+    """Points that differ only in the last bit of float32."""
     steps = torch.randint(-1, 2, (V, n, d), generator=generator)
     return 0.3 * (1 + steps * torch.finfo(torch.float32).eps)
 
@@ -137,7 +137,7 @@ TIES = ("duplicated", "constant")
 
 @dataclass(frozen=True)
 class Drawn:
-    """A cloud that is made from a few words and numbers, so that hypothesis can shrink it and a person repeat it."""
+    """A cloud made from a few words and numbers, which hypothesis can shrink and a person can repeat."""
 
     shape: str = "structureless"
     views: int = 2
@@ -156,7 +156,7 @@ class Drawn:
 
 
 def drawn(well_conditioned=False):
-    """Strategy for clouds; well-conditioned: without ties, of two dimensions and more, unit size, near the origin."""
+    """Strategy for clouds. Well-conditioned ones have no ties, at least two dimensions, unit size and a mean near 0."""
     least, size, shift = (2, 1, 3) if well_conditioned else (1, 6, 100)
     return st.builds(
         Drawn,

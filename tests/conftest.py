@@ -40,7 +40,7 @@ def real_data() -> Path:
 
 
 class TwoProcesses:
-    """Call it with a module-level `function(rank, *args)` and the args: [result of rank 0, result of rank 1]."""
+    """Call a module-level `function(rank, *args)` in both processes and return [result of rank 0, result of rank 1]."""
 
     def __init__(self, folder: Path) -> None:
         self.listener = Listener(str(folder / "socket"), family="AF_UNIX")

@@ -1,4 +1,4 @@
-"""Models that know nothing of this package, a Trainer that is quiet, and the laws of attaching to a host."""
+"""Models that do not know this package, a silent Trainer, and the laws of observing such a model."""
 
 import random
 import runpy
@@ -15,7 +15,7 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 
 class PlainHost(L.LightningModule):
-    """SimCLR as somebody else writes it: batches are (x1, x2, label); the backbone is called once per view."""
+    """SimCLR as a user may write it: batches are (x1, x2, label), and the backbone is called once per view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,15 +43,11 @@ class PlainHost(L.LightningModule):
 
 
 class HalvesHost(PlainHost):
-    """The same with both views in one call."""
-
     def embed(self, x1, x2):
         return self(torch.cat([x1, x2])).chunk(2)
 
 
 class InterleavedHost(PlainHost):
-    """The same with the two views of a sample in turn."""
-
     def embed(self, x1, x2):
         return self(torch.stack([x1, x2], 1).flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
 
@@ -108,10 +104,10 @@ class Recorded:
 
 
 def attach(folder, name, watched=True, host=None, before=None, sharded=False, **arguments):
-    """Fit the host of examples/attach/{name}.py from one seed: its names, with `trainer`, `host` and `seen` (val).
+    """Fit the host of examples/attach/{name}.py from one seed; return the example's names, `trainer`, `host`, `seen`.
 
-    `host` makes another one of the example's `Host`; `before` changes the names first. `sharded` leaves the loader to
-    Lightning, which gives each process its part, and is not recorded.
+    `host` makes the host from the example's class `Host`; `before` changes the names first. With `sharded`, Lightning
+    gives each process its part of the loader, and the batches are not recorded.
     """
     torch.manual_seed(0)
     scene = runpy.run_path(str(ATTACH / f"{name}.py"))
@@ -128,7 +124,7 @@ def attach(folder, name, watched=True, host=None, before=None, sharded=False, **
 
 
 def assert_undisturbed(folder, name, **arguments):
-    """Attach and do not: the same weights bit for bit, and keys of a checkpoint. What was attached is returned."""
+    """Fit with and without callbacks; both end with the same weights and checkpoint keys. Return the first fit."""
     watched = attach(folder / "watched", name, **arguments)
     bare = attach(folder / "bare", name, watched=False, **arguments)
     found, expected = watched["host"].state_dict(), bare["host"].state_dict()
@@ -144,7 +140,7 @@ def assert_undisturbed(folder, name, **arguments):
 
 
 def assert_logged(trainer, stages, probes=True):
-    """The standard diagnostics of these stages, and the probes' accuracies, are there and finite; no others."""
+    """Exactly the standard diagnostics of these stages and the probes' accuracies are logged, all finite."""
     metrics = trainer.callback_metrics
     for stage in stages:
         for name in STANDARD:

@@ -1,4 +1,4 @@
-"""What is installed is the floor of every direct dependency: `nox -s lowest` runs this before its tests."""
+"""Check that the oldest allowed version of every direct dependency is installed; `nox -s lowest` runs this first."""
 
 import re
 import tomllib
@@ -9,13 +9,12 @@ PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_te
 
 
 def floors():
-    """Name and floor of each direct dependency."""
     found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", each) for each in PYPROJECT["project"]["dependencies"]]
     return {each[1]: each[2] for each in found}
 
 
 def numbers(version):
-    """Its release without zeros at the end: that of 2.6 is that of 2.6.0."""
+    """The numbers of a version without final zeros, so that 2.6 equals 2.6.0."""
     release = re.match(r"[\d.]*\d", version)[0]
     return re.sub(r"(\.0)+$", "", release)
 

@@ -1,4 +1,4 @@
-"""What an installed package must hold: `nox -s package` runs this where neither the checkout nor pytest is there."""
+"""Check an installed package; `nox -s package` runs this without the checkout and without pytest."""
 
 from importlib import metadata, resources
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fits that are killed at a chosen point, and what they leave: each in a child process, forked after the imports."""
+"""Run fits in child processes, kill them at a chosen point, and read the files that they leave."""
 
 import json
 import os
@@ -91,8 +91,6 @@ def kill():
 
 
 def after(seconds):
-    """Kill this process at a time."""
-
     def arm():
         def wait():
             time.sleep(seconds)
@@ -104,7 +102,7 @@ def after(seconds):
 
 
 def at_call(number, late=False):
-    """Kill this process at its n-th call of what changes files: before the call, or just behind it."""
+    """Kill this process before or after its n-th call that changes files."""
 
     def arm():
         count = 0
@@ -129,7 +127,6 @@ def at_call(number, late=False):
 
 
 def history(folder):
-    """What the reader makes of a run: scalars and arrays, as numbers."""
     run = read_run(folder)
     scalars = {name: (each.step, each.epoch, each.value) for name, each in run.scalars.items()}
     arrays = {name: (each.step, each.epoch, each.values) for name, each in run.arrays.items()}
@@ -137,7 +134,6 @@ def history(folder):
 
 
 def assert_same_history(found, expected):
-    """Bit for bit, nothing missing, nothing twice."""
     assert found.keys() == expected.keys()
     for name, parts in expected.items():
         for one, other in zip(found[name], parts, strict=True):

@@ -1,4 +1,4 @@
-"""An observation of everything that a diagnostic may name, made from a cloud of points: for laws over all Metrics."""
+"""Make an observation with every key from a cloud of points, for the laws that all Metrics obey."""
 
 __all__ = ["metric_of", "observed", "permuted", "results", "variants"]
 

@@ -1,4 +1,4 @@
-"""Runs as they lie on disk, with made-up numbers, and pages as a parser and a browser see them."""
+"""Write runs with made-up numbers to disk, and read pages with a parser and a browser."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Modules that lie beside the recipes in examples/."""
+"""Modules in the folders of the recipes in examples/."""
 
 import importlib
 import sys
@@ -8,7 +8,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def beside(recipe, name):
-    """Import a module of a recipe's folder."""
     folder = str(EXAMPLES / recipe)
     sys.path.insert(0, folder)
     try:

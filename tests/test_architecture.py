@@ -1,13 +1,16 @@
-"""The rooms of the package, and what each may import of the others."""
+"""The modules and folders of the package, their allowed imports, and limits on repetition."""
 
 import ast
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import lightning_ssl_geometry
+from lightning_ssl_geometry.functional.info_nce.forms import InfoNCEForm
 
 PACKAGE = Path(lightning_ssl_geometry.__file__).parent
 ROOMS = {
@@ -95,6 +98,8 @@ FOREIGN = {
     "report": {"lightning", "torch"},
 }
 
+DEFINITION = ast.FunctionDef | ast.ClassDef
+
 
 def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
@@ -157,3 +162,50 @@ def test_import_takes_less_than_one_and_a_half_times_lightnings():
         "import lightning_ssl_geometry.methods, lightning_ssl_geometry.callbacks, lightning_ssl_geometry.data"
     )
     assert ours < 1.5 * seconds("import lightning")
+
+
+@cache
+def trees():
+    return [(path, ast.parse(path.read_text())) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def functions():
+    return [(path, node) for path, tree in trees() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def test_an_argument_is_checked_by_the_kinds_in_checks():
+    own = [f"{path.name}: {node.name}" for path, node in functions() if re.fullmatch(r"_?check(_\w+)?", node.name)]
+    assert len(own) <= 102, own
+
+
+def test_an_argument_is_described_where_it_stands():
+    elsewhere = {path.name: re.findall(r"[Aa]s (?:in|of|for) :", path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert sum(map(len, elsewhere.values())) <= 116, {name: len(found) for name, found in elsewhere.items() if found}
+
+
+def test_the_switches_of_info_nce_are_handed_over_together():
+    switches = set(InfoNCEForm.__dataclass_fields__) - {"normalize", "eps", "similarity"}  # others have these too
+    spelt = [f"{path.name}: {node.name}" for path, node in functions() if switches & set(arguments(node))]
+    assert len(spelt) <= 4, spelt
+
+
+def arguments(function):
+    return [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+def test_at_most_three_arguments_are_handed_over_by_position():
+    # A few of the calls found are of another library's function with a name that the package has, too.
+    own = {node.name for _, tree in trees() for node in ast.walk(tree) if isinstance(node, DEFINITION)}
+    long = []
+    for path, tree in trees():
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in own]
+        long += [f"{path.name}:{call.lineno}" for call in calls if sum(not starred(each) for each in call.args) > 3]
+    assert len(long) <= 352, long
+
+
+def called(call):
+    return getattr(call.func, "id", getattr(call.func, "attr", None))
+
+
+def starred(argument):
+    return isinstance(argument, ast.Starred)

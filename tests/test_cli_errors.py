@@ -1,4 +1,4 @@
-"""What the command line says about settings that only fail once something is built, or once training begins."""
+"""The command line's messages for settings that fail when an object is built or when training begins."""
 
 import os
 import subprocess
@@ -18,7 +18,6 @@ QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false"]
 
 
 def said(capsys, tmp_path, *arguments, command="fit"):
-    """The one line with which a command ends."""
     capsys.readouterr()
     where = ["--trainer.logger.init_args.save_dir", str(tmp_path)]
     with pytest.raises(SystemExit, match="2"):
@@ -96,8 +95,6 @@ def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
 
 
 class Picky(torch.optim.SGD):
-    """An optimizer that takes no single parameter."""
-
     def __init__(self, params, lr=0.1):
         params = list(params)
         if len(params) < 2:
@@ -121,8 +118,6 @@ def test_an_optimizer_with_a_taste_of_its_own_is_left_to_training():
 
 
 class Broken(nn.Module):
-    """A network with a bug."""
-
     def forward(self, x):
         raise ValueError("not what the settings say")
 

@@ -1,4 +1,4 @@
-"""Every key of every recipe with values that it cannot have: one line that names the key, or a run that may begin."""
+"""Every key of every recipe with unusual values: the command ends in one line that names the key, or the run starts."""
 
 import copy
 import math
@@ -29,7 +29,7 @@ KINDS = {"Expected ", "Parser key ", "not accepted", "Option ", "required", "ins
 
 
 def nodes(value, path=(), owner=""):
-    """Path, value and nearest class of everything in a configuration."""
+    """Path, value and nearest enclosing class of every entry of a configuration."""
     if isinstance(value, dict):
         owner = value.get("class_path", owner)
     if path:
@@ -40,7 +40,7 @@ def nodes(value, path=(), owner=""):
 
 
 def changed(config, path, value):
-    """The section of a value with another in its place, and of the callbacks the one around it; with its new path."""
+    """The section of a value, with another value in its place, and the value's path. Only one callback is kept."""
     config = copy.deepcopy(BORING | {path[0]: config[path[0]]})
     if path[0] != "trainer":
         config["trainer"] = {"logger": False, "enable_progress_bar": False}
@@ -57,7 +57,7 @@ def changed(config, path, value):
 
 
 def table():
-    """One row per class and key of all recipes: where it stands first."""
+    """One row per class and key of all recipes, for the first place with this key."""
     seen = set()
     for recipe in RECIPES:
         if recipe.stem == "escnn":
@@ -95,7 +95,7 @@ def within(seconds) -> Iterator[None]:
 
 
 def ended(capsys, call):
-    """The only line of a command that ends with exit code 2; None if it does not."""
+    """The only line of a command that ends with exit code 2; None for another end."""
     capsys.readouterr()
     code = None
     try:

@@ -1,4 +1,6 @@
-"""What every method keeps to: the same on 1 and on 2 processes, and the same when it was resumed."""
+"""Every method gives the same results on 1 and on 2 processes, and after a resume."""
+
+from functools import partial
 
 import lightning as L
 import numpy as np
@@ -25,13 +27,15 @@ from lightning_ssl_geometry.methods import (
 from lightning_ssl_geometry.nn import EquivariantCNN, GroupPool, MLPProjector, ShallowCNN, SmallCNN
 from lightning_ssl_geometry.views import CropFamily, SimCLRViews
 
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+
 
 def simclr():
     torch.manual_seed(0)
     return SimCLRModule(
         SmallCNN(1, 8, "group"),
         MLPProjector(64, 16, 8, norm="layer"),
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        optimizer=SGD,
         warmup_epochs=1,
     )
 
@@ -44,15 +48,14 @@ def hssl():
         mode="hybrid",
         projector=MLPProjector(32, 16, 8, norm="layer"),
         classifier=nn.Sequential(GroupPool(), nn.Linear(32, 10)),
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.01, momentum=0.9),
+        optimizer=partial(SGD, lr=0.01),
         warmup_epochs=1,
     )
 
 
 def supervised():
     torch.manual_seed(0)
-    optimizer = lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9)  # noqa: E731
-    return SupervisedModule(SmallCNN(1, 8, "group"), nn.Linear(64, 10), optimizer=optimizer)
+    return SupervisedModule(SmallCNN(1, 8, "group"), nn.Linear(64, 10), optimizer=SGD)
 
 
 def crl_tac():
@@ -63,8 +66,8 @@ def crl_tac():
         CropFamily(image_size=8, size=4, stride=2),
         ShallowCNN(image_size=8, out_dim=9, width=8),
         draws=4,
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
-        policy_optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        optimizer=SGD,
+        policy_optimizer=SGD,
         warmup_epochs=1,
         grad_clip_pi=1.0,
     )
@@ -81,15 +84,14 @@ def adaptive_temperature():
             normalize=False,
             similarity="distance",
         ),
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        optimizer=SGD,
         warmup_epochs=1,
     )
 
 
 def direct_clr():
     torch.manual_seed(0)
-    optimizer = lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9)  # noqa: E731
-    return DirectCLRModule(SmallCNN(1, 8, "group"), subvector_dim=24, optimizer=optimizer, warmup_epochs=1)
+    return DirectCLRModule(SmallCNN(1, 8, "group"), subvector_dim=24, optimizer=SGD, warmup_epochs=1)
 
 
 def vicreg():
@@ -97,7 +99,7 @@ def vicreg():
     return VICRegModule(
         SmallCNN(1, 8, "group"),
         MLPProjector(64, 16, 8, depth=3, norm="layer"),
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.001, momentum=0.9),
+        optimizer=partial(SGD, lr=0.001),
         warmup_epochs=1,
     )
 
@@ -109,7 +111,7 @@ def byol():
         MLPProjector(64, 16, 8, norm="layer"),
         MLPProjector(8, 16, 8, norm="layer"),
         momentum=0.8,
-        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.001, momentum=0.9),
+        optimizer=partial(SGD, lr=0.001),
         warmup_epochs=1,
     )
 
@@ -141,7 +143,7 @@ def data(batch_size):
 
 
 class Stop(L.Callback):
-    """Save a checkpoint and stop after the first epoch, as an interruption would."""
+    """Save a checkpoint and stop after the first epoch."""
 
     def __init__(self, path):
         self.path = path
@@ -164,7 +166,7 @@ def callbacks():
 
 
 def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **arguments):
-    """Weights, logged scalars and the probe's state after a fit; on both ranks where a rank is given."""
+    """Weights, logged scalars and the probe's state after a fit, by two processes if a rank is given."""
     torch.use_deterministic_algorithms(True)
     devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
     model = METHODS[method]()

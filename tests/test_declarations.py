@@ -24,7 +24,7 @@ DECLARING = [kind for room in ROOMS for kind in classes(room) if hasattr(kind, "
 
 
 def logged(path):
-    """Names behind the stage that a method's file logs: by `self.log`, or as one of its `scores`."""
+    """Names, without the stage, that a method's file logs by `self.log` or as one of its `scores`."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(attr="log"), args=[ast.Constant(value=str(name)), *_]):
@@ -52,7 +52,7 @@ def test_quantities_on_one_chart_agree_on_it():
 
 
 def mixed_charts(kinds):
-    """Charts whose axis some quantities read in percent, and others not; sides of a path have an axis each."""
+    """Charts with quantities in percent and quantities that are not; each side of a path has its own axis."""
     scales = {}
     for quantity in (quantity for kind in kinds for quantity in kind.quantities.values()):
         picture = quantity.picture

@@ -52,7 +52,6 @@ class HiddenSection(metaclass=Refusing):
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """A package of a user's, on the path."""
     (tmp_path / "own_metrics.py").write_text(MINE)
     (tmp_path / "own_broken.py").write_text("raise RuntimeError('not\\nhere')")
     (tmp_path / "own_leaving.py").write_text("raise SystemExit(3)")

@@ -20,7 +20,7 @@ def gathered(process, parts):
 
 
 def gathered_gradient(process, parts, weights):
-    """The gradient of (weights * all rows).sum(), a loss that every rank computes; rank 1's is doubled."""
+    """The gradient of the loss (weights * all rows).sum(); rank 1 doubles its loss."""
     x = parts[process].requires_grad_()
     loss = (gather(x) * weights).sum() * (process + 1)
     loss.backward()

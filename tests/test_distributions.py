@@ -16,7 +16,6 @@ def keys(*shape, seed=0):
 
 
 def distance(x, cdf):
-    """The p-value of Kolmogorov and Smirnov's test."""
     return stats.kstest(x.double().flatten().numpy(), cdf).pvalue
 
 
@@ -110,7 +109,7 @@ def test_uniform_points_have_every_direction(dim):
 
 
 def angle_cdf(dim, kappa):
-    """Of the density exp(kappa cos a) sin(a)^(d - 2), integrated numerically."""
+    """The distribution function of the density exp(kappa cos a) sin(a)^(d - 2), by numerical integration."""
     reach = min(math.pi, 12 * math.sqrt(dim / kappa)) if kappa else math.pi
     angle = np.linspace(0, reach, 20_001)
     density = np.exp(-2 * kappa * np.sin(angle / 2) ** 2) * np.sin(angle) ** (dim - 2)

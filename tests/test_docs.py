@@ -34,7 +34,7 @@ COMMANDS = sorted(
 
 @pytest.fixture
 def your_package(monkeypatch):
-    """What the pages take to be a reader's own."""
+    """The package that the pages call the reader's own."""
     package = ModuleType("your_package")
     networks = {name: type(name, (nn.Module,), {}) for name in ("YourModel", "SimCLR", "Backbone")}
     for name, each in {**networks, "YourDataModule": type("YourDataModule", (LightningDataModule,), {})}.items():
@@ -88,7 +88,7 @@ LOOKS = {"add_diagnostic": shows_a_diagnostic_of_your_own}  # page -> what its r
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice to users: loggers, workers, logging intervals
 @pytest.mark.parametrize("page", PYTHON)
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, your_package):
-    """Its Python, block by block, and then its YAML parses, with the classes that the Python wrote."""
+    """Run the Python blocks in order, then parse the YAML blocks with the classes of the Python blocks."""
     monkeypatch.chdir(tmp_path)
     for block in blocks(PAGES[page], "python"):
         exec(compile(block, f"{page}.md", "exec"), your_package.__dict__)
@@ -108,7 +108,7 @@ def ends(*arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_parses(command, monkeypatch, capsys, your_package):
-    """All but `report` print the configuration that they would run, where an unknown option is an error."""
+    """All commands but `report` print their configuration; an unknown option is an error."""
     monkeypatch.chdir(ROOT)
     _, subcommand, *arguments = shlex.split(command)
     ends(subcommand, *(["--help"] if subcommand == "report" else [*arguments, "--print_config"]))

@@ -80,7 +80,18 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
     assert (found[steady] - published[steady]).abs().max() < 0.03  # other processors round otherwise
 
 
-def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def make(monkeypatch):
+    """Run a recipe's reproduce.py with a command line."""
+
+    def make(recipe, *words):
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
+        recipe.main()
+
+    return make
+
+
+def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("homomorphic_ssl")
     cells = {what: dict(recipe.settings(what, size)) for what in ("table1", "table2") for size in ("laptop", "paper")}
     assert [len(found) for found in cells.values()] == [12, 8]
@@ -88,9 +99,7 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     small = ["subset=60", "val_fraction=0.2", "batch_size=20", "image_size=29"]
     more = ["--data=lightning_ssl_geometry.data.DigitsDataModule", *(f"--data.init_args.{word}" for word in small)]
     more += ["--trainer.max_epochs=1"]
-    argv = ["reproduce.py", "distance", "--seeds", "0", "--output", str(tmp_path), "--", *more]
-    monkeypatch.setattr(sys, "argv", argv)
-    recipe.main()
+    make(recipe, "distance", "--seeds", "0", "--output", str(tmp_path), "--", *more)
     rows = pd.read_csv(tmp_path / "laptop" / "distance" / "results.csv")
     assert rows[["cell", "score"]].to_numpy().tolist() == [
         [distance, score] for distance in (1, 98) for score in ("classifier", "linear evaluation")
@@ -101,7 +110,6 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
 
 
 def script(recipe):
-    """A recipe's reproduce.py as a module."""
     path = EXAMPLES / recipe / "reproduce.py"
     spec = importlib.util.spec_from_file_location(f"reproduce_{recipe}", path)
     module = importlib.util.module_from_spec(spec)
@@ -109,16 +117,14 @@ def script(recipe):
     return module
 
 
-def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
+def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("trainable_augmentation_channel")
     monkeypatch.setattr(recipe, "LAMBDAS", (0.0, 0.1))
     for what in ("table1", "lambda"):
-        words = [what, "--size", "smoke", "--seeds", "0", "--output", str(tmp_path), "--jobs", "2"]
-        monkeypatch.setattr(sys, "argv", ["reproduce.py", *words, "--", "--trainer.max_epochs=1"])
-        recipe.main()
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "table2", "--size", "smoke"])
+        words = ["--size", "smoke", "--seeds", "0", "--output", str(tmp_path), "--jobs", "2", "--"]
+        make(recipe, what, *words, "--trainer.max_epochs=1")
     with pytest.raises(SystemExit):
-        recipe.main()
+        make(recipe, "table2", "--size", "smoke")
     printed, refused = capsys.readouterr()
     assert "Expected one of table1, lambda for --size smoke, but got table2." in refused
     output = tmp_path / "smoke"
@@ -137,7 +143,7 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     assert "| 0.1 | " in printed
 
 
-def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys):
+def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, capsys, make):
     recipe = script("content_suppresses_style")
     assert {what: len(dict(recipe.settings(what, "laptop"))) for what in ("linear", "sphere", "table2")} == {
         "linear": 7,
@@ -147,12 +153,9 @@ def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, 
     data = ["epoch_size=1024", "val_size=2048"]
     more = ["--", "--trainer.max_epochs=1", *(f"--data.init_args.{word}" for word in data)]
     for what in ("table1", "learned"):
-        words = [what, "--seeds", "0", "--output", str(tmp_path), "--jobs", "2", *more]
-        monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
-        recipe.main()
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "box", "--size", "paper"])
+        make(recipe, what, "--seeds", "0", "--output", str(tmp_path), "--jobs", "2", *more)
     with pytest.raises(SystemExit):
-        recipe.main()
+        make(recipe, "box", "--size", "paper")
     printed, refused = capsys.readouterr()
     assert "Expected table2 for --size paper, but got box." in refused
     output = tmp_path / "laptop"

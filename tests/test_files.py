@@ -1,4 +1,4 @@
-"""Files that a kill or a full disk leaves whole."""
+"""Files stay whole after a kill or on a full disk."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ except OSError:
 
 
 def test_a_disk_that_is_full_within_a_line_leaves_whole_lines(tmp_path):
-    """A limit on the size of files stands for a full disk: the write that crosses it is cut short by the system."""
+    """A limit on the size of files imitates a full disk: the system shortens the write that crosses it."""
     path = tmp_path / "x.csv"
     path.write_text("header\n")
     command = [sys.executable, "-c", LIMITED, str(path)]

@@ -1,4 +1,4 @@
-"""Checkpoints that were written to run code: none of the ways to load one imports or runs what it names."""
+"""Hostile checkpoints: no way to load one imports or runs the code that it names."""
 
 import os
 import pickle
@@ -61,8 +61,6 @@ hostile = pytest.mark.parametrize("held", HOSTILE.values(), ids=HOSTILE.keys())
 
 
 class Runs:
-    """Its pickle calls os.system."""
-
     def __init__(self, command):
         self.command = command
 
@@ -72,7 +70,7 @@ class Runs:
 
 @pytest.fixture
 def canary(tmp_path, monkeypatch):
-    """A file that appears as soon as the module `planted`, which is on the path, is imported."""
+    """A file that the importable module `planted` writes when it is imported."""
     folder = tmp_path / "planted"
     folder.mkdir()
     (folder / "planted.py").write_text(PLANTED.format(canary=str(tmp_path / "canary")))
@@ -134,7 +132,6 @@ def test_load_from_checkpoint_unpickles_nothing(tmp_path, canary):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The folder of a run that saved a checkpoint."""
     folder = tmp_path_factory.mktemp("run")
     saving = ["--trainer.callbacks+=lightning.pytorch.callbacks.ModelCheckpoint", "--trainer.max_epochs=1"]
     main(["fit", "--config", SMOKE, *QUIET, "--trainer.logger.init_args.save_dir", str(folder), *saving])

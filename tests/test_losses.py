@@ -39,14 +39,13 @@ def views(n, p=3):
 
 
 def log_bilinear(**settings):
-    """The loss with a matrix that is not symmetric."""
     loss = LogBilinearInfoNCELoss(dim=3, **settings).double()
     nn.init.normal_(loss.weight)
     return loss
 
 
 class Draws(nn.Module):
-    """CRL-TAC's loss of three draws per sample, weighted, made of two views."""
+    """CRL-TAC's loss of three weighted draws per sample, which are made from two views."""
 
     def __init__(self, **settings):
         super().__init__()
@@ -66,8 +65,6 @@ LOSSES = {
 
 
 class Method(nn.Module):
-    """A network and its loss in one module, as a LightningModule holds them."""
-
     def __init__(self, loss):
         super().__init__()
         self.network, self.loss = small_network(), loss
@@ -77,7 +74,7 @@ class Method(nn.Module):
 
 
 def step(process, x1, x2, sizes, loss):
-    """Loss and gradients of all parameters, the loss's too, on this process's part, averaged as DDP does."""
+    """Loss and gradients of all parameters on this process's part of the batch; gradients are averaged like DDP's."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     method = Method(loss)
     value = method(x1, x2)
@@ -91,7 +88,7 @@ def step(process, x1, x2, sizes, loss):
 
 
 def ddp_step(process, x1, x2, sizes, loss):
-    """The same, by DistributedDataParallel itself."""
+    """Loss and gradients, averaged by DistributedDataParallel itself."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     method = nn.parallel.DistributedDataParallel(Method(loss))
     value = method(x1, x2)
@@ -100,7 +97,7 @@ def ddp_step(process, x1, x2, sizes, loss):
 
 
 def gradient_of_the_loss(process, x1, x2, sizes, loss):
-    """What one process has of the gradient of the loss's own parameters, before any average."""
+    """One process's gradient of the loss's own parameters, before it is averaged."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     loss(x1, x2).backward()
     return [parameter.grad for parameter in loss.parameters()]

@@ -1,4 +1,4 @@
-"""The manifest of a run: what is written is read again, and what anybody else wrote does no harm."""
+"""The manifest of a run: it is read as it was written, and a malformed file does no harm."""
 
 import json
 from dataclasses import replace
@@ -236,6 +236,5 @@ def test_an_earlier_meaning_of_any_length_is_read_again():
 
 
 def lost(count, named="bad"):
-    """The note on entries that are left out."""
-    said = f"geometry/quantities.json: left out entries that are not as they should be, {count} in all: {named}."
-    return [f"{said} What they are of is shown without a text."]
+    said = f"geometry/quantities.json: {count} malformed entries were left out: {named}."
+    return [f"{said} Their results are shown without a text."]

@@ -1,4 +1,4 @@
-"""What the archives and the instructions for them rest on; `nox -s package` builds and installs them."""
+"""The metadata of the archives and the installation guide; `nox -s package` builds and installs the archives."""
 
 import re
 import tomllib

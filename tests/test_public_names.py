@@ -1,4 +1,4 @@
-"""`import lightning_ssl_geometry as sslg; sslg.HSSLModule`: names that are imported when they are asked for."""
+"""The names of `import lightning_ssl_geometry as sslg; sslg.HSSLModule`, which are imported at their first use."""
 
 import ast
 import pickle
@@ -80,7 +80,7 @@ def test_what_is_taken_from_here_can_be_pickled():
 
 
 def test_type_checkers_know_the_same_names():
-    """Each room whole, but of those with functions the functions; and the parts themselves."""
+    """A type checker sees each public name of the rooms, only functions of `report` and `diagnose`, and the rooms."""
     stars, named = set(), set()
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.ImportFrom):

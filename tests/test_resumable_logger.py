@@ -1,4 +1,4 @@
-"""metrics.csv, over kills and resumes."""
+"""The file metrics.csv after kills and resumes."""
 
 import os
 

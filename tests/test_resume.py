@@ -1,4 +1,4 @@
-"""One history, whatever interrupts a run and wherever it goes on: in a folder of its own, or in the same one."""
+"""A run that is interrupted and resumed, in the same folder or in a new one, has one history."""
 
 import json
 import os
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Interrupt(L.Callback):
-    """Raise before a step, when its batch has been handed out; `before` is called first."""
+    """Call `before` and raise an error before a step, after the loader has given its batch."""
 
     def __init__(self, step, before=lambda trainer: None):
         self.step, self.before = step, before
@@ -54,7 +54,6 @@ def interrupted(folder, step, before=lambda trainer: None, **arguments):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The history of a fit that nothing interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     killed.fit(folder)
     return killed.history(folder / "run")
@@ -100,7 +99,7 @@ def test_a_finished_run_that_is_resumed_keeps_every_row(tmp_path, whole, version
 
 
 class DiesBeforeTheEpochIsLogged(ModelCheckpoint):
-    """Lightning hands the scalars of an epoch to the loggers after the checkpoint of its end."""
+    """Raise after an epoch's checkpoint is saved and before Lightning hands the epoch's scalars to the loggers."""
 
     def on_train_epoch_end(self, trainer, pl_module):
         super().on_train_epoch_end(trainer, pl_module)
@@ -118,7 +117,7 @@ def test_scalars_between_the_checkpoint_and_the_loggers_are_not_lost(tmp_path, w
 
 
 def test_a_row_of_before_training_is_not_that_of_an_epoch_of_one_step(tmp_path):
-    """Both have step 0: the checkpoint's scalars are logged unless they stand there."""
+    """Both rows have step 0. The scalars of the checkpoint are logged only if the file lacks them."""
     (tmp_path / "metrics.csv").write_text("epoch,step,probe/rank,train/loss\n0,0,3.0,\n")
     loaded = {"scalars": {"probe/rank": 4.0, "train/loss": 2.0, "epoch": 0.0}, "scalars_step": 0}
     logger = ResumableCSVLogger(tmp_path / "new")
@@ -276,10 +275,10 @@ def test_a_folder_of_another_run_is_refused_before_anything_is_deleted(empty, ca
     folder.mkdir(parents=True)
     (folder / "metrics.csv").write_text("step,loss\n1,2\n")
     version = ["--trainer.logger.init_args.version", "0"]
-    assert "Resume with `--ckpt_path last`, or name another `version`" in refusal(capsys, *version)
+    assert "Resume that run with `--ckpt_path last`, or choose another `version`" in refusal(capsys, *version)
     lightnings = ["--trainer.logger", "lightning.pytorch.loggers.CSVLogger", "--trainer.logger.save_dir", "runs"]
     words = [*lightnings, "--trainer.logger.name", "simclr_smoke", "--trainer.logger.version", "0"]
-    assert "metrics.csv for Lightning's CSVLogger, which would delete runs/simclr_smoke/vers" in refusal(capsys, *words)
+    assert "metrics.csv, but Lightning's CSVLogger would delete runs/simclr_smoke/vers" in refusal(capsys, *words)
     assert [path.name for path in folder.iterdir()] == ["metrics.csv"]
     assert (folder / "metrics.csv").read_text() == "step,loss\n1,2\n"
 
@@ -325,7 +324,6 @@ def killed_at_its_first_checkpoint(command, folder):
 
 
 def test_the_three_commands_of_the_documentation(tmp_path):
-    """A fit that is killed, the same fit resumed, and the page of both."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     lines = "\n".join(blocks((ROOT / "docs" / "resume.md").read_text(), "sh")).splitlines()
     fit, resume, report = (shlex.split(line) for line in lines[:3])

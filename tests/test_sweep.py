@@ -1,4 +1,4 @@
-"""The sweep and the SLURM job under examples/: what they start is run, or parsed, without a server or a cluster."""
+"""The commands of the sweep and of the SLURM job in examples/, without a server or a cluster."""
 
 import itertools
 import os

@@ -16,7 +16,7 @@ RECIPE = Path(__file__).parents[1] / "examples" / "variational_and_dynamics"
 
 @pytest.fixture(scope="module")
 def recipe():
-    """The recipe's reproduce.py as a module; what lies beside it can be imported after it."""
+    """The recipe's reproduce.py as a module, which makes the modules of its folder importable."""
     before, known = list(sys.path), set(sys.modules)
     spec = importlib.util.spec_from_file_location("reproduce_variational_and_dynamics", RECIPE / "reproduce.py")
     module = importlib.util.module_from_spec(spec)
@@ -30,8 +30,6 @@ def recipe():
 
 @pytest.fixture
 def give(recipe, monkeypatch, tmp_path, capsys):
-    """Run a command; what comes back is what it printed."""
-
     def give(what, *words):
         monkeypatch.setattr(sys, "argv", ["reproduce.py", what, "--output", str(tmp_path), *words])
         recipe.main()

@@ -5,13 +5,12 @@
 `table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
 `box` and `sphere`: Fig. 1 middle and right; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and
 `direct_clr`: Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
-which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so that an interrupted
-command can be given again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
+which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted
+command can be started again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
 report.html.
 """
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from recipe import Fit, finished, logger, run_all  # noqa: E402
+from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL, DATA = "--model.init_args.", "--data.init_args."
 LOSS = f"{MODEL}loss.init_args."
@@ -109,7 +108,7 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def configs(what: str, size: str, arm: str) -> list[Path]:
-    """What is read before the arm's own settings."""
+    """The YAML files of an arm, in their order."""
     if what == "table1":
         names = ["laptop", "table1", *(["sphere"] if arm == "sphere" else [])]
     elif what == "table2":
@@ -125,18 +124,12 @@ def output(options: argparse.Namespace) -> Path:
     return options.output / options.size / options.what
 
 
-def folder(options: argparse.Namespace, arm: str, seed: int) -> Path:
-    words = arm.replace("<", "below").replace(">", "above").replace("w/o", "without").replace("=", "")
-    return output(options) / "_".join(words.replace(",", "").replace(".", "").split()) / f"seed{seed}"
-
-
 def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
-    path = folder(options, arm, seed)
-    words = ["-m", "lightning_ssl_geometry", "fit"]
-    words += [word for config in configs(options.what, options.size, arm) for word in ("--config", str(config))]
-    words += ["--seed_everything", str(seed), f"{DATA}seed={seed}", *added, *logger(path)]
-    words += [f"{DATA}root={options.root}"] if options.root else []
-    return Fit(f"{arm}, seed {seed}", [*words, *options.more], path, finished)
+    said = arm.replace("<", "below").replace(">", "above").replace("w/o", "without").replace("=", "")
+    folder = output(options) / "_".join(said.replace(",", "").replace(".", "").split()) / f"seed{seed}"
+    read = configs(options.what, options.size, arm)
+    words = command(options, folder, configs=read, added=added, seed=seed)
+    return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
 class Row(NamedTuple):
@@ -149,7 +142,7 @@ class Row(NamedTuple):
 
 
 def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
-    """Scalars and one-dimensional results, by their place, as they were last, and accuracies."""
+    """Read a run's accuracies, and the last values of its scalars and of each entry of its vectors."""
     run = read_run(path)
     for name, series in run.scalars.items():
         yield Row(arm, seed, name, float(series.value[-1]))
@@ -160,7 +153,7 @@ def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
 
 
 def inverse_rows(arm: str, seed: int) -> Iterator[Row]:
-    """Table 1's row f = g^-1: the terms of the loss of the true latents, and their deviation over samples."""
+    """Table 1's row f = g^-1: the terms of the loss for the true latents, and their deviation over samples."""
     law = {"space": "box"} if arm == "box" else {"space": "sphere", "conditional": "von_mises_fisher"}
     process = LatentProcess(10, 2, **law, style_scale=0.05, concentration=0.05)
     z1, z2 = process.sample(counter_hash(seed, torch.arange(10_000))).double()
@@ -171,19 +164,8 @@ def inverse_rows(arm: str, seed: int) -> Iterator[Row]:
         yield Row(arm, seed, f"inverse_{name}_std", term.std().item())
 
 
-def write(rows: list[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows((*row[:3], f"{row.value:.5g}") for row in rows)
-
-
 def spread(rows: list[Row], arm: str, quantity: str) -> str:
-    """Mean and standard deviation over seeds."""
-    values = np.array([row.value for row in rows if (row.arm, row.quantity) == (arm, quantity)])
-    if not len(values):
-        return ""
-    return f"{values.mean():.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
+    return over_seeds([row.value for row in rows if (row.arm, row.quantity) == (arm, quantity)], ".3f")
 
 
 QUANTITIES = {
@@ -212,15 +194,13 @@ LATENTS = {
 
 def table(what: str, rows: list[Row]) -> str:
     """Markdown: a row for each arm, mean and standard deviation over seeds."""
-    names = QUANTITIES.get(what, LATENTS)
-    lines = ["| | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-    for arm in dict.fromkeys(row.arm for row in rows):
-        lines.append(f"| {arm} | " + " | ".join(spread(rows, arm, name) for name in names.values()) + " |")
-    return "\n".join(lines)
+    names, arms = QUANTITIES.get(what, LATENTS), dict.fromkeys(row.arm for row in rows)
+    lines = [[arm, *(spread(rows, arm, name) for name in names.values())] for arm in arms]
+    return markdown(["", *names], lines)
 
 
 def places(rows: list[Row], arm: str, name: str) -> np.ndarray:
-    """A one-dimensional result of each run of an arm, (seeds, places)."""
+    """The vectors of an arm's runs, (seeds, entries)."""
     found = {}
     for row in rows:
         if row.arm == arm and row.quantity.startswith(f"{name}/"):
@@ -229,7 +209,7 @@ def places(rows: list[Row], arm: str, name: str) -> np.ndarray:
 
 
 def normalized(rows: list[Row], arm: str) -> tuple[np.ndarray, np.ndarray]:
-    """Singular values over their largest, means over seeds: of W, and of W g, from the covariance of z."""
+    """Singular values of W, and of W g from the covariance of z, divided by the largest, as means over seeds."""
     of_w = places(rows, arm, "val/projector_singular_values")
     of_wg = np.exp(places(rows, arm, "val/log_spectrum_z"))
     return tuple((values / values.max(1, keepdims=True)).mean(0) for values in (of_w, of_wg))
@@ -237,11 +217,10 @@ def normalized(rows: list[Row], arm: str) -> tuple[np.ndarray, np.ndarray]:
 
 def spectra(rows: list[Row]) -> str:
     """Markdown: Fig. 1 left in numbers."""
-    lines = ["| | of W | of W g |", "| --- | --- | --- |"]
+    lines = []
     for arm in dict.fromkeys(row.arm for row in rows):
-        cells = [" ".join(f"{value:.2f}" for value in values) for values in normalized(rows, arm)]
-        lines.append(f"| {arm} | {cells[0]} | {cells[1]} |")
-    return "\n".join(lines)
+        lines.append([arm, *(" ".join(f"{value:.2f}" for value in values) for values in normalized(rows, arm))])
+    return markdown(["", "of W", "of W g"], lines)
 
 
 def by_index(rows: list[Row]):
@@ -268,7 +247,7 @@ def by_layer(rows: list[Row]):
 
 
 def sorted_temperatures(rows: list[Row]):
-    """What the runs learned: the order of the outputs differs between seeds, so a mean over these would say nothing."""
+    """The sorted temperatures of each seed; the order of outputs differs between seeds, so there is no mean."""
     lines = []
     for seed, color in zip(sorted({row.seed for row in rows}), ("blue", "green", "violet"), strict=False):
         name = "val/dimension_temperature/"
@@ -290,38 +269,25 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
         drawn["sorted"] = sorted_temperatures(rows)
     for number, name in FIGURES.get(options.what, {}).items():
         if name in drawn:
-            path = output(options) / f"figure_{number}.png"
-            drawn[name].savefig(path, dpi=150)
-            print(path)
+            print(save(drawn[name], output(options) / f"figure_{number}.png"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table1", "linear", "box", "sphere", "learned", "table2", "direct_clr"))
-    parser.add_argument("--size", choices=("laptop", "paper"), default="laptop")
-    parser.add_argument("--root", type=Path, help="folder of CIFAR-10")
-    parser.add_argument("--output", type=Path, default=Path("runs/content_suppresses_style"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
-    options = parser.parse_intermixed_args()
+    what = ("table1", "linear", "box", "sphere", "learned", "table2", "direct_clr")
+    arguments = parser(__doc__, "runs/content_suppresses_style", what=what)
+    arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
+    options = arguments.parse_intermixed_args()
     if options.size == "paper" and options.what != "table2":
-        parser.error(f"Expected table2 for --size paper, but got {options.what}.")
-    options.output = options.output.resolve()
-    arms = dict(settings(options.what, options.size))
-    run_all([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)
-    runs = {arm: [finished(folder(options, arm, seed)) for seed in options.seeds] for arm in arms}
-    finds = [(arm, seed, path) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True)]
-    if missing := [(arm, seed) for arm, seed, path in finds if not path]:
-        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
-    rows = [row for arm, seed, path in finds for row in read(path, arm, seed)]
+        arguments.error(f"Expected table2 for --size paper, but got {options.what}.")
+    runs = grid(options, dict(settings(options.what, options.size)), fit)
+    rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
     if options.what == "table1":
-        rows += [row for arm, seed, _ in finds for row in inverse_rows(arm, seed)]
-    write(rows, output(options) / "results.csv")
+        rows += [row for arm, seed, _ in each(runs) for row in inverse_rows(arm, seed)]
+    write(rows, output(options) / "results.csv", ".5g")
     print(table(options.what, rows))
     if options.what == "linear":
         print(spectra(rows))
-    draw(options, runs, rows)
+    draw(options, paths(runs), rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Named points in the plane: one quantity against another, a point per run or group."""
+"""Draw named points: one quantity against another, with a point per run or group."""
 
 __all__ = ["Point", "points"]
 
@@ -36,9 +36,9 @@ class Point:
     """One point.
 
     Attributes:
-        label: Stands beside it.
-        x: Where it is.
-        y: Where it is.
+        label: Text beside the point.
+        x: Horizontal coordinate.
+        y: Vertical coordinate.
         color: A key of `COLORS`.
     """
 
@@ -56,14 +56,14 @@ def points(
     colors: Sequence[tuple[str, str]] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw points with their names; those that are not finite are left out, and a name that would cover another.
+    """Draw points with their names, without points that are not finite and names that would cover another.
 
     Args:
         found: At least one finite point.
         xlabel: Below the axis.
         ylabel: Above the axis.
-        colors: (key of `COLORS`, meaning) pairs, written at the right.
-        caption: What to write around it, if it is to stand alone.
+        colors: Pairs (key of `COLORS`, meaning), written at the right.
+        caption: Title and notes of the figure.
 
     Raises:
         ValueError: If there is nothing to draw.
@@ -92,7 +92,7 @@ def points(
 def _offsets(
     places: Sequence[tuple[float, float]], widths: Sequence[float], inside: tuple[float, float]
 ) -> list[tuple[float, float] | None]:
-    """Put each label where it covers no point, no earlier label and no axis; None where no place near it is free."""
+    """Find an offset for each label at which it covers no point, earlier label or axis; None if there is none."""
     high = 1e9
     taken = [(x - 4, x + 4, y - 4, y + 4) for x, y in places]
     taken += [(-high, inside[0], -high, high), (inside[1], high, -high, high)]

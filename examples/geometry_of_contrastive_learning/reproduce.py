@@ -3,14 +3,13 @@
     python examples/geometry_of_contrastive_learning/reproduce.py --size laptop --root FOLDER --output runs/geometry
 
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
-none). Runs that have finished are not repeated, so that an interrupted command can be given again. Grids: `--grid
+none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
 projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength) and `--grid augmentations` (one
 added after the other), both of size laptop. In OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures,
 results.csv the first and the last value of every scalar of every run, and each run's folder its own report.html.
 """
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from draw_points import Point, points  # noqa: E402
-from recipe import Fit, finished, logger, run_all  # noqa: E402
+from recipe import Fit, command, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
@@ -73,19 +72,11 @@ def mlp(hidden: int, width: int) -> list[str]:
     ]
 
 
-def folder(options: argparse.Namespace, group: str, seed: int) -> Path:
-    return options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
-
-
 def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> Fit:
-    path = folder(options, group, seed)
+    folder = options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
     configs = [HERE / f"{options.size}.yaml", *([HERE / "grid.yaml"] if options.grid != "strengths" else [])]
-    words = ["-m", "lightning_ssl_geometry", "fit"]
-    words += [word for config in configs for word in ("--config", str(config))]
-    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}", *added]
-    words += logger(path)
-    words += [f"--data.init_args.root={options.root}"] if options.root else []
-    return Fit(f"{group}, seed {seed}", [*words, *options.more], path, finished)
+    words = command(options, folder, configs=configs, added=added, seed=seed, seeded=[VIEWS])
+    return Fit(f"{group}, seed {seed}", words, folder, finished)
 
 
 class Row(NamedTuple):
@@ -111,29 +102,20 @@ def results(groups: dict[str, list[Path]]) -> list[Row]:
     return rows
 
 
-def write(rows: list[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows((*row[:3], *("" if np.isnan(x) else f"{x:.6g}" for x in row[3:])) for row in rows)
-
-
 def table(rows: list[Row]) -> str:
     """Markdown: first -> last readout, mean and standard deviation over seeds, a column for each group."""
     groups, names = (list(dict.fromkeys(column)) for column in ([r.group for r in rows], [r.name for r in rows]))
-    lines = ["| | " + " | ".join(groups) + " |", "| --- |" + " --- |" * len(groups)]
-    for name in names:
-        cells = [_cell([row for row in rows if (row.group, row.name) == (group, name)]) for group in groups]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    lines = [
+        [name, *(_cell([row for row in rows if (row.group, row.name) == (group, name)]) for group in groups)]
+        for name in names
+    ]
+    return markdown(["", *groups], lines)
 
 
 def _cell(rows: list[Row]) -> str:
-    if not rows:
-        return ""
-    first, last = np.array([row.first for row in rows]), np.array([row.last for row in rows])
-    start = "" if np.isnan(first).any() else f"{first.mean():.3g} -> "
-    return f"{start}{last.mean():.3g}" + (f" ± {last.std(ddof=1):.2g}" if len(last) > 1 else "")
+    first = np.array([row.first for row in rows])
+    start = "" if np.isnan(first).any() or not rows else f"{first.mean():.3g} -> "
+    return start + over_seeds([row.last for row in rows], ".3g", ".2g")
 
 
 def bound_holds(groups: dict[str, list[Path]]) -> str:
@@ -162,7 +144,7 @@ def figure_10(seeds: int = 5):
 
 
 def rank_against_accuracy(rows: list[Row]):
-    """A point for each group: how many dimensions the projector keeps, and what the representation is good for."""
+    """Draw a point for each group: the rank of the projector's Jacobian, and the accuracy of linear evaluation."""
     known = [("blue", "small"), ("orange", "moderate"), ("green", "large")]
     found = []
     for group in dict.fromkeys(row.group for row in rows):
@@ -188,7 +170,7 @@ def rank_against_accuracy(rows: list[Row]):
 def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     output = options.output / options.grid
     rows = results(groups)
-    write(rows, output / "results.csv")
+    write(rows, output / "results.csv", nan="")
     print(table(rows), bound_holds(groups), sep="\n\n")
     if options.grid == "strengths":
         drawn = comparison_figures(groups)
@@ -199,31 +181,17 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if len(groups) <= 4:
         print(write_comparison(groups, output / "comparison.html", title=f"Geometry, {options.size}: {options.grid}"))
     for name, figure in named.items():
-        figure.savefig(output / f"{name}.png", dpi=150)
-        print(output / f"{name}.png")
+        print(save(figure, output / f"{name}.png"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
-    parser.add_argument("--grid", choices=("strengths", "projectors", "augmentations"), default="strengths")
-    parser.add_argument("--root", type=Path, help="folder of the images")
-    parser.add_argument("--output", type=Path, default=Path("runs/geometry"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "runs/geometry")
+    arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    arguments.add_argument("--grid", choices=("strengths", "projectors", "augmentations"), default="strengths")
+    options = arguments.parse_args()
     if options.grid != "strengths" and options.size != "laptop":
-        parser.error(f"expected --size laptop with --grid {options.grid}, but got {options.size}")
-    options.output = options.output.resolve()
-    chosen = dict(settings(options.grid))
-    run_all(
-        [fit(options, group, added, seed) for seed in options.seeds for group, added in chosen.items()], options.jobs
-    )
-    groups = {name: [path for s in options.seeds if finished(path := folder(options, name, s))] for name in chosen}
-    if missing := [name for name, runs in groups.items() if not runs]:
-        sys.exit(f"No finished run of {missing}: see the log.txt of each.")
-    draw(options, groups)
+        arguments.error(f"Expected --size laptop with --grid {options.grid}, but got {options.size}.")
+    draw(options, paths(grid(options, dict(settings(options.grid)), fit, every_seed=False)))
 
 
 if __name__ == "__main__":

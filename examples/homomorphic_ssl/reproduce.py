@@ -4,7 +4,7 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
 transformation, with and without structure; `escnn`: rotation on an escnn network; `base_size` and `distance`: Fig. 2
-left and right. Runs that have finished are not repeated, so that an interrupted command can be given again.
+left and right. Runs that have finished are not repeated, so an interrupted command can be started again.
 OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
 """
 
@@ -22,13 +22,13 @@ from lightning_ssl_geometry.report import read_run
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from recipe import Fit, logger, run_all  # noqa: E402
+from recipe import Fit, command, each, grid, markdown, over_seeds, parser, save, write  # noqa: E402
 
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
 DISTANCES = (1, 4, 16, 36, 98)  # squared; 98 is from corner to corner, so no limit
-# What the overlays without structure, which are written for laptop.yaml, have to be told at the paper's size.
+# The overlays without structure are written for laptop.yaml; these are their widths and channels at the paper's size.
 WIDTHS = {"laptop": {}, "paper": {"unstructured_translation": (128, 128), "unstructured_scale": (32, 128)}}
 
 
@@ -65,12 +65,12 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
             yield f"{value}", [*arm("h-ssl", "translation", size), f"{MODEL}{changed}={value}"]
 
 
-def folder(options: argparse.Namespace, cell: str, seed: int) -> Path:
-    return options.output / options.size / options.what / cell.replace(", ", "_") / f"seed{seed}"
+def output(options: argparse.Namespace) -> Path:
+    return options.output / options.size / options.what
 
 
 def scores(path: Path) -> dict[str, float]:
-    """What a finished run scored on the test set; nothing of another."""
+    """The test scores of a finished run; empty if there is none."""
     for file in sorted(path.glob("version_*/metrics.csv")):
         with file.open() as opened:
             rows = [row for row in csv.DictReader(opened) if row.get("test/accuracy")]
@@ -82,13 +82,12 @@ def scores(path: Path) -> dict[str, float]:
 
 
 def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> Fit:
-    path = folder(options, cell, seed)
-    words = [str(HERE / "fit_and_test.py"), "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
-    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{VIEWS}seed={seed}"]
-    words += [] if f"{MODEL}train_backbone" in " ".join(added) else [f"{MODEL}seed={seed}"]
-    words += logger(path)
-    words += [f"--data.init_args.root={options.root}"] if options.root else []
-    return Fit(f"{cell}, seed {seed}", [*words, *options.more], path, scores)
+    folder = output(options) / cell.replace(", ", "_") / f"seed{seed}"
+    seeded = [VIEWS] if f"{MODEL}train_backbone" in " ".join(added) else [VIEWS, MODEL]
+    program = (str(HERE / "fit_and_test.py"), "fit")
+    configs = [HERE / f"{options.size}.yaml"]
+    words = command(options, folder, configs=configs, added=added, seed=seed, seeded=seeded, program=program)
+    return Fit(f"{cell}, seed {seed}", words, folder, scores)
 
 
 class Row(NamedTuple):
@@ -100,30 +99,18 @@ class Row(NamedTuple):
     accuracy: float
 
 
-def write(rows: list[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows((*row[:3], f"{row.accuracy:.4f}") for row in rows)
-
-
-def percent(rows: list[Row]) -> str:
-    """Mean and standard deviation over seeds, in %."""
-    values = 100 * np.array([row.accuracy for row in rows])
-    spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{values.mean():.1f}{spread}" if len(values) else ""
-
-
 def table(rows: list[Row], score: str) -> str:
     """Markdown: a row for each transformation (or setting), a column for each arm."""
-    rows = [row for row in rows if row.score == score]
-    found = {cell: percent([row for row in rows if row.cell == cell]) for cell in dict.fromkeys(r.cell for r in rows)}
+    by_cell: dict[str, list[float]] = {}
+    for row in rows:
+        if row.score == score:
+            by_cell.setdefault(row.cell, []).append(100 * row.accuracy)
+    found = {cell: over_seeds(values, ".1f") for cell, values in by_cell.items()}
     if not any(", " in cell for cell in found):
-        return "\n".join([f"| | {score}, % |", "| --- | --- |", *(f"| {c} | {value} |" for c, value in found.items())])
-    lines = [f"| {score}, % | " + " | ".join(ARMS) + " |", "| --- |" + " --- |" * len(ARMS)]
-    for group in dict.fromkeys(cell.split(", ")[0] for cell in found):
-        lines.append(f"| {group} | " + " | ".join(found.get(f"{group}, {name}", "") for name in ARMS) + " |")
-    return "\n".join(lines)
+        return markdown(["", f"{score}, %"], found.items())
+    groups = dict.fromkeys(cell.split(", ")[0] for cell in found)
+    lines = [[group, *(found.get(f"{group}, {name}", "") for name in ARMS)] for group in groups]
+    return markdown([f"{score}, %", *ARMS], lines)
 
 
 def figure(rows: list[Row], xlabel: str):
@@ -141,34 +128,17 @@ def figure(rows: list[Row], xlabel: str):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table1", "table2", "escnn", "base_size", "distance"))
-    parser.add_argument("--size", choices=("laptop", "paper"), default="laptop")
-    parser.add_argument("--root", type=Path, help="folder of the data")
-    parser.add_argument("--output", type=Path, default=Path("runs/homomorphic"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
-    options = parser.parse_intermixed_args()
-    options.output = options.output.resolve()
-    cells = dict(settings(options.what, options.size))
-    run_all([fit(options, cell, added, seed) for seed in options.seeds for cell, added in cells.items()], options.jobs)
-    rows = [
-        Row(cell, seed, score, accuracy)
-        for cell in cells
-        for seed in options.seeds
-        for score, accuracy in scores(folder(options, cell, seed)).items()
-    ]
-    found = {(row.cell, row.seed) for row in rows}
-    if missing := [(cell, seed) for cell in cells for seed in options.seeds if (cell, seed) not in found]:
-        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
-    output = options.output / options.size / options.what
-    write(rows, output / "results.csv")
+    what = ("table1", "table2", "escnn", "base_size", "distance")
+    arguments = parser(__doc__, "runs/homomorphic", what=what)
+    arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
+    options = arguments.parse_intermixed_args()
+    found = each(grid(options, dict(settings(options.what, options.size)), fit))
+    rows = [Row(cell, seed, score, accuracy) for cell, seed, of in found for score, accuracy in of.items()]
+    write(rows, output(options) / "results.csv", ".4f")
     print(*(table(rows, score) for score in dict.fromkeys(row.score for row in rows)), sep="\n\n")
     if options.what in ("base_size", "distance"):
         xlabel = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}[options.what]
-        figure(rows, xlabel).savefig(output / f"{options.what}.png", dpi=150)
-        print(output / f"{options.what}.png")
+        print(save(figure(rows, xlabel), output(options) / f"{options.what}.png"))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
 `lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
 Jensen's inequality. The smoke size has table1 and lambda alone; the paper's size is as printed by itself. Runs that
-have finished are not repeated, so that an interrupted command can be given again. OUTPUT/<size>/<what>/ has
-results.csv, the PNGs, comparison.html and, for every run, its report.html.
+have finished are not repeated, so an interrupted command can be started again. The seeds are 0 to 2, at the paper's
+size 0 to 3, at the smoke size 0. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run,
+its report.html.
 """
 
 import argparse
@@ -17,13 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from recipe import Fit, logger, run_all  # noqa: E402
+from recipe import Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL = "--model.init_args."
 SIZES = {"smoke": ("table1", "lambda"), "paper": ("table1", "table2", "lambda", "plane", "exact")}  # laptop: all
@@ -60,21 +59,16 @@ def output(options: argparse.Namespace) -> Path:
     return options.output / options.size / options.what
 
 
-def folder(options: argparse.Namespace, arm: str, seed: int) -> Path:
-    return output(options) / arm / f"seed{seed}"
-
-
 def finished(path: Path) -> Path | None:
-    """The folder of a finished run."""
+    """Find a finished run in a folder."""
     return next((table.parent for table in sorted(path.glob("version_*/augmentation_channel.csv"))), None)
 
 
 def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
-    path = folder(options, arm, seed)
-    words = ["-m", "lightning_ssl_geometry", "fit", "--config", str(HERE / f"{options.size}.yaml"), *added]
-    words += ["--seed_everything", str(seed), f"--data.init_args.seed={seed}", f"{MODEL}seed={seed}", *logger(path)]
-    words += [f"--data.init_args.root={options.root}"] if options.root else []
-    return Fit(f"{arm}, seed {seed}", [*words, *options.more], path, finished)
+    folder = output(options) / arm / f"seed{seed}"
+    configs = [HERE / f"{options.size}.yaml"]
+    words = command(options, folder, configs=configs, added=added, seed=seed, seeded=[MODEL])
+    return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
 class Row(NamedTuple):
@@ -88,7 +82,7 @@ class Row(NamedTuple):
 
 
 def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
-    """The accuracies of a run, and what it measured of its policy and its embeddings."""
+    """Read the accuracies of a run, and the measures of its policy and its embeddings."""
     for found in read_run(path).evaluations:
         level, _, weighting = found.features.partition(", ")
         yield Row(arm, seed, level, weighting, found.accuracy)
@@ -97,19 +91,9 @@ def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
             yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
 
 
-def write(rows: list[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows((*row[:4], f"{row.value:.4f}") for row in rows)
-
-
 def spread(rows: list[Row], arm: str, quantity: str, weighting: str) -> str:
-    """Mean and standard deviation over seeds."""
-    values = np.array([r.value for r in rows if (r.arm, r.quantity, r.weighting) == (arm, quantity, weighting)])
-    if not len(values):
-        return ""
-    return f"{values.mean():.4f}" + (f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else "")
+    found = [r.value for r in rows if (r.arm, r.quantity, r.weighting) == (arm, quantity, weighting)]
+    return over_seeds(found, ".4f")
 
 
 def arms_table(rows: list[Row]) -> str:
@@ -117,20 +101,21 @@ def arms_table(rows: list[Row]) -> str:
     names = {"head": "projection head", "f": "f output", "gaussian_potential": "Gaussian potential of the head"}
     names |= {"nonempty_mass": "mass on crops that are not empty", "entropy": "entropy, nats"}
     columns = {name: cell for name, cell in COLUMNS.items() if cell[0] in {row.arm for row in rows}}
-    lines = ["| | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for quantity, name in names.items():
-        lines.append(f"| {name} | " + " | ".join(spread(rows, a, quantity, w) for a, w in columns.values()) + " |")
-    return "\n".join([*lines, "", f"raw pixels: {spread(rows, rows[0].arm, 'pixels', '')}"])
+    lines = [
+        [name, *(spread(rows, arm, quantity, weighting) for arm, weighting in columns.values())]
+        for quantity, name in names.items()
+    ]
+    pixels = spread(rows, rows[0].arm, "pixels", "")
+    return f"{markdown(['', *columns], lines)}\n\nraw pixels: {pixels}"
 
 
 def lambda_table(rows: list[Row]) -> str:
     """Markdown: a row for each weight of the entropy."""
     names = {"entropy": "entropy, nats", "nonempty_mass": "mass, not empty", "head": "head", "f": "f"}
     names |= {"gaussian_potential": "Gaussian potential"}
-    lines = ["| lambda | " + " | ".join(names.values()) + " |", "| --- |" + " --- |" * len(names)]
-    for arm in dict.fromkeys(row.arm for row in rows):
-        lines.append(f"| {arm} | " + " | ".join(spread(rows, arm, name, "learned") for name in names) + " |")
-    return "\n".join(lines)
+    arms = dict.fromkeys(row.arm for row in rows)
+    lines = [[arm, *(spread(rows, arm, name, "learned") for name in names)] for arm in arms]
+    return markdown(["lambda", *names.values()], lines)
 
 
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
@@ -138,41 +123,23 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
     print(write_comparison(runs, output(options) / "comparison.html"))
     drawn = comparison_figures(runs)
     for number, name in FIGURES.get(options.what, {}).items():
-        path = output(options) / f"figure_{number}_{name}.png"
-        drawn[name].savefig(path, dpi=150)
-        print(path)
+        print(save(drawn[name], output(options) / f"figure_{number}_{name}.png"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table1", "as_printed", "table2", "lambda", "plane", "exact"))
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
-    parser.add_argument("--root", type=Path, help="folder of the data")
-    parser.add_argument("--output", type=Path, default=Path("runs/augmentation_channel"))
-    parser.add_argument("--seeds", type=int, nargs="+", help="0 1 2, for the paper's size 0 1 2 3")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
-    options = parser.parse_intermixed_args()
+    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact")
+    arguments = parser(__doc__, "runs/augmentation_channel", what=what)
+    arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    arguments.set_defaults(seeds=None)
+    options = arguments.parse_intermixed_args()
     if options.what not in (known := SIZES.get(options.size, (options.what,))):
-        parser.error(f"Expected one of {', '.join(known)} for --size {options.size}, but got {options.what}.")
+        arguments.error(f"Expected one of {', '.join(known)} for --size {options.size}, but got {options.what}.")
     options.seeds = options.seeds or SEEDS[options.size]
-    options.output = options.output.resolve()
-    arms = dict(settings(options.what, options.size))
-    run_all([fit(options, arm, added, seed) for seed in options.seeds for arm, added in arms.items()], options.jobs)
-    runs = {arm: [finished(folder(options, arm, seed)) for seed in options.seeds] for arm in arms}
-    if missing := [
-        (arm, seed) for arm in arms for seed, path in zip(options.seeds, runs[arm], strict=True) if not path
-    ]:
-        sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
-    rows = [
-        row
-        for arm in arms
-        for seed, path in zip(options.seeds, runs[arm], strict=True)
-        for row in read(path, arm, seed)
-    ]
-    write(rows, output(options) / "results.csv")
+    runs = grid(options, dict(settings(options.what, options.size)), fit)
+    rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
+    write(rows, output(options) / "results.csv", ".4f")
     print(lambda_table(rows) if options.what == "lambda" else arms_table(rows))
-    draw(options, runs)
+    draw(options, paths(runs))
 
 
 if __name__ == "__main__":

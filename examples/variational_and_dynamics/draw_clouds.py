@@ -1,4 +1,4 @@
-"""Clouds of points in a plane whose axes mean nothing, as t-SNE's: only who is near whom."""
+"""Draw clouds of points without axes, such as t-SNE's, in which only the nearness of points has a meaning."""
 
 __all__ = ["CLASSES", "clouds"]
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Ten classes that are told apart: neighbours in the list most of all, and by their lightness too.
+# Colours of ten classes; neighbours in the list differ most, also in their lightness.
 CLASSES = (
     "#1f5fbf", "#f28e2b", "#1b8a5a", "#d62f3a", "#7b4ab5", "#6f4326", "#ef8fc0", "#9aa1aa", "#a3a500", "#22b8cf",
 )  # fmt: skip
@@ -35,8 +35,8 @@ def clouds(
 
     Args:
         panels: (title, z (n, 2), label (n,), each a place in `names`), at least one and n >= 1.
-        names: Of the classes, at most ten.
-        caption: What to write around it, if it is to stand alone.
+        names: Names of the classes, at most ten.
+        caption: Title and notes of the figure.
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or the shapes or labels do not fit.
@@ -60,7 +60,7 @@ def clouds(
 
 
 def _cloud(axes: "Axes", z: Floats, label: NDArray[np.int64], order: NDArray[np.int64]) -> None:
-    """Points in an order that favours no class, in a square around them."""
+    """Draw points in a random order, which favours no class, in a square around them."""
     low, high = z.min(0), z.max(0)
     middle, half = (low + high) / 2, 0.52 * max(float((high - low).max()), 1e-12)
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))

@@ -1,4 +1,4 @@
-"""Points on the circle or the sphere at moments of training, beside each other: the stills of a film."""
+"""Draw stills of a film: points on the circle or the sphere at several moments of training."""
 
 __all__ = ["Still", "stills"]
 
@@ -42,10 +42,10 @@ class Still:
     """One moment.
 
     Attributes:
-        title: Above it, such as "iteration 15".
+        title: Text above the still, such as "iteration 15".
         z: (n, 2) or (n, 3), points about the unit sphere.
         label: (n,), the class of each, from 0 to 9.
-        arrow: (n, 2) or (n, 3), a direction at each point, drawn as long as it is; None: no arrows.
+        arrow: (n, 2) or (n, 3), a vector at each point, drawn to scale; None: no arrows.
     """
 
     title: str
@@ -57,11 +57,11 @@ class Still:
 def stills(rows: Sequence[tuple[str, Sequence[Still]]], *, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw rows of moments, on the unit circle or, seen from above its equator, the unit sphere.
 
-    Of a sphere, points on the side away from the eye are paler.
+    On a sphere, points on the far side are paler.
 
     Args:
         rows: (title, its stills), at least one of each.
-        caption: What to write around it.
+        caption: Title and notes of the figure.
 
     Raises:
         ValueError: If there is nothing to draw, a value is not finite, or shapes or labels do not fit.

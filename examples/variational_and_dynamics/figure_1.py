@@ -5,7 +5,7 @@
 
 Each --root is a folder with `MNIST/raw` as torchvision lays it out, or with CIFAR-10 as train/<class>/* and
 test/<class>/*. The fits are those of examples/simclr, for as many epochs as the time allows; one that has finished is
-not repeated. What the pictures suggest is measured, on as many test images or more.
+not repeated. The table measures what the pictures suggest, on at least as many test images.
 """
 
 import argparse
@@ -22,8 +22,7 @@ import torch
 from draw_clouds import clouds
 from lightning.pytorch.cli import LightningCLI
 from numpy.typing import NDArray
-from recipe import Fit, finished, logger, run_all
-from record import markdown, save, write
+from recipe import Fit, finished, logger, markdown, run_all, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
@@ -40,7 +39,7 @@ MEASURED = 2000  # test images, at most; some of them are drawn
 
 
 class DataSet(NamedTuple):
-    """What one data set's fit is given, beside what all are."""
+    """The settings of one data set's fit that other fits do not have."""
 
     title: str
     epochs: int
@@ -82,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def roots(folders: Sequence[Path]) -> dict[str, Path | None]:
-    """Which data set each folder has; the digits need none."""
+    """Find the data set in each folder; without a folder, take the digits."""
     found: dict[str, Path | None] = {}
     for folder in folders:
         held = {"mnist": folder / "MNIST" / "raw", "cifar10": folder / "train"}
@@ -131,7 +130,7 @@ def sample(data: ImageDataModule, split: str, most: int, seed: int) -> Sample:
 
 @torch.no_grad()
 def calibrate(network: SSLModule, data: ImageDataModule) -> None:
-    """Give a fresh batch norm the mean statistics of training batches, without which it is the identity."""
+    """Give a fresh batch norm the mean statistics of training batches; without them it would do nothing."""
     layers = [layer for layer in network.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
     for layer in layers:
         layer.momentum = None
@@ -141,14 +140,14 @@ def calibrate(network: SSLModule, data: ImageDataModule) -> None:
 
 @torch.inference_mode()
 def embeddings(network: SSLModule, image: Tensor) -> tuple[Tensor, Tensor]:
-    """What comes before the projector and behind it, h and z, in float64."""
+    """The projector's input h and output z, in float64."""
     network.eval()
     h = torch.cat([network(part) for part in image.split(256)])
     return h.double(), network.projector(h).double()
 
 
 def measured(bank: Tensor, bank_label: Tensor, rows: Tensor, label: Tensor) -> Iterator[tuple[str, float]]:
-    """How well neighbours and clusters go with the classes; rows count by their directions alone."""
+    """Measure how well neighbours and clusters match the classes; only the directions of rows count."""
     found = knn_predict(rows, bank, bank_label, int(bank_label.max()) + 1)
     yield "knn_accuracy", (found == label).double().mean().item()
     scores = clusteredness(rows, label)
@@ -169,14 +168,14 @@ def plane(rows: Tensor, seed: int) -> NDArray[np.float64]:
 
 
 def network_and_images(options: argparse.Namespace, name: str, root: Path | None) -> LightningCLI:
-    """The network that the fit begins with, as the seed has it, and the data."""
+    """Build the initial network of the fit, from its seed, and the data."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "LightningCLI's args parameter is intended")  # as it is here
         return lightning_cli(arguments(options, name, root), run=False)
 
 
 def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]:
-    """Measure and draw a data set: pixels, h before training, h and z after it."""
+    """Measure and draw pixels, h before training, and h and z after training, for a data set."""
     cli = network_and_images(options, name, root)
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
@@ -201,7 +200,7 @@ def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]
 
 
 def fit_and_look(options: argparse.Namespace, found: dict[str, Path | None]) -> list[list[Row]]:
-    """Fit what is not fitted yet and look at it, several data sets at a time where there are jobs for them."""
+    """Fit and measure each data set, several at a time if there are several jobs; no finished fit is repeated."""
 
     def one(name: str, root: Path | None, looking: Callable[..., list[Row]]) -> list[Row]:
         if not options.checkpoint:
@@ -231,7 +230,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit what is not fitted yet, then measure and draw."""
+    """Fit, measure and draw."""
     found = roots(options.root)
     if options.checkpoint and len(found) > 1:
         raise SystemExit(f"Expected --root of one data set with --checkpoint, but got {', '.join(found)}.")

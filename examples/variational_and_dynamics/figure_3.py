@@ -1,7 +1,8 @@
 """Fig. 3: the loss of K evenly spaced atoms on the circle, by K and by their least squared distance.
 
-The distance below which nothing is gained, its threshold: where the loss is within 1% of its range, from one atom to
-the uniform distribution, of the latter. Between two K it is interpolated in the logarithm of the excess.
+The threshold is the distance below which the loss hardly falls any more. There the loss is within 1% of its range, from
+one atom to the uniform distribution, of its uniform value. Between two K it is interpolated in the logarithm of the
+excess.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from record import markdown, save, write
+from recipe import markdown, save, write
 from torch import Tensor
 
 from lightning_ssl_geometry.functional import variational_loss
@@ -26,7 +27,7 @@ SHARE = 0.01
 
 
 class Loss(NamedTuple):
-    """Of K atoms at one temperature."""
+    """The loss of K atoms at one temperature."""
 
     temperature: float
     count: int
@@ -35,7 +36,7 @@ class Loss(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """Of one temperature, in squared distance."""
+    """The threshold at one temperature, as a squared distance."""
 
     temperature: float
     threshold: float
@@ -50,7 +51,7 @@ class Line(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: nothing is drawn at random."""
+    """Add no arguments, since nothing is random."""
 
 
 def atoms(count: int) -> Tensor:
@@ -66,12 +67,12 @@ def loss(count: int, temperature: float) -> float:
 
 
 def squared_distance(count: int) -> float:
-    """From an atom to the next; of one atom to itself, 0."""
+    """The squared distance from an atom to the next; 0 for a single atom."""
     return 4 * math.sin(math.pi / count) ** 2
 
 
 def threshold(temperature: float) -> float:
-    """The squared distance at which the loss reaches its plateau, but for a share of its range."""
+    """The squared distance at which the loss is within a share of its range of its plateau."""
     floor = loss(MANY, temperature)
     goal = math.log(SHARE * (loss(1, temperature) - floor))
     reached = next(count for count in range(3, MANY) if math.log(loss(count, temperature) - floor) <= goal)

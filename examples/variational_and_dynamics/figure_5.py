@@ -14,7 +14,7 @@ import torch
 from draw_clouds import clouds
 from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
-from record import markdown, save, write
+from recipe import markdown, save, write
 
 FLOWS = (
     Flow("network", ("figure_5",), (0, 15, 30, 70, 200)),

@@ -1,4 +1,4 @@
-"""Fig. 6: the same with four linear layers, on the circle and, from clusters in space, on the sphere.
+"""Fig. 6: like Fig. 5 with four linear layers, on the circle and, for clusters in space, on the sphere.
 
 reproduce.py figure_6                     # 3 seeds
 reproduce.py figure_6 --seeds 0 --jobs 1
@@ -8,7 +8,7 @@ import argparse
 
 from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, measure, rows_of_stills, table
-from record import markdown, save, write
+from recipe import markdown, save, write
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
 FLOWS = {

@@ -36,14 +36,14 @@ ARROW = 0.35  # the longest arrow of a still
 
 
 class Flow(NamedTuple):
-    """One half of a figure: a data set's points, moved in one way.
+    """One flow of a figure: a data set, and the way in which its points move.
 
     Attributes:
-        name: In the table.
-        configs: What is read, in order.
-        iterations: The paper's stills.
-        step: The learning rate where it is not that of the configs.
-        bunching: Of the cloud that it starts from; 0: uniform.
+        name: Name in the table.
+        configs: Names of the YAML files, in their order.
+        iterations: The iterations of the paper's stills.
+        step: The learning rate; None: that of the YAML files.
+        bunching: How far the initial cloud is from uniform; 0: uniform.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Flow(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a fit kept.
+    """The result of a fit.
 
     Attributes:
-        flow: Which.
-        seed: Of points, cloud and network.
+        flow: The flow that was fitted.
+        seed: Seed of points, cloud and network.
         points: The clean input, (n, D).
-        label: (n,).
+        label: (n,), the clusters of the points.
         z: Iteration -> (n, d).
-        temperature: Of the loss.
+        temperature: Temperature of the loss.
     """
 
     flow: Flow
@@ -176,7 +176,7 @@ def rows_of_stills(runs: Sequence[Run]) -> list[tuple[str, list[Still]]]:
 
 
 def film(runs: Sequence[Run], path: Path, seconds: float = 0.125) -> Path:
-    """An animated GIF: the runs beside each other, each at its own pace, arrows left out."""
+    """Write an animated GIF: the runs beside each other, each at its own pace, without arrows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     steps = [sorted(run.z) for run in runs]
     pictures = []

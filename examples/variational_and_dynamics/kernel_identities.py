@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from record import markdown, save, write
+from recipe import markdown, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.functional import (
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Law(NamedTuple):
-    """How an error falls: with what, by which power, and how that is drawn."""
+    """How an error falls: its variable, the expected power, and how the figure is drawn."""
 
     over: str
     power: float
@@ -149,7 +149,7 @@ def by_radius(seed: int) -> Iterator[Row]:
 
 
 def by_width_on_clusters(seed: int) -> Iterator[Row]:
-    """At the centers, from one random point of the sphere for each: outputs of a wide network are far apart."""
+    """Compare flows at the centers, with a random output on the sphere for each: a wide network's own are far apart."""
     g = force(nn.functional.normalize(normal(len(SIZES), OUT_DIM, seed=seed + 1000), dim=1)[labels()])
     limit = clustered_flow(g, labels(), centers())
     for width in WIDTHS:
@@ -161,7 +161,7 @@ PARTS: tuple[Callable[[int], Iterator[Row]], ...] = (closed_form, by_step, by_wi
 
 
 def means(rows: Sequence[Row], identity: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places, and mean and deviation over seeds of the error's logarithm, as a factor."""
+    """Values of the variable, and geometric means and deviations of the error over seeds."""
     found: dict[float, list[float]] = {}
     for row in rows:
         if row.identity == identity:
@@ -172,13 +172,13 @@ def means(rows: Sequence[Row], identity: str) -> tuple[np.ndarray, np.ndarray, n
 
 
 def power(rows: Sequence[Row], identity: str) -> float:
-    """Slope of the error's logarithm over that of the place."""
+    """Slope of the error's logarithm over the logarithm of the variable."""
     at, mean, _ = means(rows, identity)
     return float(np.polyfit(np.log(at), np.log(mean), 1)[0])
 
 
 def figure(rows: Sequence[Row], identity: str):
-    """Errors on two logarithmic axes, beside the power that they are said to fall by."""
+    """Draw errors on two logarithmic axes, beside the expected power."""
     law, (at, mean, spread) = LAWS[identity], means(rows, identity)
     order = np.argsort(at)
     at, mean, spread = at[order], mean[order], spread[order]

@@ -8,8 +8,13 @@ Thm. 4.5 and Cor. 4.6. Each takes under 5 minutes on 2 cores. OUTPUT has results
 """
 
 import argparse
+import os
+import platform
+import resource
 import sys
 import time
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
 START = time.perf_counter()  # before the imports that take time
@@ -20,7 +25,6 @@ import figure_3  # noqa: E402
 import figure_5  # noqa: E402
 import figure_6  # noqa: E402
 import kernel_identities  # noqa: E402
-from record import made_by  # noqa: E402
 
 FIGURES = {
     "figure_1": figure_1,
@@ -29,6 +33,18 @@ FIGURES = {
     "figure_6": figure_6,
     "kernel_identities": kernel_identities,
 }
+PACKAGES = ("torch", "lightning", "scikit-learn", "numpy")
+
+
+def made_by(seconds: float) -> str:
+    """The line below the tables: machine, versions, date, command and time, of the clock and of the processors."""
+    own, fits = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    busy = own.ru_utime + own.ru_stime + fits.ru_utime + fits.ru_stime
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    machine = f"{os.cpu_count()} cores of {platform.machine()}, {platform.system()}"
+    time = f"{seconds:.0f} s, {busy:.0f} s of processor time"
+    return f"{machine}; Python {platform.python_version()}, {packages}; {date.today()}; `{words}`: {time}"
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def test_it_is_observed_and_trains_the_same(tmp_path, compiled):
 
 
 def inner(monitor):
-    """Tap a layer inside of what is compiled, by its name without torch.compile's."""
+    """Tap a layer inside the compiled module, by its name without torch.compile's prefix."""
     monitor["CALLBACKS"][:] = [GeometryMonitor({"rank": EffectiveRank()}, taps={"h": "encoder.0"})]
 
 

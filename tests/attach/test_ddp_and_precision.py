@@ -1,4 +1,4 @@
-"""Two processes see what one sees; and bfloat16 is observed in every stage."""
+"""Two processes observe the same as one, and bfloat16 is observed in every stage."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_two_processes_are_observed_as_one_and_train_the_same(tmp_path, two_proc
 
 
 def augmented(rank, folder, index):
-    """Views of a normalised image: of the same index, in one process and in two."""
+    """The monitor's views of a normalised image, which must not depend on the number of processes."""
     torch.manual_seed(0)
     scene = attach(folder, "one_image", watched=False, max_epochs=0)
     image, label = scene["LOADER"].dataset.tensors

@@ -22,7 +22,6 @@ def test_it_is_observed_and_trains_the_same(tmp_path, name):
 
 
 def small_transformer(kind):
-    """The example's host with a vision transformer of two blocks."""
     import timm
 
     made = kind()

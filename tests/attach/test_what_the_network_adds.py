@@ -1,4 +1,4 @@
-"""The neural kernel and the dynamics of a host that is not ours: on a probe set, and with its training untouched."""
+"""The neural kernel and the dynamics of a user's model on a probe set; its training stays the same."""
 
 import lightning as L
 import pytest
@@ -15,8 +15,6 @@ KEYS = {"views": "pair", "image": "clean", "label": "kind"}
 
 
 class Host(L.LightningModule):
-    """Names of its own, and batches of its own."""
-
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)

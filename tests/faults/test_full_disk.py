@@ -1,4 +1,4 @@
-"""A full disk, for each file that a run writes: training goes on, old contents stay whole, and it is said once."""
+"""With a full disk, training goes on, old contents stay whole, and one warning is shown, for each file of a run."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ FILES = [
 
 
 class Late(EffectiveRank):
-    """Has one more result from the second readout on, which is then to be declared."""
+    """A Metric with one more result from its second readout on, which changes geometry/quantities.json."""
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "value": Quantity(title="Rank", text="At each readout."),
@@ -69,7 +69,6 @@ class Late(EffectiveRank):
 
 
 def fit(folder, *callbacks):
-    """A fit that writes all of these."""
     torch.manual_seed(0)
     model = CRLTACModule(
         ShallowCNN(image_size=4, out_dim=16, width=8),
@@ -104,7 +103,7 @@ def fit(folder, *callbacks):
 
 
 class Full(L.Callback):
-    """From the second epoch on, no byte of one file fits the disk."""
+    """Let no byte of one file fit the disk from the second epoch on."""
 
     def __init__(self, name, said):
         self.name, self.said, self.before = name, said, None
@@ -153,7 +152,7 @@ def test_no_room_for_one_file(tmp_path, name):
 
 
 def appends_beyond_the_limit(folder):
-    """The system cuts a write short where it crosses the limit on a file's size, as on a disk that is nearly full."""
+    """Append with a limit on the size of files: the system shortens the write like on a nearly full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     (folder / "x").write_text("header\n")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -11,7 +11,7 @@ KILLS = 30
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The history of a fit that nobody killed, how many calls change its files, and how long it takes."""
+    """The history of a fit that was not killed, the number of calls that change its files, and its time."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
     assert killed.child(killed.fit, folder, log=folder / "log.txt") == 0, (folder / "log.txt").read_text()
@@ -20,7 +20,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("place", range(KILLS))
 def test_a_run_that_was_killed_twice_has_the_history_of_one_that_was_not(whole, tmp_path, place):
-    """In one folder, and in a new version folder for each resume; killed at a call or at a time."""
+    """The resumes write to the same folder or to new version folders; the kill comes at a call or at a time."""
     chance = random.Random(place)
     version = [None, 0][place % 2]
     log = tmp_path / "log.txt"

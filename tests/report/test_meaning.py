@@ -220,8 +220,8 @@ def test_entries_that_are_not_as_they_should_be_are_left_out_and_said_so_in_seco
     entries = {f"val/bad{place}": good | each for place, each in enumerate(bad)} | {"val/bad": None, "x": [], "y": 1}
     path.write_text(json.dumps(entries | {"val/good": good}))
     assert list(read_run(tmp_path).declared) == ["val/good"]
-    said = f"geometry/quantities.json: left out entries that are not as they should be, {len(entries)} in all: "
-    said += "val/bad0, val/bad1, val/bad2, .... What they are of is shown without a text."
+    said = f"geometry/quantities.json: {len(entries)} malformed entries were left out: "
+    said += "val/bad0, val/bad1, val/bad2, .... Their results are shown without a text."
     assert said in page_of(write_report(tmp_path)).text
     started, entries = time.monotonic(), ",".join(f'"{place}":{{"long_name":""}}' for place in range(10**6))
     path.write_text(f"{path.read_text().rstrip().rstrip('}')}}}, {entries}}}")
