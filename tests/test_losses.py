@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from ranks import mean_gradients
 from torch import nn
 
 from lightning_ssl_geometry.functional import augmentation_channel_loss, info_nce, log_bilinear_info_nce, vicreg
@@ -74,17 +75,11 @@ class Method(nn.Module):
 
 
 def step(process, x1, x2, sizes, loss):
-    """Loss and gradients of all parameters on this process's part of the batch; gradients are averaged like DDP's."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     method = Method(loss)
     value = method(x1, x2)
     value.backward()
-    gradients = {name: parameter.grad for name, parameter in method.named_parameters()}
-    if len(sizes) > 1:
-        for gradient in gradients.values():
-            torch.distributed.all_reduce(gradient)
-            gradient /= len(sizes)
-    return value.detach(), gradients
+    return value.detach(), mean_gradients(method, len(sizes))
 
 
 def ddp_step(process, x1, x2, sizes, loss):
