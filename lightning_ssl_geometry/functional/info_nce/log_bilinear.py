@@ -1,9 +1,4 @@
-r"""InfoNCE with a log-bilinear similarity and a learnt matrix.
-
-Van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018), score a pair by
-:math:`\exp(z^T W c)`. Keller et al., Homomorphic Self-Supervised Learning, Appendix C, write Deep InfoMax's local loss
-with it.
-"""
+"""InfoNCE with a log-bilinear similarity and a learnt matrix."""
 
 __all__ = ["BILINEAR", "check_log_bilinear_settings", "log_bilinear_info_nce"]
 
@@ -37,10 +32,10 @@ def log_bilinear_info_nce(
             {[\exp s_{a a^+}] + \sum_{b \in B_a} \exp s_{ab}}
 
     W need not be symmetric; the anchor always stands on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
-    :math:`z^{2T}_i W b` for those of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
+    :math:`z^{2T}_i W b` for anchors of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
     exchange the views. If the views play different roles (a context and its target, as in CPC), use `symmetric=False,
     negatives="other"`. With `joint`, the one positive of a pair is :math:`z^{1T}_i W z^2_i`, as in Keller et al.'s
-    numerator. With W the identity the loss is :func:`info_nce` of the same form.
+    numerator. If W is the identity, the loss is :func:`info_nce` of the same form.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -51,18 +46,20 @@ def log_bilinear_info_nce(
     Keller et al., Appendix C       positive_in_denominator=False, joint=True     log(4(N-1))
     =============================== ============================================= ===========
 
-    Keller et al. print sim(a, b) = exp(a^T W b) inside another exponential; here sim(a, b) = a^T W b, as in CPC. The
-    negatives are other samples only; CPC and Deep InfoMax also draw other places of the same sample.
+    CPC: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018). Keller et al.,
+    Homomorphic Self-Supervised Learning, write Deep InfoMax's local loss in this way; they print sim(a, b) = exp(a^T W
+    b) inside another exponential, but here sim(a, b) = a^T W b, as in CPC. The negatives are other samples only; CPC
+    and Deep InfoMax also draw other places of the same sample.
 
-    Memory is O(N^2): up to four dense matrices of logits, and what autograd keeps of them. The loss can be
-    differentiated any number of times. Autocast has no effect.
+    Memory is O(N^2): up to four dense matrices of logits, and what autograd saves. The loss can be differentiated any
+    number of times. Autocast has no effect.
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2 (N >= 1 with the positive in the denominator). Any float dtype.
         z2: (N, P), embeddings of view 2.
         weight: (P, P), W. Any float dtype.
         temperature: tau > 0, one number.
-        form: An InfoNCE with `normalize=False`, the similarity "dot", the denominator "sum" and without `include_self`.
+        form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
@@ -71,7 +68,7 @@ def log_bilinear_info_nce(
 
     Raises:
         ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.
-        TypeError: If there is no such switch.
+        TypeError: If a switch is unknown.
 
     >>> z = torch.eye(4)
     >>> log_bilinear_info_nce(z, z, 2 * torch.eye(4))  # log(e^2 + 6) - 2

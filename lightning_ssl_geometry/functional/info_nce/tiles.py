@@ -2,8 +2,8 @@
 
 The N x N logits of two views are never in memory together: each tile of `block` x `block` logits is written into one
 buffer, reduced, and overwritten by the next tile; the backward pass computes it again. Beside the inputs and their
-gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal also
-serves below it; between views, a tile serves the anchors of both.
+gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal
+replaces its mirror image below; between views, a tile serves the anchors of both.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
@@ -28,12 +28,12 @@ class Contrast:
 
     Attributes:
         similarity: The logit of a pair.
-        anchors: 1: the rows of view 1 are anchors; 2: those of view 2 too.
+        anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
         same: Whether samples of the anchor's own view are negatives.
         other: Whether samples of the other view are negatives.
-        own: Whether the anchor's own sample is among them.
-        bounded: Whether the size and the spread of the logits stay below two thirds of the largest exponent of the
-            dtype. Exponentials of logits can then be summed without subtracting each row's maximum.
+        own: Whether the anchor's own sample is a negative.
+        bounded: Whether size and spread of the logits stay below two thirds of the dtype's largest exponent, so that
+            their exponentials can be summed without subtracting each row's maximum.
         block: Rows and columns of a tile.
     """
 
@@ -47,15 +47,10 @@ class Contrast:
 
 
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
-    """Compute the log-sum-exp of each anchor's similarities with its negatives.
+    """Return the log-sum-exp (contrast.anchors, N) of each anchor's logits with its negatives; differentiable once.
 
-    Args:
-        x1: (N, P) float32 or float64, view 1.
-        x2: (N, P) of the same dtype, view 2.
-        contrast: The pairs to sum, and how to sum them.
-
-    Returns:
-        (contrast.anchors, N): row v holds the anchors of view v + 1. Differentiable once.
+    The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result holds the anchors of view v +
+    1.
 
     >>> from lightning_ssl_geometry.functional.info_nce.similarity import Dot
     >>> contrast = Contrast(Dot(1.0), anchors=2, same=True, other=True, own=False, bounded=True, block=256)
@@ -85,8 +80,6 @@ class _NegativeLogSumExp(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """The rows and columns of a tile, each as (view, samples)."""
-
     row: tuple[int, slice]
     col: tuple[int, slice]
     mirrored: bool  # the columns are anchors too, with the rows as negatives

@@ -49,7 +49,7 @@ def second_variation(
         ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
 
     >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    >>> second_variation(z, z, temperature=0.3) > 0  # apart
+    >>> second_variation(z, z, temperature=0.3) > 0  # the loss is convex where the two points move apart
     tensor(True)
     """
     form = Form(temperature, psi, eta)
