@@ -75,7 +75,7 @@ class _NegativeLogSumExp(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x1, x2, total = ctx.saved_tensors
         with torch.autocast(x1.device.type, enabled=False):
-            gradients = _gradients((x1, x2), total, grad, ctx.contrast)
+            gradients = _gradients((x1, x2), total, grad, contrast=ctx.contrast)
         return *gradients, None
 
 
@@ -112,7 +112,7 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
-        terms = _logits(x, tile, contrast, buffer).exp_()
+        terms = _logits(x, tile, contrast, buffer=buffer).exp_()
         total[tile.row] += terms.sum(dim=1)
         if tile.mirrored:
             total[tile.col] += terms.sum(dim=0)
@@ -124,7 +124,7 @@ def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
     n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
     total = x[0].new_full((contrast.anchors, n), -torch.inf)
     for tile in _tiles(n, contrast):
-        logits, scratch = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+        logits, scratch = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
         total[tile.row] = torch.logaddexp(total[tile.row], _logsumexp(logits, 1, scratch))
         if tile.mirrored:
             total[tile.col] = torch.logaddexp(total[tile.col], _logsumexp(logits, 0, scratch))
@@ -164,7 +164,7 @@ def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Return exp(logit_ab) (scale_a + scale_b), with scale_a = grad_a exp(-total_a)."""
-    terms = _logits(x, tile, contrast, buffers[0]).exp_()
+    terms = _logits(x, tile, contrast, buffer=buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
     return terms.mul_(torch.add(scale[tile.row][:, None], scale[tile.col], out=_shaped(buffers[1], tile)))
@@ -174,7 +174,7 @@ def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Return grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b); no exponent is above 0."""
-    logits, weight = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+    logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:
         weight.addcmul_(_exp_(logits.sub_(total[tile.col])), grad[tile.col])
