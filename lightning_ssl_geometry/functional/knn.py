@@ -22,7 +22,7 @@ def knn_predict(
     temperature: float = 0.07,
     chunk_size: int = 1024,
 ) -> Tensor:
-    r"""Predict the class with the largest weighted vote among the k most similar rows of a bank.
+    r"""Predict the class with the largest weighted vote among the k most similar rows of a bank, (M,) int64.
 
     .. math:: \arg\max_c \sum_{i \in \mathcal N_k} e^{s_i / \tau}\, 1\{y_i = c\}, \quad s_i = \cos(h, b_i)
 
@@ -34,12 +34,6 @@ def knn_predict(
         k: From 1 to B.
         temperature: tau > 0.
         chunk_size: Queries computed at once, >= 1; they take chunk_size x B numbers of memory.
-
-    Returns:
-        (M,) int64, the predicted classes.
-
-    >>> knn_predict(torch.tensor([[1.0, 0.1]]), torch.eye(2), torch.tensor([3, 5]), 6, k=1)
-    tensor([3])
     """
     shaped("M, D", h=h)
     shaped("B, D", {"D": h.shape[1]}, bank=bank)

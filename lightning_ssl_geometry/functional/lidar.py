@@ -20,7 +20,7 @@ from lightning_ssl_geometry.functional.spectrum import singular_values_effective
 
 
 def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
-    r"""Effective rank of the between-sample covariance, whitened by the within-sample one.
+    r"""Effective rank of the between-sample covariance, whitened by the within-sample one, in O(q N D^2 + D^3).
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
@@ -37,7 +37,7 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
         eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
 
     Returns:
-        A float64 scalar from 1 (samples differ in one direction) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
+        A float64 scalar from 1 (samples differ in one direction) to min(N - 1, D), up to that bias.
 
     Raises:
         ValueError: If `h` has another shape, `delta` is not > 0, or the means of all samples are equal up to rounding.
@@ -62,25 +62,16 @@ def scatter_lidar(
     r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
 
     The eigenvalues are computed from :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which has the same ones.
-    Eigenvalues of either covariance that rounding may have left count as 0, since a division by `delta` could make them
-    large.
+    Eigenvalues of either covariance that may be rounding errors are set to 0, since a division by `delta` could make
+    them large.
 
     Args:
-        between: Sigma_b (D, D).
+        between: Sigma_b (D, D), with an entry other than 0.
         within: Sigma_w (D, D), without delta.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0).
-        floor: Largest eigenvalue of `between` that counts as rounding; at least D times the float64 rounding of its
-            largest eigenvalue does.
-
-    Returns:
-        A float64 scalar, see :func:`lidar`.
-
-    Raises:
-        ValueError: If the shapes differ, `delta` is not > 0, or `between` is 0.
-
-    >>> f"{scatter_lidar(torch.diag(torch.tensor([1.0, 1.0, 0.0])), torch.eye(3)):.3f}"
-    '2.000'
+        floor: Largest eigenvalue of `between` that is treated as rounding, beside those up to D times the float64
+            rounding of its largest eigenvalue.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)

@@ -13,20 +13,14 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Distance of corresponding rows, relative to their length.
+    r"""Distance of corresponding rows (N, D), relative to their length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
-    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation.
-
-    Args:
-        a: (N, D).
-        b: (N, D).
-        scale: "unit": distance of unit vectors; "mean": distance of the vectors, divided by the mean length in `a`.
-
-    Returns:
-        (N,), in [0, 2] for "unit" (2^0.5 for orthogonal rows); at least 0 for "mean".
+    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation. The first form, `scale="unit"`, is
+    the distance of unit vectors: (N,) in [0, 2], 2^0.5 for orthogonal rows. The second, "mean", divides the distance by
+    the mean length in `a`: (N,), >= 0.
 
     Raises:
         ValueError: If the shapes differ or are not (N, D), `scale` is unknown, or a row is 0 (with "mean": all of `a`).
@@ -48,7 +42,7 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
 
 
 def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
-    r"""Fraction of samples whose neighbour has their label.
+    r"""Fraction of samples whose neighbour has the same label.
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
@@ -60,9 +54,6 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
     Returns:
         A float64 scalar in [0, 1]; random neighbours give :func:`chance_agreement`.
-
-    >>> label_agreement(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])).item()
-    0.3333333333333333
     """
     _check_labels(label)
     if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= len(label)):
@@ -71,15 +62,11 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
 
 def chance_agreement(label: Tensor) -> Tensor:
-    r"""Probability that another sample, drawn at random, has the same label.
+    r"""Probability that another sample, drawn at random, has the same label: a float64 scalar in [0, 1].
 
     .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
 
-    Args:
-        label: (N,) integer classes, N >= 2.
-
-    Returns:
-        A float64 scalar in [0, 1]; about 1 / C for C classes of one size.
+    It is about 1 / C for C classes of equal size. The labels (N,) are integer classes, N >= 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

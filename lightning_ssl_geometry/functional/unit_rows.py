@@ -16,12 +16,12 @@ def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Divide each row of both (N, P) by its length; a row no longer than `eps` becomes 0, with gradient 0."""
+    """Divide each row of both (N, P) by its length; a row of at most the length `eps` becomes 0, with gradient 0."""
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
 class _UnitRows(torch.autograd.Function):
-    """Normalisation of rows that saves no (N, P) tensor but its result for the backward pass."""
+    """Normalisation of rows that saves only its result (N, P) and the inverse lengths for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
