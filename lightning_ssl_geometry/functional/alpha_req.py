@@ -45,7 +45,7 @@ def alpha_req(
     authors' code.
 
     Args:
-        h: (N, D) or (V, N, D); views are further rows. Any float dtype; computed in float64.
+        h: (N, D) or (V, N, D); the rows of all views are used together. Any float dtype; computed in float64.
         first: First index of the range, counted from 1; None: chosen by :func:`fit_range`.
         last: Last index of the range, inclusive; None: chosen by :func:`fit_range`.
         center: Subtract the mean row first; otherwise the mean dominates lambda_1.
@@ -67,8 +67,8 @@ def alpha_req(
     sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
     first, last = fit_range(min(len(h) - center, h.shape[1]), first, last)
     if not sigma[last - 1] > floor:
-        zeros = f"{int((sigma[:last] <= floor).sum())} of those up to {last}"
-        raise ValueError(f"Expected eigenvalues > 0 from `first` = {first} to `last` = {last}, but got 0 for {zeros}.")
+        zeros = f"{int((sigma[:last] <= floor).sum())} zeros among the first {last}"
+        raise ValueError(f"Expected eigenvalues > 0 from `first` = {first} to `last` = {last}, but got {zeros}.")
     return eigenvalues_alpha_req(sigma.square() / len(h), first, last, weighted=weighted)
 
 

@@ -100,7 +100,7 @@ def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tens
 
 
 def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
-    """Return HSIC of centred rows up to a factor of n, by D x D or n x n products."""
+    """Return HSIC of centred rows times a factor that depends on n only, by D x D or n x n products."""
     n = len(a)
     wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
     trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()

@@ -42,7 +42,7 @@ def knn_predict(
         raise ValueError(f"Expected `k` from 1 to {len(bank)}, the size of the bank, but got {k}.")
     positive(temperature=temperature)
     at_least(1, chunk_size=chunk_size)
-    length = bank.norm(dim=1).clamp_min(1e-12)  # as `normalize` has it; the bank is not copied
+    length = bank.norm(dim=1).clamp_min(1e-12)  # as in `normalize`, without a copy of the bank
     predictions = []
     for chunk in h.split(chunk_size):
         similarity, nearest = (unit(chunk, dim=-1) @ bank.T).div_(length).topk(k)  # (chunk, k)

@@ -77,7 +77,7 @@ def scatter_lidar(
     shaped("D, D", {"D": len(between)}, between=between, within=within)
     positive(delta=delta)
     if not between.any():
-        raise ValueError("Expected samples of different means, but all means are equal.")
+        raise ValueError("Expected samples with different means, but all means are equal.")
     variance, basis = _principal(within.double(), 0.0)
     spread, axes = _principal(between.double(), floor)
     half = (basis.T @ axes) * spread.sqrt() / (variance + delta).sqrt()[:, None]

@@ -37,7 +37,8 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
         return torch.linalg.vector_norm(a - b, dim=1) / length_a.mean()
     for name, length in (("a", length_a), ("b", length_b)):
         if not length.all():
-            raise ValueError(f"Expected `{name}` without rows of 0, which have no direction, but got some.")
+            zeros = int((length == 0).sum())
+            raise ValueError(f"Expected each row of `{name}` to have a direction, but got {zeros} rows of zeros.")
     return torch.linalg.vector_norm(a / length_a[:, None] - b / length_b[:, None], dim=1)
 
 
@@ -56,8 +57,11 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
         A float64 scalar in [0, 1]; random neighbours give :func:`chance_agreement`.
     """
     _check_labels(label)
-    if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= len(label)):
-        raise ValueError(f"Expected `neighbor` of {len(label)} positions below that, but got {tuple(neighbor.shape)}.")
+    n = len(label)
+    if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= n):
+        right = neighbor.shape == label.shape
+        got = f"values from {neighbor.min()} to {neighbor.max()}" if right else f"shape {tuple(neighbor.shape)}"
+        raise ValueError(f"Expected `neighbor` of shape ({n},) with values in [0, {n}), but got {got}.")
     return (label[neighbor] == label).double().mean()
 
 

@@ -72,7 +72,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
     `singular_values_effective_rank(sigma.square())`, is smaller.
 
     Args:
-        h: (N, D) or (V, N, D); views are further rows.
+        h: (N, D) or (V, N, D); the rows of all views are used together.
         center: Subtract the mean row first.
         eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
 
@@ -109,7 +109,7 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
     up to rounding in the dtype of `h` give -inf.
 
     Args:
-        h: (N, D) or (V, N, D); views are further rows.
+        h: (N, D) or (V, N, D); the rows of all views are used together.
         center: Subtract the mean row first, so that sigma_k^2 / N is a variance.
 
     >>> log_singular_values(torch.eye(2)).exp().square()

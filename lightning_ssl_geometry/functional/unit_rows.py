@@ -26,7 +26,7 @@ class _UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # a nan stays one
+        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # nan stays nan
         unit = z * inverse
         ctx.save_for_backward(unit, inverse)
         return unit
@@ -35,6 +35,6 @@ class _UnitRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         unit, inverse = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's
+        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's autocast
             radial = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
         return torch.addcmul(grad, unit, radial, value=-1).mul_(inverse), None

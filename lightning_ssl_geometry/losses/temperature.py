@@ -189,7 +189,7 @@ class GradientSpectrumTemperature(nn.Module):
         if count:
             tau_c = math.sqrt(max(r[:count].mean().item(), 0) / r[count:].mean().item())  # rounding may be below 0
             variance, change = self.marginal.diag(), self.conditional.diag()
-            varies = variance > 1e-10 * variance.amax()  # an output that is constant but for rounding is no content
+            varies = variance > 1e-10 * variance.amax()  # an output that varies by rounding only is not content
             tau[(change / variance).where(varies, math.inf).argsort()[:count]] = max(tau_c, self.floor)
             self._say(tau_c)
         return tau
@@ -199,6 +199,6 @@ class GradientSpectrumTemperature(nn.Module):
             self._said = True
             warnings.warn(
                 f"The temperature of content by the gradient's spectrum, {tau_c:.3g}, is below `floor` = {self.floor}, "
-                "which is used instead, from now on.",
+                "which is used instead in all steps.",
                 stacklevel=2,
             )

@@ -113,14 +113,14 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
     """Jitter colours (C, N, H, W) in [0, 1] of samples whose hue turns at the same position of their order.
 
-    Turning the hue is the slowest operation, so callers sort the samples by its position. At the other positions each
-    sample blends with its own reference.
+    Turning the hue is the slowest operation, so callers group the samples by its position. At each other position, a
+    sample is blended with black (brightness), its mean luma (contrast) or its luma (saturation), as its order says.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4), of :func:`color_jitter`; column `hue_at` is 3.
         factor: (N, 4), of :func:`color_jitter`.
-        hue_at: 0, 1, 2 or 3.
+        hue_at: The common position of the hue: 0, 1, 2 or 3.
         in_place: Overwrite x, which is faster and not differentiable.
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
@@ -156,7 +156,7 @@ def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
     low = torch.minimum(torch.minimum(r, g), b)
     angle = (high - r).add_(g).add_(b).sub_(low, alpha=2)
     chroma = high.sub_(low)
-    angle = torch.copysign(angle.div_(chroma.clamp_min(1e-12)), g - b)  # k, in [-3, 3]; gray has any
+    angle = torch.copysign(angle.div_(chroma.clamp_min(1e-12)), g - b)  # k, in [-3, 3]; arbitrary for gray
     pure = torch.arange(0, 6, 2, dtype=x.dtype, device=x.device)[:, None, None, None]  # red, green, blue
     offset = (6 * shift - pure + 3).remainder_(6).sub_(3)  # (3, N, 1, 1), in [-3, 3)
     distance = torch.add(angle, offset, out=out)  # (3, N, H, W), in [-6, 6]

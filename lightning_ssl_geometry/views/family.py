@@ -62,8 +62,8 @@ class AugmentationFamily(nn.Module, ABC):
             (M, C, h, w), of the image's dtype, on its device, differentiable.
 
         Raises:
-            ValueError: If a shape or dtype is wrong, or an index on the CPU is out of range. Indices on an accelerator
-                are not checked, because the check would wait for it.
+            ValueError: If a shape or dtype is wrong, or an index on the CPU is out of range. Indices on a GPU are not
+                checked, because the check would synchronise with it.
         """
         shaped("N, C, H, W", image=image)
         shaped("M,", sample=sample, member=member)
@@ -157,7 +157,7 @@ class AugmentationFamily(nn.Module, ABC):
         kind, count = _kinds(lowest[constant])
         at = torch.arange(len(constant), device=image.device)
         ordered, order = kind.sort(stable=True)
-        first = at[constant][order[torch.searchsorted(ordered, at[:count])]]  # of each kind
+        first = at[constant][order[torch.searchsorted(ordered, at[:count])]]  # the first view of each kind
         inverse = torch.empty_like(at)
         inverse[constant] = kind
         inverse[~constant] = count + at[: len(at) - len(kind)]
@@ -211,7 +211,7 @@ class CropFamily(AugmentationFamily):
         start = start.view(-1, 1, 1) + (channel * width + line) * width  # (M, C, h)
         pixels = image.flatten()
         if (image.requires_grad and torch.is_grad_enabled()) or not len(pixels):
-            # pixel by pixel: the gradient of all runs would need `size` times the memory of the images
+            # pixel by pixel: the gradient through `unfold` would need `size` times the memory of the images
             return pixels.index_select(0, (start.unsqueeze(3) + line).flatten()).view(*start.shape, self.size)
         return pixels.unfold(0, self.size, 1).index_select(0, start.flatten()).view(*start.shape, self.size)
 
@@ -267,7 +267,7 @@ class QuarterTurnFamily(AugmentationFamily):
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Number the different rows of (M, C); return the numbers (M,) int64 in [0, count), and the count."""
+    """Return the index of each row of (M, C) among the distinct rows, (M,) int64, and the number of distinct rows."""
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

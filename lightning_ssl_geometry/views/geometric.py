@@ -38,8 +38,8 @@ def resized_crop(
         (N, C, *size), of the image's dtype.
 
     Raises:
-        ValueError: If a shape is wrong, or a box is empty or not inside of its image; this check waits for an
-            accelerator.
+        ValueError: If a shape is wrong, or a box is empty or not inside of its image. The check reads the boxes, so it
+            synchronises with a GPU.
 
     >>> one, two = torch.tensor([1]), torch.tensor([2])
     >>> resized_crop(torch.arange(16.0).view(1, 1, 4, 4), one, one, height=two, width=two, size=2).flatten().tolist()
@@ -124,7 +124,7 @@ def resize_matrix(
     i = torch.arange(target, device=start.device, dtype=dtype) + 0.5
     center = (i if flip is None else torch.where(flip.unsqueeze(1), target - i, i)) * step  # (N, target)
     j = torch.arange(source, device=start.device, dtype=dtype) + 0.5  # (source,)
-    if source <= target:  # no shrinking: centres half a pixel inside of the crop weigh no pixel outside
+    if source <= target:  # not shrunk: centres half a pixel inside of the crop give outer pixels no weight
         center = torch.minimum(center.clamp_min_(0.5), length - 0.5).add_(start)
         return _hat((gain * j)[None, None], gain * center.unsqueeze(2), gain)
     reach = step.clamp_min(1)

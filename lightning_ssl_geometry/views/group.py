@@ -79,7 +79,7 @@ class GroupViews(ImageViews):
         [[0.0, 1.0, 0.5], [1.0, 1.0, 0.5]]
         """
         if "rotation" in self.actions and height != width:
-            raise ValueError(f"Expected square images where they are turned, but got {height} x {width} pixels.")
+            raise ValueError(f"Expected square images for rotations, but got {height} x {width} pixels.")
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=_UNIFORMS)  # (V, N, 4)
         reach = torch.tensor([round(self.max_shift * side) for side in (height, width)])

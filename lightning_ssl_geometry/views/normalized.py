@@ -52,7 +52,7 @@ class NormalizedViews(nn.Module):
         slack = 0.02 if image.dtype in (torch.bfloat16, torch.float16) else 1e-3  # rounding of the normalised values
         if not (low >= -slack and high <= 1 + slack):
             raise ValueError(
-                f"Expected `image` in [0, 1] once `mean` {self.mean} and `std` {self.std} are undone, but got values "
+                f"Expected `image` in [0, 1] after undoing `mean` {self.mean} and `std` {self.std}, but got values "
                 f"from {low:.3g} to {high:.3g}."
             )
         views = self.views(plain.clamp(0, 1), index, epoch, mean, std)  # clamps rounding errors

@@ -121,7 +121,7 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Yield (group, rows) for equal parts, of at most `chunk_size`, of consecutive groups of these sizes."""
+    """Split consecutive groups of these sizes into equal parts of at most `chunk_size` rows; yield (group, rows)."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)

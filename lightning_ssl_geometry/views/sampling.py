@@ -64,7 +64,7 @@ def sample_resized_crop(
     shaped(f"N, {CROP_UNIFORMS}", u=u)
     check_range("(0, 1]", scale=scale)
     check_range("(0, inf)", ratio=ratio)
-    # float64: a last-digit difference of `exp` between machines then hardly ever crosses a rounding boundary
+    # in float64, a last-digit difference of `exp` between machines hardly ever changes a rounded size
     u = u.double()
     area = height * width * sample_uniform(u[:, :_TRIES], *scale)
     aspect = sample_uniform(u[:, _TRIES : 2 * _TRIES], math.log(ratio[0]), math.log(ratio[1])).exp()

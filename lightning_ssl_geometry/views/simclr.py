@@ -41,7 +41,7 @@ _PRESETS = {
     "moderate": _Settings(crop_scale=(0.5, 1.0), flip=0.5, jitter_strength=0.25),
     "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
 }
-_MAX_JITTER = 2.5  # the hue then turns by up to half a turn
+_MAX_JITTER = 2.5  # at this strength the hue turns by up to half a turn
 _CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk then stay in a second-level cache
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 

@@ -252,5 +252,5 @@ def test_bad_input():
         views(image, index, 0, torch.zeros(1))
     with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
         views(image, index, 0, None, torch.tensor(1.0))
-    with pytest.raises(ValueError, match="square images where they are turned, but got 12 x 10 pixels"):
+    with pytest.raises(ValueError, match="square images for rotations, but got 12 x 10 pixels"):
         views(image[..., :10], index)

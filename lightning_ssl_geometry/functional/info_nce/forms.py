@@ -116,7 +116,7 @@ class InfoNCEForm:
         one_of(get_args(_Negatives), negatives=self.negatives)
         one_of(get_args(_Denominator), denominator=self.denominator)
         if self.joint and not self.symmetric:
-            raise ValueError("Expected `symmetric` = True where `joint` sums over both anchors, but got False.")
+            raise ValueError("Expected `symmetric` = True with `joint` = True, but got False.")
         at_least(0, eps=self.eps)
         if not isinstance(self.similarity, Similarity):
             one_of(tuple(_SIMILARITIES), similarity=self.similarity)
@@ -175,10 +175,10 @@ def _of_a_norm(form: InfoNCEForm, switches: InfoNCESwitches) -> Similarity:
     given = switches.get("similarity", form.similarity)
     if given in ("dot", Dot()):
         if p != 2:
-            raise ValueError(f"Expected `p` = 2 where `similarity` is 'dot', which has no norm, but got {p}.")
+            raise ValueError(f"Expected `p` = 2 with the similarity 'dot', which has no norm, but got {p}.")
         switch(power=power)
         if not power:
-            raise ValueError("Expected `power` = True where `similarity` is 'dot', which has no norm, but got False.")
+            raise ValueError("Expected `power` = True with the similarity 'dot', which has no norm, but got False.")
         return Dot()
     found = LpDistance(p=p, power=power)
     deprecated("`p` and `power` of InfoNCE", f"`similarity` = {found!r}")

@@ -94,7 +94,7 @@ def _block_size(x: Tensor) -> int:
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
 ) -> tuple[Tensor, Tensor, Similarity]:
-    """Scale and shift the views; return them with the similarity whose values are the logits."""
+    """Scale and shift the views; return them with the similarity whose value for two rows is their logit."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:

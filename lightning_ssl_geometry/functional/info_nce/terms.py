@@ -49,11 +49,11 @@ def alignment_uniformity_terms(
         s(a, b) &= \sum_k \frac{a_k b_k}{\tau_k} \;\text{("dot")}, \quad
         s(a, b) = -\sum_k \frac{(a_k - b_k)^2}{\tau_k} \;\text{("distance")}
 
-    Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), Table 1, which
-    prints the means and standard deviations over the samples, and the sum of the two as the total. It is the split of
-    Wang & Isola (2020), with a finite sum in place of their expectation. Rusak et al. do not name the similarity; for
-    the inverse of the process, `normalize=False` with temperature 1 and the similarity "distance" on the box or "dot"
-    on the sphere gives their numbers. Their trained network on the box has 0.23 + 0.66 = 0.89.
+    Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
+    the means and standard deviations of both terms and of their sum, the total. It is the split of Wang & Isola (2020),
+    with a finite sum in place of their expectation. The paper does not name the similarity. For the exact inverse of
+    the generating process, its numbers come from temperature 1 and `normalize=False` with the similarity "distance" if
+    the latents lie in a box, and "dot" if they lie on a sphere. Its network trained on the box has 0.23 + 0.66 = 0.89.
 
     Without the positive in the denominator the total has no lower bound: it falls to minus infinity as collapsed
     embeddings grow. With `positive_in_denominator`, as in their Eq. 1, it becomes :math:`\log(1 + e^\mathrm{total})`,
@@ -92,9 +92,7 @@ def alignment_uniformity_terms(
         x1, x2 = x1 * scale, x2 * scale  # either similarity is of degree 2
         logit = form.logit
         if isinstance(logit, SquaredDistance):
-            centre = x1.detach().mean(
-                dim=0
-            )  # distances stay the same, and the rounding error of their expansion is smaller
+            centre = x1.detach().mean(dim=0)  # the shift keeps distances and reduces the rounding error
             x1, x2 = x1 - centre, x2 - centre
         negatives = Contrast(
             logit, anchors=1, same=True, other=False, own=form.include_self, bounded=False, block=block_size

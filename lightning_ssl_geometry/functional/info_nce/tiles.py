@@ -31,8 +31,8 @@ class Contrast:
         anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
         same: Whether samples of the anchor's own view are negatives.
         other: Whether samples of the other view are negatives.
-        own: Whether the anchor's own sample is a negative.
-        bounded: Whether size and spread of the logits stay below two thirds of the dtype's largest exponent, so that
+        own: Whether the anchor's own sample is a negative too, in those views.
+        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype), so that
             their exponentials can be summed without subtracting each row's maximum.
         block: Rows and columns of a tile.
     """
@@ -145,7 +145,10 @@ def _exp_(exponent: Tensor) -> Tensor:
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Weigh each logit by d total_a / d logit_ab = exp(logit_ab - total_a), summed over both anchors of the pair."""
+    """Return the gradients of a loss with respect to the views; `grad` is its gradient with respect to `total`.
+
+    The weight of a logit is grad_a exp(logit_ab - total_a); if a and b are both anchors, their two weights are added.
+    """
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
     scale = grad * total.neg().exp() if contrast.bounded else None

@@ -54,7 +54,7 @@ def info_nce_entropy(
         for start in range(0, len(u1), block_size):
             cosine = _negative_cosines(u1, u2, slice(start, start + block_size))  # (2, block, N)
             top = cosine.amax((0, 2)).detach()
-            p = ((cosine - top[:, None]) / temperature).exp()  # p times its sum; 0 for the sample itself
+            p = ((cosine - top[:, None]) / temperature).exp()  # not yet divided by its sum; 0 for the own sample
             total = p.sum((0, 2))  # (block,)
             expected = (p * cosine.masked_fill(p == 0, 0)).sum((0, 2)) / total
             expectation = expectation + expected.sum()

@@ -23,7 +23,7 @@ from lightning_ssl_geometry.checks import one_of, switch
 from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
-Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors
+Elementwise = Callable[[Tensor], Any]  # the result is a Tensor; if annotated so, jsonargparse would expect a class
 Negatives = Literal["other", "both"]
 
 
@@ -103,8 +103,10 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
     """Evaluate a user's function; a ValueError if its result is not a tensor of the same shape."""
     value = function(t)
     if not isinstance(value, Tensor) or value.shape != t.shape:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"Expected `{name}` to map a tensor element by element, but got {got} for {tuple(t.shape)}.")
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"Expected `{name}` to map a tensor element by element, but got {got} for shape {tuple(t.shape)}."
+        )
     return value
 
 

@@ -128,7 +128,10 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
         raise ValueError(f"Expected `z` and `vector` (..., d), but got {tuple(z.shape)}, {tuple(vector.shape)}.")
     square = z.square().sum(-1, keepdim=True)
     if not square.all():
-        raise ValueError("Expected `z` without points at 0, where a sphere has no tangent, but got such.")
+        zeros = int((square == 0).sum())
+        raise ValueError(
+            f"Expected points `z` other than 0, where a sphere has no tangent, but got {zeros} points at 0."
+        )
     return vector - (vector * z).sum(-1, keepdim=True) / square * z
 
 
@@ -142,7 +145,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances to the other view (N,) and to all points (N, N), and a mask of skipped pairs."""
+    """Return half squared distances of each pair (N,) and to all points (N, N), and a mask of pairs to leave out."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -178,7 +181,7 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
 
 
 def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return the weights of :func:`_weights` for the default Psi and eta, from logarithms."""
+    """Compute :func:`_weights` for the default Psi and eta, from log eta so that nothing overflows."""
     log_ratio = _log_ratio(own, others, left_out, form=form)
     least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
     weights = [

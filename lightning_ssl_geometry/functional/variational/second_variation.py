@@ -84,7 +84,7 @@ def _check_tangent(z: Tensor, h: Tensor) -> None:
     length = torch.linalg.vector_norm(z, dim=-1)
     if not ((length - 1).abs() < _UNIT).all():
         spread = f"{length.min():.3g} to {length.max():.3g}"
-        raise ValueError(f"Expected rows of `z` of length 1 for `on_sphere`, but got {spread}.")
+        raise ValueError(f"Expected rows of `z` of length 1 for `on_sphere`, but got lengths from {spread}.")
     radial = (z * h).sum(-1).abs().max()
     if not radial <= _UNIT * h.abs().max().clamp(min=1):
         raise ValueError(f"Expected `direction` tangent to the sphere, but got a radial part of {radial:.3g}.")
