@@ -33,11 +33,7 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
     """Return one temperature for the first dimensions, content, and another for the others, style: (P,) float64.
 
-    Args:
-        dim: P, the number of dimensions of the embeddings.
-        content_dim: Number of content dimensions, from 0 to P.
-        tau_c: Temperature of content, > 0.
-        tau_s: Temperature of style, > 0.
+    The first `content_dim` of P = `dim` dimensions get `tau_c` > 0, the others `tau_s` > 0; 0 <= `content_dim` <= P.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
@@ -94,12 +90,9 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances`.
-
-    Args:
-        x1: (N, d), the anchors; N >= 2.
-        x2: (N, d), their positives.
-        weight: W (P, d), the encoder; None: the identity, which is the encoder of the first steps up to scale.
+    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances` of the
+    anchors `x1` and their positives `x2`, both (N, d) with N >= 2. The encoder W is `weight` (P, d); by default it is
+    the identity, which is the encoder of the first steps up to scale.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2

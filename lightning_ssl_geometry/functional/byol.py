@@ -22,7 +22,8 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
     Grill et al. (2020), Section 3.1: the sum of Eq. 2 for both orders of the views. The gradient reaches all four
-    tensors; BYOL uses that of the predictions only.
+    tensors; BYOL uses that of the predictions only. The loss is a scalar in [0, 8] in float32 (float64 for float64
+    input).
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
@@ -30,9 +31,6 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
         z1: (N, P), the target's embeddings of view 1.
         z2: (N, P), the target's embeddings of view 2.
         eps: >= 0; a row of at most this length is treated as 0.
-
-    Returns:
-        The loss, a scalar in [0, 8] in float32 (float64 for float64 input).
     """
     shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
     at_least(1, N=len(q1))

@@ -55,14 +55,9 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
 
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """Compute :func:`linear_cka` of every pair of representations of the same samples, such as layers.
+    """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
 
-    Args:
-        h: L representations, each (n, D_l); widths may differ.
-        unbiased: Use HSIC_1; needs n >= 4.
-
-    Returns:
-        (L, L) float64, symmetric, with ones on its diagonal.
+    The result is (L, L) float64, symmetric, with ones on its diagonal. HSIC_1, used with `unbiased`, needs n >= 4.
 
     Raises:
         ValueError: If `h` is empty, a shape is not (n, D), n differs or is too small, or all rows of one are equal.

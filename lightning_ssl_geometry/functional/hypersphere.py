@@ -13,18 +13,12 @@ from lightning_ssl_geometry.checks import at_least, positive, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
-    r"""Mean distance between the two views of a sample.
+    r"""Mean distance between corresponding rows of the two views (N, P), a scalar.
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 
-    On the sphere the result, a scalar, is in [0, 2^alpha]: 0 for equal views, and with alpha = 2 on average 2 for
-    independent views of uniform rows.
-
-    Args:
-        z1: (N, P), the first views.
-        z2: (N, P), the second views.
-        alpha: Exponent, > 0.
-        normalize: Project the rows onto the unit sphere first.
+    By default `normalize` projects the rows onto the unit sphere first. On the sphere the result is in [0, 2^alpha] for
+    an exponent `alpha` > 0: 0 for equal views, and with alpha = 2 on average 2 for independent views of uniform rows.
     """
     shaped("N, P", z1=z1, z2=z2)
     positive(alpha=alpha)

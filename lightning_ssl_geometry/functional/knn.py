@@ -1,7 +1,4 @@
-"""Weighted nearest-neighbour classification by cosine similarity.
-
-Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination (2018), Sec. 3.4.
-"""
+"""Weighted nearest-neighbour classification by cosine similarity."""
 
 __all__ = ["knn_predict"]
 
@@ -25,6 +22,8 @@ def knn_predict(
     r"""Predict the class with the largest weighted vote among the k most similar rows of a bank, (M,) int64.
 
     .. math:: \arg\max_c \sum_{i \in \mathcal N_k} e^{s_i / \tau}\, 1\{y_i = c\}, \quad s_i = \cos(h, b_i)
+
+    Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination (2018), Sec. 3.4.
 
     Args:
         h: (M, D), the queries.

@@ -25,19 +25,17 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
-    Eq. 1-4 of Thilak et al. The covariances divide by n and nq; other denominators only scale lambda, up to delta. The
-    paper gives no value of delta. Since delta is absolute, the result depends on the scale of h unless the variance
-    within a sample is far above delta. Directions without any difference between samples have lambda of about 1/q, and
-    both covariances are noisy unless n is far above D: compare results at equal q, n and D.
+    Eq. 1-4 of Thilak et al. The result is a float64 scalar from 1 (samples differ in one direction) to min(N - 1, D).
+    The covariances divide by n and nq; other denominators only scale lambda, up to delta. The paper gives no value of
+    delta. Since delta is absolute, the result depends on the scale of h unless the variance within a sample is far
+    above delta. Directions without any difference between samples have lambda of about 1/q, and both covariances are
+    noisy unless n is far above D: compare results at equal q, n and D.
 
     Args:
         h: (q, N, D), q >= 2 independently drawn views h[:, i] of each of N >= 2 samples; not consecutive rows of a
             queue. Any float dtype; computed in float64, since float32 is 2-3% off.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
-
-    Returns:
-        A float64 scalar from 1 (samples differ in one direction) to min(N - 1, D), up to that bias.
 
     Raises:
         ValueError: If `h` has another shape, `delta` is not > 0, or the means of all samples are equal up to rounding.

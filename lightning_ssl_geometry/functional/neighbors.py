@@ -43,18 +43,13 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
 
 
 def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
-    r"""Fraction of samples whose neighbour has the same label.
+    r"""Fraction of samples whose neighbour has the same label, a float64 scalar in [0, 1].
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
-    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space.
-
-    Args:
-        label: (N,) integer classes.
-        neighbor: (N,) int64, the position of each sample's neighbour, in [0, N).
-
-    Returns:
-        A float64 scalar in [0, 1]; random neighbours give :func:`chance_agreement`.
+    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space. `label`
+    (N,) holds integer classes, and `neighbor` (N,) int64 the position of each sample's neighbour. Random neighbours
+    give :func:`chance_agreement`.
     """
     _check_labels(label)
     n = len(label)

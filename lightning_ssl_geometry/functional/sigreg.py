@@ -29,7 +29,9 @@ def sigreg(
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
     SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1: a test against mean 0 and variance 1 in every
-    direction, or with `standardize` only of the shape.
+    direction, or with `standardize` only of the shape. The result is a float64 scalar >= 0: about 1.06 for rows of N(0,
+    I), for all N and D, and proportional to N for other distributions: 0.41 N if all rows are 0, 1.45 N for very wide
+    distributions, 3.95 N for a point far away.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
@@ -38,10 +40,6 @@ def sigreg(
         generator: Draws the directions, on the CPU; None: torch's global one.
         t_max: Largest node of the integral, > 0.
         num_points: Number of nodes, >= 3.
-
-    Returns:
-        A float64 scalar >= 0: about 1.06 for rows of N(0, I), for all N and D, and proportional to N for other
-        distributions: 0.41 N if all rows are 0, 1.45 N for very wide distributions, 3.95 N for a point far away.
 
     Raises:
         ValueError: If `h` is not (N, D), an argument is out of range, or the rows to standardise are all equal.

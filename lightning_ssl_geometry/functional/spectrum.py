@@ -69,21 +69,16 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
     RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
     centred, eps = 1e-7 added after the division. Libraries differ in all three. The effective rank of the eigenvalues,
-    `singular_values_effective_rank(sigma.square())`, is smaller.
+    `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1 (one direction)
+    to min(N, D) (equal singular values).
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together.
         center: Subtract the mean row first.
         eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
 
-    Returns:
-        A float64 scalar from 1 (one direction) to min(N, D) (equal singular values), up to that bias.
-
     Raises:
         ValueError: If `h` has fewer than 2 axes, or up to rounding all rows are zero (or with `center` equal).
-
-    >>> round(effective_rank(torch.eye(4)).item(), 3)
-    4.0
     """
     return singular_values_effective_rank(_singular_values(h, center), eps=eps)
 

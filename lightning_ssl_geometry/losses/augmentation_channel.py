@@ -12,8 +12,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import augmentation_
 class AugmentationChannelLoss(nn.Module):
     """The negative mutual information of an image and its embedding: :func:`functional.augmentation_channel_loss`.
 
-    In a distributed run every rank gathers the samples of all ranks with gradient and computes the loss of the global
-    batch.
+    Every rank gathers the samples of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         beta: Inverse temperature, > 0 and finite; it multiplies the cosine.

@@ -22,13 +22,11 @@ _Numbers = float | tuple[float, ...]
 class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch. With DistributedDataParallel, loss and gradient are exactly those of a single process with all samples, also
-    if the batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, loss
-    and gradient are 0 with the positive in the denominator.
-
-    Each dimension k may have its own temperature, as in Rusak et al., Content suppresses style: dimensionality collapse
-    in contrastive learning (2022):
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process with all samples, also if the
+    batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, loss and
+    gradient are 0 with the positive in the denominator. Each dimension k may have its own temperature, as in Rusak et
+    al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
@@ -43,11 +41,8 @@ class InfoNCELoss(nn.Module):
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule sees the
             views of all ranks in either case.
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
-        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
-
-    Raises:
-        ValueError: If an argument is out of its range or contradicts another; in a call, if a shape or dtype is wrong.
-        TypeError: If a switch is unknown.
+        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`. An unknown
+            attribute raises a TypeError, and a contradiction of two attributes a ValueError.
 
     >>> loss = InfoNCELoss([0.5, 1.0], form="RUSAK", normalize=False, similarity="distance")
     >>> loss(torch.eye(2), torch.eye(2))  # the distance to the one negative is 1 / 0.5 + 1 / 1

@@ -124,9 +124,12 @@ class GradientSpectrumTemperature(nn.Module):
     distances is invariant to rotations of the outputs until temperatures differ; from then on content moves into the
     outputs of low temperature.
 
-    The averages are float64 buffers without gradient, equal on all ranks, and constant in evaluation. Casting the whole
-    module (as precision "bf16-true" does) casts them too, and then rounding loses steps of 1%. A training step costs
-    two products P x N x P and eigenvalues of P x P matrices. A batch of one sample has no covariance and is skipped.
+    The averages `marginal` (P, P), of the embeddings' covariance, and `conditional` (P, P), of the second moment of
+    their change within a pair, are float64 buffers without gradient, equal on all ranks, and constant in evaluation;
+    `batches` counts their batches. Casting the whole module (as precision "bf16-true" does) casts them too, and then
+    rounding loses steps of 1%. A training step costs two products P x N x P and eigenvalues of P x P matrices. A batch
+    of one sample has no covariance and is skipped. A call raises a ValueError if a shape is wrong or a value is not
+    finite.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -134,14 +137,6 @@ class GradientSpectrumTemperature(nn.Module):
         floor: The smallest temperature, in (0, 1].
         min_ratio: The smallest factor between the r of content and of style, > 1 and finite.
         eps: > 0; replaces a smaller r in the search for the jump.
-
-    Attributes:
-        marginal: (P, P), the average covariance of the embeddings.
-        conditional: (P, P), the average second moment of their change within a pair.
-        batches: The number of batches in the averages.
-
-    Raises:
-        ValueError: If an argument is out of its range; in a call, if a shape is wrong or a value is not finite.
 
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
     >>> GradientSpectrumTemperature(2)(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2

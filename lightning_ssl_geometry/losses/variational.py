@@ -16,8 +16,7 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class VariationalLoss(nn.Module):
     """NT-Xent as Calder & Lee (2025) generalise it: :func:`functional.variational_loss`, Eq. 4 by default.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch.
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         temperature: tau > 0 of the default eta(t) = exp(-t / tau), where t is half a squared distance.

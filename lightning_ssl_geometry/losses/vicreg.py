@@ -12,10 +12,9 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class VICRegLoss(nn.Module):
     """Invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022): :func:`functional.vicreg`.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch. With DistributedDataParallel, loss and gradient are exactly those of a single process, also if the batches
-    differ in size. The official code computes the invariance on each rank, which gives the same for batches of equal
-    size.
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process, also if the batches differ in
+    size. The official code computes the invariance on each rank, which gives the same for batches of equal size.
 
     Args:
         invariance: Weight of the mean squared difference of the views, >= 0.

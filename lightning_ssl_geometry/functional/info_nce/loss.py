@@ -53,8 +53,7 @@ def info_nce(
             argument is out of its range or contradicts another.
         TypeError: If a switch is unknown.
 
-    >>> z = torch.eye(4)
-    >>> info_nce(z, z, temperature=0.5)  # log(e^2 + 6) - 2
+    >>> info_nce(torch.eye(4), torch.eye(4), temperature=0.5)  # log(e^2 + 6) - 2
     tensor(0.5944)
     """
     form = named_form(form, **switches)

@@ -19,12 +19,9 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """Terms of each anchor, (N,) each; their means are the terms of the loss.
+    """The terms of each anchor, (N,) each; their means are the terms of the loss.
 
-    Attributes:
-        align: Minus the similarity to the positive.
-        uniform: The logarithm of the denominator.
-        total: The sum of both.
+    `align` is minus the similarity to the positive, `uniform` the logarithm of the denominator, and `total` their sum.
     """
 
     align: Tensor

@@ -51,11 +51,6 @@ def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
 
     The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result holds the anchors of view v +
     1.
-
-    >>> from lightning_ssl_geometry.functional.info_nce.similarity import Dot
-    >>> contrast = Contrast(Dot(1.0), anchors=2, same=True, other=True, own=False, bounded=True, block=256)
-    >>> negative_logsumexp(torch.zeros(5, 3), torch.zeros(5, 3), contrast).exp()[0]  # 2 (N-1) negatives
-    tensor([8., 8., 8., 8., 8.])
     """
     logsumexp: Tensor = _NegativeLogSumExp.apply(x1.contiguous(), x2.contiguous(), contrast)
     return logsumexp

@@ -44,8 +44,7 @@ def info_nce_entropy(
     Returns:
         Three scalars: invariance in [-1, 1], expectation in [-1, 1], and entropy in [0, log(2(N-1))] in nats.
 
-    >>> z = torch.eye(4)
-    >>> info_nce_entropy(z, z, temperature=0.5)  # log 6: all negatives are equally similar
+    >>> info_nce_entropy(torch.eye(4), torch.eye(4))  # log 6: all negatives are equally similar
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
@@ -83,8 +82,7 @@ def info_nce_upper_bound(
     Returns:
         Three scalars: invariance in [-1, 1], repulsion in [-1, 1] and the bound; differentiable.
 
-    >>> z = torch.eye(4)
-    >>> info_nce_upper_bound(z, z, temperature=0.5)  # here the loss equals its bound, -2 + log 6
+    >>> info_nce_upper_bound(torch.eye(4), torch.eye(4))  # here the loss equals its bound, -2 + log 6
     (tensor(-1.), tensor(0.), tensor(-0.2082))
     """
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
@@ -100,13 +98,9 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
 
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
-    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine; the maximum runs over both views of the N-1 other
-    samples, and takes the first of several equal ones. Memory is O(N x 256).
-
-    Args:
-        z1: (N, P), embeddings of view 1, the anchors.
-        z2: (N, P), embeddings of view 2.
-        eps: >= 0; a row of at most this length is treated as 0.
+    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine; the maximum runs over both views (N, P) of the N-1
+    other samples, and takes the first of several equal ones. A row of at most the length `eps` >= 0 is treated as 0.
+    Memory is O(N x 256).
 
     Returns:
         The sample j, (N,) int64; its view, (N,) int64, 0 for a row of `z1` and 1 for a row of `z2`; and the cosine with

@@ -87,9 +87,6 @@ def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
     """Evaluate a function of each element and its first two derivatives, without a graph.
 
     Raises a ValueError that says `name` if the function returns anything but a tensor of the same shape.
-
-    >>> derivatives(torch.square, torch.tensor([3.0]), "psi")
-    Derivatives(value=tensor([9.]), first=tensor([6.]), second=tensor([2.]))
     """
     with torch.inference_mode(False), torch.enable_grad():
         t = t.clone().requires_grad_()
