@@ -31,7 +31,7 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
-    """Return one temperature for the first dimensions, content, and another for the others, style: (P,) float64.
+    """Return temperatures (P,) float64: one value for the first dimensions, content, and another for the rest, style.
 
     The first `content_dim` of P = `dim` dimensions get `tau_c` > 0, the others `tau_s` > 0; 0 <= `content_dim` <= P.
     """
@@ -86,7 +86,7 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""Singular values of the gradient of a linear encoder, (min(P, d),) float64, descending.
+    r"""Return the singular values (min(P, d),) of the gradient of a linear encoder, float64 and descending.
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 

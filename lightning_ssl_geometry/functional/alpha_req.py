@@ -36,7 +36,7 @@ class AlphaReQ(NamedTuple):
 def alpha_req(
     h: Tensor, first: int | None = None, last: int | None = None, *, center: bool = True, weighted: bool = False
 ) -> AlphaReQ:
-    r"""Fit a power law to the eigenvalues of the covariance of the representations, in O(N D min(N, D)).
+    r"""Fit a power law to the eigenvalues of the covariance of the representations, in O(N D min(N, D)) time.
 
     .. math:: \lambda_i \propto i^{-\alpha}, \quad (\alpha, c) = \arg\min_{\alpha, c}
         \sum_{i=\mathrm{first}}^{\mathrm{last}} w_i\, (\log \lambda_i + \alpha \log i - c)^2

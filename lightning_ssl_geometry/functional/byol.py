@@ -1,8 +1,8 @@
 r"""BYOL: a prediction of one network's embedding from another's (Grill et al. 2020).
 
 Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning. A predictor :math:`q_\theta` on an online network
-with weights :math:`\theta` predicts the embedding of the other view by a target network with weights :math:`\xi`, an
-exponential moving average of the online weights. There are no negatives.
+with weights :math:`\theta` predicts the embedding that a target network computes of the other view. The target's
+weights :math:`\xi` are an exponential moving average of the online weights. There are no negatives.
 """
 
 __all__ = ["byol", "byol_momentum", "byol_prediction_error"]

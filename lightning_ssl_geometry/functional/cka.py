@@ -57,7 +57,7 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
 
-    The result is (L, L) float64, symmetric, with ones on its diagonal. HSIC_1, used with `unbiased`, needs n >= 4.
+    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4.
 
     Raises:
         ValueError: If `h` is empty, a shape is not (n, D), n differs or is too small, or all rows of one are equal.

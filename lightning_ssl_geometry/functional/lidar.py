@@ -20,7 +20,7 @@ from lightning_ssl_geometry.functional.spectrum import singular_values_effective
 
 
 def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
-    r"""Effective rank of the between-sample covariance, whitened by the within-sample one, in O(q N D^2 + D^3).
+    r"""Effective rank of the between-sample covariance, whitened by the within-sample one, in O(q N D^2 + D^3) time.
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
@@ -57,11 +57,11 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
 def scatter_lidar(
     between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
 ) -> Tensor:
-    r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
+    r"""Compute :func:`lidar` from the covariances between and within samples.
 
-    The eigenvalues are computed from :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which has the same ones.
-    Eigenvalues of either covariance that may be rounding errors are set to 0, since a division by `delta` could make
-    them large.
+    The eigenvalues are those of :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, a symmetric matrix with the same
+    spectrum. Eigenvalues of either covariance that may be rounding errors are set to 0, since a division by `delta`
+    could make them large.
 
     Args:
         between: Sigma_b (D, D), with an entry other than 0.

@@ -39,7 +39,7 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
     """Compute absolute Pearson correlations (P, d) of outputs with latents from second moments, in float64.
 
-    They are from 0 to 1, and 0 for constant columns.
+    Correlations are from 0 to 1, and 0 for constant columns.
 
     Args:
         moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.

@@ -24,12 +24,13 @@ RankMode = Literal["absolute", "relative", "cumulative"]
 
 
 def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
-    r"""Count the singular values of matrices (..., m, n) that reach a threshold: int64 (...), from 0 to min(m, n).
+    r"""Count the singular values of matrices (..., m, n) that reach a threshold.
 
     .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
 
     Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained variance;
-    the modes "relative" and "cumulative" do not depend on the scale of the matrix.
+    the modes "relative" and "cumulative" do not depend on the scale of the matrix. The result is int64 of shape (...),
+    from 0 to min(m, n).
 
     Args:
         matrix: (..., m, n).
@@ -95,7 +96,7 @@ def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tenso
 
 
 def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
-    r"""Return log singular values of representations: (min(N, D),) float64, descending.
+    r"""Return the logarithms (min(N, D),) of the singular values of representations, float64 and descending.
 
     .. math:: \log \sigma_k(H) - \tfrac12 \log N
 

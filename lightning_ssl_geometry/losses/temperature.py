@@ -55,7 +55,7 @@ class ContentStyleTemperature(_FixedTemperature):
 
 
 class EqualizingTemperature(_FixedTemperature):
-    r"""Prop. 3 of Rusak et al. for known standard deviations: :math:`\sigma_c / \sigma_s` for content, 1 for style.
+    r"""Fixed temperatures by Prop. 3 of Rusak et al.: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
     The paper's temperature divides the squared difference; its proof divides the feature, as `mode="feature"` of the
     loss does.
@@ -108,7 +108,7 @@ class LearnedTemperature(nn.Module):
 
 
 class GradientSpectrumTemperature(nn.Module):
-    r"""Prop. 2 and 3 of Rusak et al. during training: the number of content outputs, and their temperature.
+    r"""Temperatures by Prop. 2 and 3 of Rusak et al., estimated from the embeddings during training.
 
     In training this averages two covariances of the embeddings over the batches: that of view 1, and that of the change
     within a pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches and exponential afterwards.

@@ -5,7 +5,7 @@ and are in [0, 1]. Arguments of another shape or with values out of range raise 
 grayscale do not change images with one channel. With the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, three
 operations blend with a reference and clamp to [0, 1]:
 
-   brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
+    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
 
 Hue turns without conversion to HSV. With :math:`M`, :math:`m` the greatest and the least channel, the distance of a
 colour from pure red on the hexagon of hues, in sixths of a turn, is :math:`|k| = (M - r + g - m + b - m) / (M - m)`,

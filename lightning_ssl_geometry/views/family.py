@@ -41,13 +41,13 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Compute :meth:`forward` for arguments that are checked and on the image's device."""
+        """Compute :meth:`forward`, which has checked the arguments and moved them to the image's device."""
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least and the greatest value of every view of images (N, C, H, W) per channel, (N, K, C) each.
 
-        They equal the values in the views exactly.
+        The extremes are exact: they are values of pixels of the views.
         """
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class AugmentationFamily(nn.Module, ABC):
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W), each constant view only once in the batch.
+        """List the views of images (N, C, H, W); equal constant views are listed only once in the batch.
 
         Views that are not constant are all listed, even if some are equal. The result, all int64, is `sample` (U,) and
         `member` (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the index of each view in the

@@ -26,12 +26,12 @@ _UNIFORMS = 4
 
 
 class GroupViews(ImageViews):
-    """Views of images that are transformed by random group elements, with black where no pixel arrives.
+    """Views of images that are transformed by random group elements; pixels without a source in the image are black.
 
     A view and its element are functions of (seed, epoch, sample index, view): the same on every device and in every
-    batch. The random numbers of one action do not depend on the other actions. With `index` on the CPU nothing waits
-    for an accelerator. Half-precision images are computed in float32. Several actions are applied in the order scale,
-    rotation, translation.
+    batch. The random numbers of one action do not depend on the other actions. With `index` on the CPU nothing
+    synchronises with a GPU. Half-precision images are computed in float32. Several actions are applied in the order
+    scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
@@ -65,14 +65,14 @@ class GroupViews(ImageViews):
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
         """Return the group elements of all views as V tensors (N, columns), float32, on the CPU.
 
-        Translation has two columns, pixels downwards and to the right; then rotation one, quarter turns
-        counter-clockwise from 0 to 3; then scale one, the factor.
+        Each action in use has its columns, in this order: two for translation, pixels downwards and to the right; one
+        for rotation, quarter turns counter-clockwise from 0 to 3; one for scale, the factor.
 
         Args:
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
             height: H of the images.
-            width: W of the images; a ValueError if it is not H although images are turned.
+            width: W of the images; it must be H if images are turned.
 
         >>> views = GroupViews(["scale", "translation"], num_views=1, scale=(0.5, 0.5))
         >>> views.elements(torch.arange(2), 0, height=5, width=5)[0].tolist()

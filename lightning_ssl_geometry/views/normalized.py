@@ -41,7 +41,7 @@ class NormalizedViews(nn.Module):
         """Make V views (N, C, h, w) of every image, normalised with `mean` and `std`.
 
         Args:
-            image: (N, C, H, W), normalised with `mean` and `std`; a ValueError if they do not map it from [0, 1].
+            image: (N, C, H, W), normalised with `mean` and `std`. Without the normalisation they are in [0, 1].
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
         """

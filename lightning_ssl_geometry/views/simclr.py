@@ -50,8 +50,8 @@ class SimCLRViews(ImageViews):
     """Random views of a batch of images, made on the device of the images.
 
     A view depends only on (seed, epoch, sample index, view) and the image, not on the batch, the rank, the order or the
-    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing waits
-    for an accelerator. Half-precision images are computed in float32. Matrix products follow
+    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing
+    synchronises with a GPU. Half-precision images are computed in float32. Matrix products follow
     `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
 
     Args:

@@ -78,7 +78,7 @@ class Dot(_Quadratic):
         return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add scale w b to `grad_a` and scale w^T a to `grad_b`, where w is the weight."""
+        """Add scale w b to `grad_a` and scale w^T a to `grad_b`, where w is `weight`."""
         grad_a.addmm_(weight, b, alpha=self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=self.scale)
@@ -108,7 +108,7 @@ class SquaredDistance(_Quadratic):
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add 2 scale (w b - a sum w) to `grad_a`, and the transposed expression to `grad_b`, where w is the weight."""
+        """Add 2 scale (w b - a sum w) to `grad_a`, and the transposed expression to `grad_b`, where w is `weight`."""
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
