@@ -77,12 +77,9 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 
     Args:
         eigenvalues: (D,), descending, > 0 in the range.
-        first: First index of the range, counted from 1.
+        first: First index of the range, counted from 1. The range has at least 3 indices and lies in the spectrum.
         last: Last index of the range, inclusive.
         weighted: Weight index i by 1/i.
-
-    Raises:
-        ValueError: If the range has fewer than 3 indices or leaves the spectrum.
     """
     first, last = fit_range(len(eigenvalues), first, last)
     index = torch.arange(first, last + 1, device=eigenvalues.device).double()
@@ -101,15 +98,13 @@ def fit_range(length: int, first: int | None = None, last: int | None = None) ->
 
     The defaults exclude the first three eigenvalues, which depend on the classes; the eigenvalues after 100, where the
     authors' code ends; and the smaller half of the spectrum, which finite samples and dimensions bend down. A spectrum
-    of fewer than 16 eigenvalues is used completely.
+    of fewer than 16 eigenvalues is used completely. A range of fewer than 3 indices, or one that leaves the spectrum,
+    raises a ValueError.
 
     Args:
         length: Number of eigenvalues.
         first: Counted from 1; None: 4, or 1 if length < 16.
         last: Inclusive; None: min(100, length // 2), or `length` if length < 16.
-
-    Raises:
-        ValueError: If the range has fewer than 3 indices or leaves the spectrum.
     """
     whole = length < 16
     first = (1 if whole else 4) if first is None else first

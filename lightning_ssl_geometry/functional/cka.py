@@ -57,10 +57,8 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
 
-    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4.
-
-    Raises:
-        ValueError: If `h` is empty, a shape is not (n, D), n differs or is too small, or all rows of one are equal.
+    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4. A
+    ValueError says if `h` is empty, if n differs or is too small, or if all rows of one representation are equal.
     """
     rows = _same_samples(h, unbiased)
     layers = [_zero_mean(_varying(f"h[{place}]", each)) for place, each in enumerate(rows)]

@@ -20,14 +20,11 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
     .. math:: \max_\pi \frac{1}{\min(P, d)} \sum_k |\operatorname{corr}(z_{\pi(k)}, s_k)|
 
     If P < d, d - P latents have no output, and the mean leaves them out. The result is a float64 scalar from 0 to 1,
-    and 1 if outputs are latents up to order, sign, scale and shift.
+    and 1 if outputs are latents up to order, sign, scale and shift. A value that is not finite raises a ValueError.
 
     Args:
-        z: (N, P) embeddings.
+        z: (N, P) embeddings, N >= 1.
         latent: (N, d) true latents s.
-
-    Raises:
-        ValueError: If shapes do not fit, there are no rows, or a value is not finite.
     """
     shaped("N, P", z=z)
     shaped("N, d", {"N": len(z)}, latent=latent)
@@ -39,15 +36,13 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
     """Compute absolute Pearson correlations (P, d) of outputs with latents from second moments, in float64.
 
-    Correlations are from 0 to 1, and 0 for constant columns.
+    Correlations are from 0 to 1, and 0 for constant columns. Moments that are not finite, or of no rows, raise a
+    ValueError.
 
     Args:
         moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.
         dim: P.
         eps: A column that varies by less than this fraction of its size (root mean square) is constant up to rounding.
-
-    Raises:
-        ValueError: If shapes do not fit, there are no rows, or a value is not finite.
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]

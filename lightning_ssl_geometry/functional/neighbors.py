@@ -19,11 +19,9 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
     For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation. The first form, `scale="unit"`, is
-    the distance of unit vectors: (N,) in [0, 2], 2^0.5 for orthogonal rows. The second, "mean", divides the distance by
-    the mean length in `a`: (N,), >= 0.
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, D), `scale` is unknown, or a row is 0 (with "mean": all of `a`).
+    the distance of unit vectors: (N,) in [0, 2], 2^0.5 for orthogonal rows; a row of zeros raises a ValueError. The
+    second form, "mean", divides the distance by the mean length in `a`: (N,), >= 0; it raises a ValueError if all of
+    `a` is 0.
 
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608

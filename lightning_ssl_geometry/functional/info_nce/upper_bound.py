@@ -71,16 +71,14 @@ def info_nce_upper_bound(
         L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
-    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine.
+    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine. The three results are
+    scalars, invariance in [-1, 1], repulsion in [-1, 1] and the bound; differentiable.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
         temperature: tau > 0.
         eps: >= 0; a row of at most this length is treated as 0.
-
-    Returns:
-        Three scalars: invariance in [-1, 1], repulsion in [-1, 1] and the bound; differentiable.
 
     >>> info_nce_upper_bound(torch.eye(4), torch.eye(4))  # here the loss equals its bound, -2 + log 6
     (tensor(-1.), tensor(0.), tensor(-0.2082))
