@@ -12,7 +12,7 @@ import traceback
 from multiprocessing.connection import Client
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed, nn
 
 
 def _load(path: str, name: str):
@@ -20,6 +20,16 @@ def _load(path: str, name: str):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name)
+
+
+def mean_gradients(module: nn.Module, processes: int) -> dict[str, Tensor]:
+    """Gradients of all parameters, averaged over the ranks like DistributedDataParallel's."""
+    gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+    if processes > 1:
+        for gradient in gradients.values():
+            distributed.all_reduce(gradient)
+            gradient /= processes
+    return gradients
 
 
 def main(rank: int, address: str, store: str) -> None:

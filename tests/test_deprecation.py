@@ -210,10 +210,10 @@ def test_the_settings_of_an_equivariant_convolution_by_position(layer, settings)
 @pytest.mark.parametrize(
     ("switches", "message"),
     [
-        ({"similarity": "distance", "p": 0.5}, r"`p` >= 1 and finite, but got 0\.5"),
+        ({"similarity": "distance", "p": 0.5}, r"Expected `p` >= 1 and finite, but got 0\.5"),
         ({"similarity": "distance", "power": 2.0}, r"`power` to be True or False, but got 2\.0"),
-        ({"p": 1.0}, r"`p` = 2 where `similarity` is 'dot', which has no norm, but got 1\.0"),
-        ({"power": False}, "`power` = True where `similarity` is 'dot', which has no norm, but got False"),
+        ({"p": 1.0}, r"`p` = 2 with the similarity 'dot', which has no norm, but got 1\.0"),
+        ({"power": False}, "`power` = True with the similarity 'dot', which has no norm, but got False"),
     ],
     ids=str,
 )

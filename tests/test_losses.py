@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from ranks import mean_gradients
 from torch import nn
 
 from lightning_ssl_geometry.functional import augmentation_channel_loss, info_nce, log_bilinear_info_nce, vicreg
@@ -74,17 +75,11 @@ class Method(nn.Module):
 
 
 def step(process, x1, x2, sizes, loss):
-    """Loss and gradients of all parameters on this process's part of the batch; gradients are averaged like DDP's."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     method = Method(loss)
     value = method(x1, x2)
     value.backward()
-    gradients = {name: parameter.grad for name, parameter in method.named_parameters()}
-    if len(sizes) > 1:
-        for gradient in gradients.values():
-            torch.distributed.all_reduce(gradient)
-            gradient /= len(sizes)
-    return value.detach(), gradients
+    return value.detach(), mean_gradients(method, len(sizes))
 
 
 def ddp_step(process, x1, x2, sizes, loss):
@@ -269,7 +264,7 @@ def test_the_matrix_is_in_the_optimizer_and_the_checkpoint_of_a_method():
         ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
         ({"temperature": [0.5, -1.0]}, r"Expected `temperature` > 0 and finite, but got -1\.0"),
         ({"negatives": "none"}, r"Expected `negatives` to be one of \('both', 'same', 'other'\), but got 'none'"),
-        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True where `joint`"),
+        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True with `joint`"),
         (
             {"temperature": torch.ones(2, requires_grad=True)},
             "Expected `temperature` that requires a gradient to be a nn.",
@@ -310,9 +305,12 @@ def test_wrong_settings_of_vicreg_are_named_when_the_module_is_made(settings, me
     [
         ({"dim": 0}, "Expected `dim` >= 1, but got 0"),
         ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
-        ({"temperature": [1.0, 1.0, 1.0]}, r"Expected `temperature` to be one number .*, but got \[1\.0, 1\.0, 1\.0\]"),
+        (
+            {"temperature": [1.0, 1.0, 1.0]},
+            r"Expected `temperature` to be one number, since W .*, but got \[1\.0, 1\.0, 1\.0\]",
+        ),
         ({"negatives": "none"}, r"Expected `negatives` to be one of \('both', 'same', 'other'\), but got 'none'"),
-        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True where `joint`"),
+        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True with `joint`"),
         ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
     ],
     ids=str,

@@ -31,19 +31,9 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
-    """Return one temperature for the first dimensions, content, and another for the others, style.
+    """Return temperatures (P,) float64: one value for the first dimensions, content, and another for the rest, style.
 
-    Args:
-        dim: P, the number of dimensions of the embeddings.
-        content_dim: Number of content dimensions, from 0 to P.
-        tau_c: Temperature of content, > 0.
-        tau_s: Temperature of style, > 0.
-
-    Returns:
-        (P,) float64.
-
-    >>> content_style_temperature(4, content_dim=2, tau_c=0.5)
-    tensor([0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
+    The first `content_dim` of P = `dim` dimensions get `tau_c` > 0, the others `tau_s` > 0; 0 <= `content_dim` <= P.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
@@ -63,13 +53,8 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
     Args:
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
-        floor: > 0; replaces a smaller result, with a warning. Exact content (sigma_c = 0) would have temperature 0.
-
-    Returns:
-        A number >= `floor`.
-
-    >>> equalizing_temperature(0.2, 0.4)
-    0.5
+        floor: > 0; replaces a smaller result, with a warning. Content without change (sigma_c = 0) would have
+            temperature 0.
     """
     inside("[0, inf)", sigma_c=sigma_c)
     inside("(0, inf)", sigma_s=sigma_s, floor=floor)
@@ -83,16 +68,11 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
 
 def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the two covariances of Lemma 5: of the anchors, and of the change within a pair.
+    r"""Return the two covariances of Lemma 5, of the anchors and of the change within a pair, (d, d) float64 each.
 
     .. math:: \Sigma_x = E[(x - E x)(x - E x)^T], \quad \Sigma_{\tilde x} = E[(x - \tilde x)(x - \tilde x)^T]
 
-    Args:
-        x1: (N, d), the anchors x; N >= 2.
-        x2: (N, d), their positives.
-
-    Returns:
-        The marginal and the conditional covariance, each (d, d) float64; both divide by N.
+    The anchors `x1` and their positives `x2` are (N, d) with N >= 2. Both means divide by N.
 
     >>> marginal, conditional = pair_covariances(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]]))
     >>> marginal.item(), conditional.item()
@@ -106,19 +86,13 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""Singular values of the gradient of a linear encoder.
+    r"""Return the singular values (min(P, d),) of the gradient of a linear encoder, float64 and descending.
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances`.
-
-    Args:
-        x1: (N, d), the anchors; N >= 2.
-        x2: (N, d), their positives.
-        weight: W (P, d), the encoder; None: the identity, the encoder of the first steps up to scale.
-
-    Returns:
-        (min(P, d),) float64, descending, >= 0.
+    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances` of the
+    anchors `x1` and their positives `x2`, both (N, d) with N >= 2. The encoder W is `weight` (P, d); by default it is
+    the identity, which is the encoder of the first steps up to scale.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -128,11 +102,7 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
 
 def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute :func:`gradient_spectrum` from the marginal and the conditional covariance, each (d, d).
-
-    >>> covariances_gradient_spectrum(torch.eye(2), torch.diag(torch.tensor([0.0, 0.5])))
-    tensor([1.0000, 0.5000], dtype=torch.float64)
-    """
+    """Compute :func:`gradient_spectrum` from the marginal and the conditional covariance, each (d, d)."""
     marginal, conditional = _covariances(marginal, conditional)
     gradient = marginal - conditional
     if weight is not None:
@@ -142,32 +112,28 @@ def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight:
 
 
 def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
-    r"""Estimate the number :math:`d_c` of content dimensions.
+    r"""Estimate the number :math:`d_c` of content dimensions, an int64 scalar from 0 to d - 1.
 
     Prop. 2 of Rusak et al. uses the singular values of Eq. 5, which are :math:`\sigma_z^2 - \sigma_c^2` for content and
     :math:`\sigma_z^2 - \sigma_s^2` for style. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
-    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function uses ratios that invertible
-    linear maps of x do not change, the variances of the change within a pair after x is whitened:
+    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function instead uses the variances
+    of the change within a pair after x is whitened, ratios that do not change under invertible linear maps of x:
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
     1 - r is the spectrum of Eq. 5 for whitened x. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`,
-    or 0 if that is below `min_ratio`; so it is 0 if all dimensions are content, which looks like style with equally
-    close pairs.
+    or 0 if that factor is below `min_ratio`. It is also 0 if all dimensions are content, which cannot be told from
+    style with equally close pairs.
 
     Args:
         x1: (N, d), the anchors; N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
         min_ratio: The smallest factor that separates content from style, > 1 and finite. For equal true ratios,
             sampling alone gives a factor of about 1 + 2 sqrt(2 / N).
-        eps: > 0; a smaller r counts as this, since exact content leaves only rounding errors.
-
-    Returns:
-        A scalar, int64, from 0 to d - 1.
+        eps: > 0; replaces a smaller r, since content without change leaves only rounding errors.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
-    >>> x2 = x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)
-    >>> content_dimension(x1, x2).item()
+    >>> content_dimension(x1, x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)).item()
     3
     """
     return covariances_content_dimension(*pair_covariances(x1, x2), min_ratio=min_ratio, eps=eps)
@@ -176,11 +142,7 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 def covariances_content_dimension(
     marginal: Tensor, conditional: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6
 ) -> Tensor:
-    """Compute :func:`content_dimension` from the marginal and the conditional covariance, each (d, d).
-
-    >>> covariances_content_dimension(torch.eye(3), torch.diag(torch.tensor([0.5, 0.0, 0.5]))).item()
-    1
-    """
+    """Compute :func:`content_dimension` from the marginal and the conditional covariance, each (d, d)."""
     return content_count(variance_ratios(marginal, conditional), min_ratio=min_ratio, eps=eps)
 
 
@@ -210,15 +172,10 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
 
 
 def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
-    """Return the number of :func:`variance_ratios` before their largest jump, or 0 if it is below `min_ratio`.
+    """Return the number of :func:`variance_ratios` before their largest jump, an int64 scalar from 0 to d - 1.
 
-    Args:
-        ratios: (d,), ascending.
-        min_ratio: > 1 and finite.
-        eps: > 0; a smaller ratio counts as this.
-
-    Returns:
-        A scalar, int64, from 0 to d - 1.
+    The ratios (d,) are ascending, and `eps` > 0 replaces smaller ones. If the largest jump is a factor below
+    `min_ratio`, which is > 1 and finite, the result is 0.
 
     >>> content_count(torch.tensor([0.0, 1e-4, 0.5, 0.6])).item()
     2

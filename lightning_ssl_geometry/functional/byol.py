@@ -1,8 +1,8 @@
 r"""BYOL: a prediction of one network's embedding from another's (Grill et al. 2020).
 
 Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning. A predictor :math:`q_\theta` on an online network
-with weights :math:`\theta` predicts the embedding of the other view by a target network with weights :math:`\xi`, an
-exponential moving average of the online weights. There are no negatives.
+with weights :math:`\theta` predicts the embedding that a target network computes of the other view. The target's
+weights :math:`\xi` are an exponential moving average of the online weights. There are no negatives.
 """
 
 __all__ = ["byol", "byol_momentum", "byol_prediction_error"]
@@ -22,21 +22,15 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
     Grill et al. (2020), Section 3.1: the sum of Eq. 2 for both orders of the views. The gradient reaches all four
-    tensors; BYOL uses that of the predictions only.
+    tensors; BYOL uses that of the predictions only. The loss is a scalar in [0, 8] in float32 (float64 for float64
+    input).
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
         q2: (N, P), predictions from view 2.
         z1: (N, P), the target's embeddings of view 1.
         z2: (N, P), the target's embeddings of view 2.
-        eps: >= 0; a row no longer than this counts as 0.
-
-    Returns:
-        The loss, a scalar in [0, 8] in float32 (float64 for float64 input).
-
-    >>> z = torch.eye(2)
-    >>> byol(z, z, z, -z)  # error 0 for equal directions plus 4 for opposite ones
-    tensor(4.)
+        eps: >= 0; a row of at most this length is treated as 0.
     """
     shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
     at_least(1, N=len(q1))
@@ -44,21 +38,18 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
 
 
 def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Squared distance between the directions of each prediction and its target.
+    r"""Squared distance between the directions of each prediction and its target, (N,) in [0, 4].
 
     .. math:: \mathcal L_{\theta, \xi} = \Big\| \frac{q}{\|q\|_2} - \frac{z'}{\|z'\|_2} \Big\|_2^2
         = 2 - 2\, \frac{\langle q, z' \rangle}{\|q\|_2 \|z'\|_2}
 
-    Eq. 2 of Grill et al. (2020), before the mean; computed as a distance, which is precise near 0. Autocast has no
-    effect.
+    Eq. 2 of Grill et al. (2020), before the mean; computed as a distance, which is precise near 0. The result is in
+    float32 (float64 for float64 input). Autocast has no effect.
 
     Args:
         q: (N, P), predictions. Any float dtype.
         z: (N, P), targets.
-        eps: >= 0; a row no longer than this counts as 0, and its error is 1.
-
-    Returns:
-        (N,), in [0, 4], in float32 (float64 for float64 input).
+        eps: >= 0; a row of at most this length is treated as 0, and its error is 1.
 
     >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])
@@ -72,7 +63,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum: float = 1.0) -> float:
-    r"""Weight of the old target in its moving average, which follows half a cosine from one value to another.
+    r"""Weight of the old target in its moving average, which follows half a cosine between two values.
 
     .. math:: \tau_k = \tau_K - (\tau_K - \tau_0)\, \frac{\cos(\pi k / K) + 1}{2}
 
@@ -84,9 +75,6 @@ def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum
         steps: K >= 1.
         momentum: tau_0, in [0, 1].
         final_momentum: tau_K, in [0, 1].
-
-    Returns:
-        A number between `momentum` and `final_momentum`.
 
     >>> [round(byol_momentum(step, 4, 0.9), 4) for step in range(5)]
     [0.9, 0.9146, 0.95, 0.9854, 1.0]

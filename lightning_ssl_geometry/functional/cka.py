@@ -29,7 +29,7 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
     Sec. 3 of Kornblith et al., or Eq. 3 of Nguyen et al. with `unbiased`. The biased estimate grows with D / n: for
     independent isotropic representations it is about the geometric mean of D_a / (n + D_a) and D_b / (n + D_b), which
-    is 1/2 for n = D.
+    is 1/2 for n = D. The cost is the smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
 
     Args:
         a: (n, D_a), any float dtype; computed in float64.
@@ -38,7 +38,7 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
     Returns:
         A float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation); with
-        `unbiased` it may be below 0. The smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
+        `unbiased` it may be below 0.
 
     Raises:
         ValueError: If a shape is not (n, D), n differs or is too small, or all rows of one representation are equal.
@@ -55,20 +55,10 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
 
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """Compute :func:`linear_cka` between every two of several representations of the same samples, such as layers.
+    """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
 
-    Args:
-        h: L representations, each (n, D_l); widths may differ.
-        unbiased: Use HSIC_1; needs n >= 4.
-
-    Returns:
-        (L, L) float64, symmetric, with ones on its diagonal.
-
-    Raises:
-        ValueError: If `h` is empty, a shape is not (n, D), n differs or is too small, or all rows of one are equal.
-
-    >>> cka_matrix([torch.eye(3), torch.eye(3)[:, :2], 5 * torch.eye(3)]).shape
-    torch.Size([3, 3])
+    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4. A
+    ValueError says if `h` is empty, if n differs or is too small, or if all rows of one representation are equal.
     """
     rows = _same_samples(h, unbiased)
     layers = [_zero_mean(_varying(f"h[{place}]", each)) for place, each in enumerate(rows)]
@@ -79,14 +69,8 @@ def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     """Compute :func:`cka_matrix`, with NaN for representations that have collapsed.
 
-    NaN fills the row and the column of a representation whose rows are all equal, so that CKA is 0 / 0, or not finite.
-
-    Args:
-        h: L representations, each (n, D_l); widths may differ.
-        unbiased: Use HSIC_1; needs n >= 4.
-
-    Raises:
-        ValueError: If `h` is empty, a shape is not (n, D), or n differs or is too small.
+    NaN fills the row and the column of a representation that is not finite, or whose rows are all equal, so that its
+    CKA is 0 / 0. Other invalid arguments raise the errors of :func:`cka_matrix`.
 
     >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
     [[1.0, nan], [nan, nan]]
@@ -109,7 +93,7 @@ def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tens
 
 
 def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
-    """Return HSIC of centred rows up to a factor of n, by D x D or n x n products."""
+    """Return HSIC of centred rows times a factor that depends on n only, by D x D or n x n products."""
     n = len(a)
     wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
     trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()

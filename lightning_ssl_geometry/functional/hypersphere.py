@@ -13,22 +13,12 @@ from lightning_ssl_geometry.checks import at_least, positive, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
-    r"""Mean distance between the two views of a sample.
+    r"""Mean distance between corresponding rows of the two views (N, P), a scalar.
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 
-    Args:
-        z1: (N, P), the first views.
-        z2: (N, P), the second views.
-        alpha: Exponent, > 0.
-        normalize: Project the rows onto the unit sphere first.
-
-    Returns:
-        A scalar, in [0, 2^alpha] on the sphere: 0 for equal views, 2 (with alpha = 2) for independent ones.
-
-    >>> import torch
-    >>> alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()
-    2.0
+    By default `normalize` projects the rows onto the unit sphere first. On the sphere the result is in [0, 2^alpha] for
+    an exponent `alpha` > 0: 0 for equal views, and with alpha = 2 on average 2 for independent views of uniform rows.
     """
     shaped("N, P", z1=z1, z2=z2)
     positive(alpha=alpha)
@@ -42,14 +32,13 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
 
     .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
+    The result, a scalar, is <= 0: 0 if all rows are equal, about -2t (1 - t / P) for uniform rows in many dimensions.
+
     Args:
         z: (N, P), N >= 2.
         t: Inverse squared width of the kernel, > 0.
         normalize: Project the rows onto the unit sphere first.
         block_size: Rows computed at once; memory is O(N x block_size).
-
-    Returns:
-        A scalar <= 0: 0 if all rows are equal, about -2t (1 - t / P) for uniform rows in many dimensions.
 
     >>> import torch
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item(), 3)
@@ -59,12 +48,12 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
 
 
 def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Mean pairwise Gaussian kernel, without the logarithm of :func:`uniformity`.
+    r"""Mean pairwise Gaussian kernel, without the logarithm of :func:`uniformity`, which has the same arguments.
 
     .. math:: \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
     CRL-TAC (arXiv 2111.07679) reports this with t = 2; uniform points on the sphere of 50 dimensions give 0.0215. The
-    result is in (0, 1], and 1 if all rows are equal. Arguments and errors are those of :func:`uniformity`.
+    result is in (0, 1], and 1 if all rows are equal.
     """
     shaped("N, P", z=z)
     at_least(2, N=len(z))

@@ -1,7 +1,4 @@
-"""Weighted nearest-neighbour classification by cosine similarity.
-
-Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination (2018), Sec. 3.4.
-"""
+"""Weighted nearest-neighbour classification by cosine similarity."""
 
 __all__ = ["knn_predict"]
 
@@ -22,9 +19,11 @@ def knn_predict(
     temperature: float = 0.07,
     chunk_size: int = 1024,
 ) -> Tensor:
-    r"""Predict the class with the largest weighted vote among the k most similar rows of a bank.
+    r"""Predict classes (M,) int64 by the largest weighted vote among the k most similar rows of a bank.
 
     .. math:: \arg\max_c \sum_{i \in \mathcal N_k} e^{s_i / \tau}\, 1\{y_i = c\}, \quad s_i = \cos(h, b_i)
+
+    Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination (2018), Sec. 3.4.
 
     Args:
         h: (M, D), the queries.
@@ -34,12 +33,6 @@ def knn_predict(
         k: From 1 to B.
         temperature: tau > 0.
         chunk_size: Queries computed at once, >= 1; they take chunk_size x B numbers of memory.
-
-    Returns:
-        (M,) int64, the predicted classes.
-
-    >>> knn_predict(torch.tensor([[1.0, 0.1]]), torch.eye(2), torch.tensor([3, 5]), 6, k=1)
-    tensor([3])
     """
     shaped("M, D", h=h)
     shaped("B, D", {"D": h.shape[1]}, bank=bank)
@@ -48,7 +41,7 @@ def knn_predict(
         raise ValueError(f"Expected `k` from 1 to {len(bank)}, the size of the bank, but got {k}.")
     positive(temperature=temperature)
     at_least(1, chunk_size=chunk_size)
-    length = bank.norm(dim=1).clamp_min(1e-12)  # as `normalize` has it; the bank is not copied
+    length = bank.norm(dim=1).clamp_min(1e-12)  # as in `normalize`, without a copy of the bank
     predictions = []
     for chunk in h.split(chunk_size):
         similarity, nearest = (unit(chunk, dim=-1) @ bank.T).div_(length).topk(k)  # (chunk, k)

@@ -20,24 +20,22 @@ from lightning_ssl_geometry.functional.spectrum import singular_values_effective
 
 
 def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
-    r"""Effective rank of the between-sample covariance, whitened by the within-sample one.
+    r"""Effective rank of the between-sample covariance, whitened by the within-sample one, in O(q N D^2 + D^3) time.
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
-    Eq. 1-4 of Thilak et al. The covariances divide by n and nq; other denominators only scale lambda, up to delta. The
-    paper gives no value of delta. Since delta is absolute, the result depends on the scale of h unless the variance
-    within a sample is far above delta. Directions without any difference between samples have lambda of about 1/q, and
-    both covariances are noisy unless n is far above D: compare results at equal q, n and D.
+    Eq. 1-4 of Thilak et al. The result is a float64 scalar from 1 (samples differ in one direction) to min(N - 1, D).
+    The covariances divide by n and nq; other denominators only scale lambda, up to delta. The paper gives no value of
+    delta. Since delta is absolute, the result depends on the scale of h unless the variance within a sample is far
+    above delta. Directions without any difference between samples have lambda of about 1/q, and both covariances are
+    noisy unless n is far above D: compare results at equal q, n and D.
 
     Args:
         h: (q, N, D), q >= 2 independently drawn views h[:, i] of each of N >= 2 samples; not consecutive rows of a
             queue. Any float dtype; computed in float64, since float32 is 2-3% off.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
-
-    Returns:
-        A float64 scalar from 1 (samples differ in one direction) to min(N - 1, D), up to that bias. O(q N D^2 + D^3).
 
     Raises:
         ValueError: If `h` has another shape, `delta` is not > 0, or the means of all samples are equal up to rounding.
@@ -59,34 +57,25 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
 def scatter_lidar(
     between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
 ) -> Tensor:
-    r"""Compute :func:`lidar` from the two covariances, which are sums over samples.
+    r"""Compute :func:`lidar` from the covariances between and within samples.
 
-    The eigenvalues are computed from :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, which has the same ones.
-    Eigenvalues of either covariance that rounding may have left count as 0, since a division by `delta` could make them
-    large.
+    The eigenvalues are those of :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, a symmetric matrix with the same
+    spectrum. Eigenvalues of either covariance that may be rounding errors are set to 0, since a division by `delta`
+    could make them large.
 
     Args:
-        between: Sigma_b (D, D).
+        between: Sigma_b (D, D), with an entry other than 0.
         within: Sigma_w (D, D), without delta.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0).
-        floor: Largest eigenvalue of `between` that counts as rounding; at least D times the float64 rounding of its
-            largest eigenvalue does.
-
-    Returns:
-        A float64 scalar, see :func:`lidar`.
-
-    Raises:
-        ValueError: If the shapes differ, `delta` is not > 0, or `between` is 0.
-
-    >>> f"{scatter_lidar(torch.diag(torch.tensor([1.0, 1.0, 0.0])), torch.eye(3)):.3f}"
-    '2.000'
+        floor: Largest eigenvalue of `between` that is treated as rounding, beside those up to D times the float64
+            rounding of its largest eigenvalue.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)
     positive(delta=delta)
     if not between.any():
-        raise ValueError("Expected samples of different means, but all means are equal.")
+        raise ValueError("Expected samples with different means, but all means are equal.")
     variance, basis = _principal(within.double(), 0.0)
     spread, axes = _principal(between.double(), floor)
     half = (basis.T @ axes) * spread.sqrt() / (variance + delta).sqrt()[:, None]

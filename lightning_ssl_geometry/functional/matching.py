@@ -19,21 +19,12 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 
     .. math:: \max_\pi \frac{1}{\min(P, d)} \sum_k |\operatorname{corr}(z_{\pi(k)}, s_k)|
 
-    If P < d, d - P latents have no output, and do not count.
+    If P < d, d - P latents have no output, and the mean leaves them out. The result is a float64 scalar from 0 to 1,
+    and 1 if outputs are latents up to order, sign, scale and shift. A value that is not finite raises a ValueError.
 
     Args:
-        z: (N, P) embeddings.
+        z: (N, P) embeddings, N >= 1.
         latent: (N, d) true latents s.
-
-    Returns:
-        A float64 scalar from 0 to 1 (outputs are latents up to order, sign, scale and shift).
-
-    Raises:
-        ValueError: If shapes do not fit, there are no rows, or a value is not finite.
-
-    >>> s = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    >>> f"{mean_correlation(s[:, [2, 0, 1]] * torch.tensor([2.0, -1.0, 5.0]), s).item():.3f}"
-    '1.000'
     """
     shaped("N, P", z=z)
     shaped("N, d", {"N": len(z)}, latent=latent)
@@ -43,22 +34,15 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 
 
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
-    """Compute absolute Pearson correlations of outputs with latents from second moments.
+    """Compute absolute Pearson correlations (P, d) of outputs with latents from second moments, in float64.
+
+    Correlations are from 0 to 1, and 0 for constant columns. Moments that are not finite, or of no rows, raise a
+    ValueError.
 
     Args:
         moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.
         dim: P.
         eps: A column that varies by less than this fraction of its size (root mean square) is constant up to rounding.
-
-    Returns:
-        (P, d), float64, from 0 to 1; 0 for constant columns.
-
-    Raises:
-        ValueError: If shapes do not fit, there are no rows, or a value is not finite.
-
-    >>> moments_correlation(row_moments(torch.eye(2), torch.eye(2)), 2)
-    tensor([[1., 1.],
-            [1., 1.]], dtype=torch.float64)
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]
@@ -70,16 +54,10 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents, one to one, with the largest sum of correlations.
-
-    Args:
-        correlation: (P, d), finite.
+    """Assign outputs to latents, one to one, with the largest sum of correlations (P, d), which must be finite.
 
     Returns:
         Outputs and latents of the min(P, d) pairs, int64 each, sorted by output.
-
-    Raises:
-        ValueError: If `correlation` is no finite matrix.
 
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))

@@ -9,16 +9,10 @@ from torch import Tensor
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply two matrices in their own dtype, and compute the gradients of every order in it.
+    """Multiply matrices (A, P) and (P, B) of one float dtype, with gradients of every order computed in this dtype.
 
     `autocast(enabled=False)` around `@` only protects the forward pass: a backward pass inside the user's autocast,
     such as Lightning's `manual_backward` in a training step, would multiply in half precision.
-
-    `a` is (A, P) and `b` (P, B), of one float dtype.
-
-    >>> matrix_product(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor([[1., 2.],
-            [3., 4.]])
     """
     product: Tensor = _MatrixProduct.apply(a, b)
     return product

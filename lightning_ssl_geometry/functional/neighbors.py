@@ -13,23 +13,15 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Distance of corresponding rows, relative to their length.
+    r"""Distance of corresponding rows (N, D), relative to their length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
-    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation.
-
-    Args:
-        a: (N, D).
-        b: (N, D).
-        scale: "unit": distance of unit vectors; "mean": distance of the vectors, divided by the mean length in `a`.
-
-    Returns:
-        (N,), in [0, 2] for "unit" (2^0.5 for orthogonal rows); at least 0 for "mean".
-
-    Raises:
-        ValueError: If the shapes differ or are not (N, D), `scale` is unknown, or a row is 0 (with "mean": all of `a`).
+    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation. The first form, `scale="unit"`, is
+    the distance of unit vectors: (N,) in [0, 2], 2^0.5 for orthogonal rows; a row of zeros raises a ValueError. The
+    second form, "mean", divides the distance by the mean length in `a`: (N,), >= 0; it raises a ValueError if all of
+    `a` is 0.
 
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608
@@ -43,43 +35,35 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
         return torch.linalg.vector_norm(a - b, dim=1) / length_a.mean()
     for name, length in (("a", length_a), ("b", length_b)):
         if not length.all():
-            raise ValueError(f"Expected `{name}` without rows of 0, which have no direction, but got some.")
+            zeros = int((length == 0).sum())
+            raise ValueError(f"Expected each row of `{name}` to have a direction, but got {zeros} rows of zeros.")
     return torch.linalg.vector_norm(a / length_a[:, None] - b / length_b[:, None], dim=1)
 
 
 def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
-    r"""Fraction of samples whose neighbour has their label.
+    r"""Fraction of samples whose neighbour has the same label, a float64 scalar in [0, 1].
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
-    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space.
-
-    Args:
-        label: (N,) integer classes.
-        neighbor: (N,) int64, the position of each sample's neighbour, in [0, N).
-
-    Returns:
-        A float64 scalar in [0, 1]; random neighbours give :func:`chance_agreement`.
-
-    >>> label_agreement(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])).item()
-    0.3333333333333333
+    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space. `label`
+    (N,) holds integer classes, and `neighbor` (N,) int64 the position of each sample's neighbour. Random neighbours
+    give :func:`chance_agreement`.
     """
     _check_labels(label)
-    if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= len(label)):
-        raise ValueError(f"Expected `neighbor` of {len(label)} positions below that, but got {tuple(neighbor.shape)}.")
+    n = len(label)
+    if neighbor.shape != label.shape or (neighbor.min() < 0 or neighbor.max() >= n):
+        right = neighbor.shape == label.shape
+        got = f"values from {neighbor.min()} to {neighbor.max()}" if right else f"shape {tuple(neighbor.shape)}"
+        raise ValueError(f"Expected `neighbor` of shape ({n},) with values in [0, {n}), but got {got}.")
     return (label[neighbor] == label).double().mean()
 
 
 def chance_agreement(label: Tensor) -> Tensor:
-    r"""Probability that another sample, drawn at random, has the same label.
+    r"""Probability that another sample, drawn at random, has the same label: a float64 scalar in [0, 1].
 
     .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
 
-    Args:
-        label: (N,) integer classes, N >= 2.
-
-    Returns:
-        A float64 scalar in [0, 1]; about 1 / C for C classes of one size.
+    It is about 1 / C for C classes of equal size. The labels (N,) are integer classes, N >= 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

@@ -1,7 +1,7 @@
 """The largest singular values that are rounding errors.
 
-A singular value counts as 0 if rounding alone may have caused it: rounding in the dtype of the rows, or in the float64
-arithmetic that computed the spectrum.
+A singular value is treated as 0 if rounding alone may have caused it: rounding in the dtype of the rows, or in the
+float64 arithmetic that computed the spectrum.
 """
 
 __all__ = ["moments_floor", "rounding_eps", "rounding_floor"]
@@ -13,27 +13,17 @@ _EPS = torch.finfo(torch.float64).eps
 
 
 def rounding_eps(dtype: torch.dtype) -> float:
-    """Return the relative distance of neighbouring numbers of a float dtype; that of float64 for other dtypes.
-
-    >>> rounding_eps(torch.float32) == 2**-23
-    True
-    """
+    """Return the relative distance of neighbouring numbers of a float dtype; for other dtypes that of float64."""
     return torch.finfo(dtype).eps if dtype.is_floating_point else _EPS
 
 
 def rounding_floor(h: Tensor) -> Tensor:
-    r"""Return the largest singular value that may be a rounding error.
+    r"""Return the largest singular value of `h` (N, D) that may be a rounding error, a float64 scalar.
 
     .. math:: \max\Bigl(\frac{\epsilon}{\sqrt{\min(N, D)}},\; \max(N, D)\, \epsilon_{64}\Bigr) \|H\|_F
 
     The first term bounds the singular values of N x D independent errors of :math:`\epsilon |h| / 2`; the second is the
-    error of a decomposition in float64.
-
-    Args:
-        h: (N, D), in its original dtype, before any mean is subtracted.
-
-    Returns:
-        A float64 scalar.
+    error of a decomposition in float64. `h` has its original dtype, and no mean is subtracted from it yet.
 
     >>> rounding_floor(torch.ones(4, 4)).item() == 2**-23 * 2
     True
@@ -49,8 +39,8 @@ def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
         (D + 2 \sqrt N)\, \epsilon_{64} \sum_i \|h_i\|^2\Bigr)
 
     Moments square the rows, so float64 resolves singular values down to about 1e-7 of the largest. Blockwise sums of N
-    terms have errors of about :math:`\sqrt N \epsilon_{64}`; measured on equal rows with N up to 200,000 on three kinds
-    of processors, at most half of the second term.
+    terms have errors of about :math:`\sqrt N \epsilon_{64}`: on equal rows with N up to 200,000, on three kinds of
+    processors, they were at most half of the second term.
 
     Args:
         rows: N, a scalar >= 1.
@@ -58,10 +48,7 @@ def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
         rounding: A scalar, the sum of eps^2 |h|^2 with the eps of each row's dtype.
 
     Returns:
-        A float64 scalar; smaller eigenvalues of the moments over N count as 0.
-
-    >>> moments_floor(torch.tensor(4.0), torch.eye(2), torch.tensor(0.0)).item() == 6 * 2**-52 * 2 / 4
-    True
+        A float64 scalar; eigenvalues below it, of the moments divided by N, are treated as 0.
     """
     dim = len(outer)
     return torch.maximum(rounding / rows.clamp(max=dim), (dim + 2 * rows.sqrt()) * _EPS * outer.trace()) / rows

@@ -24,21 +24,19 @@ RankMode = Literal["absolute", "relative", "cumulative"]
 
 
 def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
-    r"""Count the singular values of a matrix that reach a threshold.
+    r"""Count the singular values of matrices (..., m, n) that reach a threshold.
 
     .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
 
     Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained variance;
-    the other two modes do not depend on the scale of the matrix.
+    the modes "relative" and "cumulative" do not depend on the scale of the matrix. The result is int64 of shape (...),
+    from 0 to min(m, n).
 
     Args:
         matrix: (..., m, n).
         tau: "absolute": smallest singular value that counts, > 0. "relative": smallest fraction of the largest one, in
             (0, 1]. "cumulative": fraction of the sum of squares that the counted values must reach, in (0, 1].
         mode: "absolute", "relative" or "cumulative".
-
-    Returns:
-        int64 of shape (...), from 0 to min(m, n).
 
     >>> numerical_rank(torch.diag(torch.tensor([3.0, 1.0, 0.01])), 0.5).item()
     2
@@ -50,9 +48,6 @@ def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolut
     """Compute :func:`numerical_rank` from singular values (..., d), non-negative and descending.
 
     The result is int64 of shape (...), from 0 to d, and 0 in every mode if all singular values are 0.
-
-    >>> singular_values_rank(torch.tensor([3.0, 1.0, 0.01]), 0.8, mode="cumulative").item()
-    1
     """
     one_of(get_args(RankMode), mode=mode)
     if mode == "absolute":
@@ -75,31 +70,22 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
     RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
     centred, eps = 1e-7 added after the division. Libraries differ in all three. The effective rank of the eigenvalues,
-    `singular_values_effective_rank(sigma.square())`, is smaller.
+    `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1 (one direction)
+    to min(N, D) (equal singular values).
 
     Args:
-        h: (N, D) or (V, N, D); views are further rows.
+        h: (N, D) or (V, N, D); the rows of all views are used together.
         center: Subtract the mean row first.
         eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
 
-    Returns:
-        A float64 scalar from 1 (one direction) to min(N, D) (equal singular values), up to that bias.
-
     Raises:
         ValueError: If `h` has fewer than 2 axes, or up to rounding all rows are zero (or with `center` equal).
-
-    >>> round(effective_rank(torch.eye(4)).item(), 3)
-    4.0
     """
     return singular_values_effective_rank(_singular_values(h, center), eps=eps)
 
 
 def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
-    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype.
-
-    >>> round(singular_values_effective_rank(torch.tensor([2.0, 2.0, 0.0])).item(), 3)
-    2.0
-    """
+    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype."""
     total = sigma.sum()
     if total == 0:
         raise ValueError(
@@ -110,19 +96,17 @@ def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tenso
 
 
 def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
-    r"""Natural logarithms of the singular values of the representations, largest first.
+    r"""Return the logarithms (min(N, D),) of the singular values of representations, float64 and descending.
 
     .. math:: \log \sigma_k(H) - \tfrac12 \log N
 
     Fig. 4 and 9 of Cosentino et al. The division by the square root of the number of rows makes spectra of sets of
-    different size comparable: sigma_k^2 / N is the mean square along the k-th direction.
+    different size comparable: sigma_k^2 / N is the mean square along the k-th direction. Singular values that are zero
+    up to rounding in the dtype of `h` give -inf.
 
     Args:
-        h: (N, D) or (V, N, D); views are further rows.
+        h: (N, D) or (V, N, D); the rows of all views are used together.
         center: Subtract the mean row first, so that sigma_k^2 / N is a variance.
-
-    Returns:
-        float64 of shape (min(N, D),), descending; -inf for values that are zero up to rounding in the dtype of `h`.
 
     >>> log_singular_values(torch.eye(2)).exp().square()
     tensor([0.5000, 0.5000], dtype=torch.float64)

@@ -16,17 +16,17 @@ def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Divide each row of both (N, P) by its length; a row no longer than `eps` becomes 0, with gradient 0."""
+    """Divide each row of both (N, P) by its length; a row of at most the length `eps` becomes 0, with gradient 0."""
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
 class _UnitRows(torch.autograd.Function):
-    """Normalisation of rows that saves no (N, P) tensor but its result for the backward pass."""
+    """Normalisation of rows that saves only its result (N, P) and the inverse lengths for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # a nan stays one
+        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # nan stays nan
         unit = z * inverse
         ctx.save_for_backward(unit, inverse)
         return unit
@@ -35,6 +35,6 @@ class _UnitRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         unit, inverse = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's
+        with torch.autocast(grad.device.type, enabled=False):  # backward may run inside the user's autocast
             radial = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
         return torch.addcmul(grad, unit, radial, value=-1).mul_(inverse), None

@@ -1,4 +1,4 @@
-r"""VICReg: invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022).
+"""VICReg: invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022).
 
 VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. There are no negatives: a hinge on
 the standard deviation of every dimension prevents a collapse to a point, and decorrelated dimensions prevent a collapse
@@ -45,8 +45,7 @@ def vicreg(
     Returns:
         The loss, a scalar >= 0 in float32 (float64 for float64 input).
 
-    >>> z = torch.zeros(4, 2)
-    >>> vicreg(z, z)  # collapsed: 25 (gamma - sqrt(eps))
+    >>> vicreg(torch.zeros(4, 2), torch.zeros(4, 2))  # collapsed: 25 (gamma - sqrt(eps))
     tensor(24.7500)
     """
     inside("[0, inf)", invariance=invariance, variance=variance, covariance=covariance)
@@ -94,22 +93,17 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
 
 
 def check_spread(gamma: float, eps: float) -> None:
-    """Check `gamma` and `eps` of :func:`vicreg`; a ValueError if one is out of its range.
-
-    >>> check_spread(1.0, 1e-4)
-    """
+    """Check `gamma` and `eps` of :func:`vicreg`; a ValueError if one is out of its range."""
     inside("(0, inf)", gamma=gamma)
-    if not 0 < eps < gamma**2:  # a larger one alone reaches gamma, and the variance term is 0 for all embeddings
+    if not 0 < eps < gamma**2:  # with a larger eps the variance term is 0 for all embeddings
         raise ValueError(f"Expected `eps` with 0 < eps < gamma^2 = {gamma**2}, but got {eps}.")
 
 
-def _variance(x: Tensor, gamma: float, eps: float) -> Tensor:
-    """Eq. 1 and 2."""
+def _variance(x: Tensor, gamma: float, eps: float) -> Tensor:  # Eq. 1 and 2
     return torch.relu(gamma - (x.var(dim=0) + eps).sqrt()).mean()
 
 
-def _covariance(x: Tensor) -> Tensor:
-    """Eq. 3 and 4."""
+def _covariance(x: Tensor) -> Tensor:  # Eq. 3 and 4
     n, p = x.shape
     x = x - x.mean(dim=0)
     covariance = matrix_product(x.T, x) / (n - 1)  # (P, P)

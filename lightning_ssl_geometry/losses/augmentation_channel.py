@@ -12,16 +12,11 @@ from lightning_ssl_geometry.functional.augmentation_channel import augmentation_
 class AugmentationChannelLoss(nn.Module):
     """The negative mutual information of an image and its embedding: :func:`functional.augmentation_channel_loss`.
 
-    In a distributed run every rank gathers the samples of all ranks with gradient and computes the loss of the global
-    batch.
+    Every rank gathers the samples of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         beta: Inverse temperature, > 0 and finite; it multiplies the cosine.
         jensen: Apply Jensen's inequality to the numerator.
-
-    >>> import torch
-    >>> f"{AugmentationChannelLoss(beta=2.0)(torch.eye(4).unflatten(0, (2, 2))).abs():.3f}"
-    '0.000'
     """
 
     def __init__(self, beta: float = 0.5, jensen: bool = True) -> None:

@@ -13,17 +13,13 @@ from lightning_ssl_geometry.functional.byol import byol_prediction_error
 class BYOLLoss(nn.Module):
     """BYOL's loss of both views (Grill et al. 2020): :func:`functional.byol`.
 
-    The gradient stops at the target's embeddings. The loss of a sample involves no other sample, so a distributed run
+    No gradient reaches the target's embeddings. The loss of a sample involves no other sample, so a distributed run
     gathers nothing: the ranks sum their errors and their sample counts, with gradient, and every rank returns the mean
-    over the global batch. With DistributedDataParallel, W processes have exactly the loss and the gradient of one, also
-    if their batches differ in size.
+    over the global batch. With DistributedDataParallel, loss and gradient are exactly those of a single process, also
+    if the batches differ in size.
 
     Args:
-        eps: >= 0; a row no longer than this counts as 0.
-
-    >>> loss = BYOLLoss()
-    >>> loss(torch.eye(2), torch.eye(2), torch.eye(2), -torch.eye(2))
-    tensor(4.)
+        eps: >= 0; a row of at most this length is treated as 0.
     """
 
     def __init__(self, eps: float = 1e-8) -> None:
@@ -32,7 +28,7 @@ class BYOLLoss(nn.Module):
         self.eps = eps
 
     def forward(self, q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the loss, a scalar, of predictions q and targets z, each (N, P); N = 0 needs several ranks."""
+        """Return the loss, a scalar, of predictions q and targets z, (N, P) each; with several ranks N may be 0."""
         shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
         floating(q1=q1, q2=q2, z1=z1, z2=z2)
         at_least(1 if world_size() == 1 else 0, N=len(q1))

@@ -1,4 +1,4 @@
-"""Two views of the samples of all ranks."""
+"""The views of all ranks."""
 
 __all__ = ["gather_views"]
 
@@ -12,15 +12,8 @@ from lightning_ssl_geometry.functional.info_nce.settings import check_views
 def gather_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     """Concatenate the rows of all ranks, with gradient, in one collective.
 
-    Args:
-        z1: (N, P), embeddings of view 1; N may differ between ranks, and be 0.
-        z2: (N, P), embeddings of view 2.
-
-    Returns:
-        Both views, (sum of N, P), equal on all ranks. With one rank, the arguments themselves, without a check.
-
-    >>> gather_views(torch.zeros(1, 2), torch.ones(1, 2))
-    (tensor([[0., 0.]]), tensor([[1., 1.]]))
+    Embeddings `z1` and `z2` of the two views are (N, P); N may differ between ranks, and be 0. The result, equal on all
+    ranks, holds both views, (sum of N, P) each. With one rank the arguments are returned without a check.
     """
     if world_size() == 1:
         return z1, z2

@@ -22,36 +22,28 @@ _Numbers = float | tuple[float, ...]
 class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch. With DistributedDataParallel, W processes have exactly the loss and the gradient of one process with all
-    samples, also if their batches differ in size and for a learnt temperature. One sample on all ranks together has
-    loss and gradient 0 if its positive is in the denominator.
-
-    Each dimension k may have its own temperature, as in Rusak et al., Content suppresses style: dimensionality collapse
-    in contrastive learning (2022):
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process with all samples, also if the
+    batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, loss and
+    gradient are 0 with the positive in the denominator. Each dimension k may have its own temperature, as in Rusak et
+    al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
         temperature: tau > 0, one number per dimension of the embeddings, or a rule, which is a module such as
             :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached, and
-            normalised if the form normalises; it returns (P,), with or without gradient. A `nn.Parameter` is learnt; if
-            a step makes it 0 or negative, the next call raises.
-        form: A :class:`lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
+            normalised if the form normalises; it returns (P,), with or without gradient. An `nn.Parameter` is learnt;
+            if a step makes it 0 or negative, the next call raises an error.
+        form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
         mode: "distance": tau divides the products, or the differences to the power p; "feature": tau divides the
             embeddings, and thereby the products by tau^2 or the powers by tau^p.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule sees the
             views of all ranks in either case.
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
-        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
+        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`. An unknown
+            attribute raises a TypeError, and a contradiction of two attributes a ValueError.
 
-    Raises:
-        ValueError: If an argument is out of its range or contradicts another; in a call, if a shape or dtype is wrong.
-        TypeError: If there is no such switch.
-
-    >>> loss = InfoNCELoss(temperature=0.5)
-    >>> loss(torch.eye(4), torch.eye(4))
-    tensor(0.5944)
     >>> loss = InfoNCELoss([0.5, 1.0], form="RUSAK", normalize=False, similarity="distance")
     >>> loss(torch.eye(2), torch.eye(2))  # the distance to the one negative is 1 / 0.5 + 1 / 1
     tensor(0.0486)
@@ -87,7 +79,7 @@ class InfoNCELoss(nn.Module):
         return self._contrasted(z1, z2)[0]
 
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the temperatures (P,), as they are before `mode` raises them to a power."""
+        """Return the loss and the temperatures (P,) before `mode` raises them to a power."""
         loss, tau = self._contrasted(z1, z2)
         return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 

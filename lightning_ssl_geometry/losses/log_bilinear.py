@@ -22,30 +22,20 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class LogBilinearInfoNCELoss(nn.Module):
     r"""InfoNCE with :math:`s(a, b) = a^T W b / \tau` and W learnt: :func:`functional.log_bilinear_info_nce`.
 
-    `weight` is W, a parameter that a method's optimizer and checkpoint include. It starts as the identity over
-    :math:`\sqrt P`, the scale of attention's dot product: logits of independent rows with entries of unit variance have
-    unit variance, and the views of a sample score higher from the first step on. W = 0 would give the embeddings no
-    gradient.
-
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch. With DistributedDataParallel, W processes have exactly the loss and the gradients of one, that of W too, also
-    if their batches differ in size.
+    The parameter `weight` is W. It starts as the identity over :math:`\sqrt P`, the scale of attention's dot product:
+    logits of independent rows with entries of unit variance have unit variance, and the views of a sample score higher
+    from the first step on. W = 0 would give the embeddings no gradient. Every rank gathers the views of all ranks, with
+    gradient, and computes the loss of the global batch. With DistributedDataParallel, the loss and all gradients,
+    including that of W, are exactly those of a single process, also if the batches differ in size.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         temperature: tau > 0, one number; it scales W.
-        form: An InfoNCE with `normalize=False`, the similarity "dot", the denominator "sum" and without `include_self`;
-            by default with SimCLR's denominator.
+        form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`; by
+            default with SimCLR's denominator.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
-        **switches: Attributes of :class:`lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
+        **switches: Attributes of :class:`~lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
             `form`, such as `joint=True`.
-
-    Raises:
-        ValueError: If an argument is out of its range or contradicts another.
-
-    >>> loss = LogBilinearInfoNCELoss(dim=4)
-    >>> loss(2 * torch.eye(4), 2 * torch.eye(4))  # W = 1/2: log(e^2 + 6) - 2
-    tensor(0.5944, grad_fn=<MeanBackward0>)
     """
 
     @by_position("positive_in_denominator", "symmetric", "negatives", "joint", "gather")

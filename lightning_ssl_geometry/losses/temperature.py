@@ -1,4 +1,4 @@
-r"""Rules for the temperature of each dimension of the embeddings.
+"""Rules for the temperature of each dimension of the embeddings.
 
 Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
 temperature than style. A rule is a module that maps both views of the batch of all ranks, (N, P) each and detached, to
@@ -26,14 +26,12 @@ from lightning_ssl_geometry.functional.info_nce.settings import temperature_rang
 
 
 class _FixedTemperature(nn.Module):
-    """Temperatures that do not depend on the views."""
-
     def __init__(self, temperature: Tensor) -> None:
         super().__init__()
         self.temperature = tuple(temperature.tolist())
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,); the views have no influence."""
+        """Return the temperatures (P,), which do not depend on the views."""
         return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
 
     def extra_repr(self) -> str:
@@ -49,10 +47,6 @@ class ContentStyleTemperature(_FixedTemperature):
         tau_c: Temperature of the first `content_dim` dimensions, > 0.
         tau_s: Temperature of the others, > 0.
         content_dim: Number of dimensions of content, from 0 to P; None: P // 2.
-
-    >>> z = torch.zeros(2, 4)
-    >>> ContentStyleTemperature(4)(z, z)
-    tensor([0.7000, 0.7000, 1.0000, 1.0000])
     """
 
     def __init__(self, dim: int, tau_c: float = 0.7, tau_s: float = 1.0, content_dim: int | None = None) -> None:
@@ -61,20 +55,17 @@ class ContentStyleTemperature(_FixedTemperature):
 
 
 class EqualizingTemperature(_FixedTemperature):
-    r"""Prop. 3 of Rusak et al. for known standard deviations: :math:`\sigma_c / \sigma_s` for content, 1 for style.
+    r"""Fixed temperatures by Prop. 3 of Rusak et al.: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
-    The printed value divides the squared difference; in the proof it divides the feature: `mode="feature"` of the loss.
+    The paper's temperature divides the squared difference; its proof divides the feature, as `mode="feature"` of the
+    loss does.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
         content_dim: Number of content dimensions, which come first; from 0 to P.
-        floor: > 0; replaces a smaller temperature, with a warning. Exact content would have temperature 0.
-
-    >>> z = torch.zeros(2, 3)
-    >>> EqualizingTemperature(3, sigma_c=0.01, sigma_s=0.05, content_dim=1)(z, z)
-    tensor([0.2000, 1.0000, 1.0000])
+        floor: > 0; replaces a smaller temperature, with a warning. Content without change would have temperature 0.
     """
 
     def __init__(self, dim: int, sigma_c: float, sigma_s: float, content_dim: int, floor: float = 0.1) -> None:
@@ -86,20 +77,13 @@ class LearnedTemperature(nn.Module):
     r"""A learnt temperature per dimension: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
     AnInfoNCE's logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
-    :math:`\Lambda`: the similarity "distance" of :class:`InfoNCELoss` with :math:`\tau = 2 / \Lambda`. The parameter is
-    :math:`\log \Lambda`, so that every step keeps :math:`\Lambda` positive. By default the methods apply no weight
-    decay to it, which would pull :math:`\Lambda` to 1.
+    :math:`\Lambda`: the similarity "distance" of :class:`InfoNCELoss` with :math:`\tau = 2 / \Lambda`. The parameter
+    `log_precision` (P,) is :math:`\log \Lambda`, so every step keeps :math:`\Lambda` positive. By default the methods
+    apply no weight decay to this parameter, because decay would pull :math:`\Lambda` to 1.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         initial: The initial temperature, or one per dimension; > 0.
-
-    Attributes:
-        log_precision: (P,), the parameter.
-
-    >>> z = torch.zeros(2, 3)
-    >>> LearnedTemperature(3, initial=0.5)(z, z)
-    tensor([0.5000, 0.5000, 0.5000], grad_fn=<MulBackward0>)
     """
 
     def __init__(self, dim: int, initial: float | Sequence[float] = 1.0) -> None:
@@ -115,7 +99,7 @@ class LearnedTemperature(nn.Module):
         return self.log_precision.exp()
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,) with gradient; the views have no influence."""
+        """Return the temperatures (P,) with gradient; they do not depend on the views."""
         return 2 * (-self.log_precision).exp()
 
     def extra_repr(self) -> str:
@@ -124,44 +108,38 @@ class LearnedTemperature(nn.Module):
 
 
 class GradientSpectrumTemperature(nn.Module):
-    r"""Prop. 2 and 3 of Rusak et al. during training: the number of content outputs, and their temperature.
+    r"""Temperatures by Prop. 2 and 3 of Rusak et al., estimated from the embeddings during training.
 
-    In training this averages two covariances of the embeddings over the batches: of view 1, and of the change within a
-    pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches and exponential afterwards. The ratios
-    r of both along the directions of :func:`functional.content_dimension`, which do not depend on rotations of the
-    outputs, give the number :math:`d_c` of content dimensions. The :math:`d_c` outputs with the smallest ratio of
-    change to variance get the temperature
+    In training this averages two covariances of the embeddings over the batches: that of view 1, and that of the change
+    within a pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches and exponential afterwards.
+    The ratios r of change to variance, along the directions of :func:`functional.content_dimension`, do not depend on
+    rotations of the outputs; their largest jump gives the number :math:`d_c` of content dimensions. The :math:`d_c`
+    outputs with the smallest ratio of change to variance get the temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
     with the means of r before and after the jump, which is Prop. 3's :math:`\sigma_c / \sigma_s` if content and style
-    have equal variance. It is at least `floor`, with one warning if it would be smaller. The other outputs get 1; all
-    outputs do while r has no jump by `min_ratio`. InfoNCE on Euclidean distances is invariant to rotations of the
-    outputs until temperatures differ; from then on content moves into the outputs of low temperature.
+    have equal variance. It is at least `floor`; the first time it would be smaller, a warning says so. The other
+    outputs have temperature 1, and all outputs have it while r has no jump by `min_ratio`. InfoNCE on Euclidean
+    distances is invariant to rotations of the outputs until temperatures differ; from then on content moves into the
+    outputs of low temperature.
 
-    The averages are float64 buffers without gradient, equal on all ranks, and constant in evaluation. Casting the whole
-    module (as precision "bf16-true" does) casts them too, and then rounding loses steps of 1%. A training step costs
-    two products P x N x P and eigenvalues of P x P matrices. A batch of one sample has no covariance and is skipped.
+    The averages `marginal` (P, P), of the embeddings' covariance, and `conditional` (P, P), of the second moment of
+    their change within a pair, are float64 buffers without gradient, equal on all ranks, and constant in evaluation;
+    `batches` counts their batches. Casting the whole module (as precision "bf16-true" does) casts them too, and then
+    rounding loses steps of 1%. A training step costs two products P x N x P and eigenvalues of P x P matrices. A batch
+    of one sample has no covariance and is skipped. A call raises a ValueError if a shape is wrong or a value is not
+    finite.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         momentum: Weight of the old averages in an update, in [0, 1).
         floor: The smallest temperature, in (0, 1].
         min_ratio: The smallest factor between the r of content and of style, > 1 and finite.
-        eps: > 0; in the search for the jump a smaller r counts as this.
+        eps: > 0; replaces a smaller r in the search for the jump.
 
-    Attributes:
-        marginal: (P, P), the average covariance of the embeddings.
-        conditional: (P, P), the average second moment of their change within a pair.
-        batches: The number of batches in the averages.
-
-    Raises:
-        ValueError: If an argument is out of its range; in a call, if the views have not P dimensions, or hold values
-            that are not finite.
-
-    >>> rule = GradientSpectrumTemperature(2)
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
-    >>> rule(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2
+    >>> GradientSpectrumTemperature(2)(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2
     tensor([0.2000, 1.0000])
     """
 
@@ -206,7 +184,7 @@ class GradientSpectrumTemperature(nn.Module):
         if count:
             tau_c = math.sqrt(max(r[:count].mean().item(), 0) / r[count:].mean().item())  # rounding may be below 0
             variance, change = self.marginal.diag(), self.conditional.diag()
-            varies = variance > 1e-10 * variance.amax()  # an output that is constant but for rounding is no content
+            varies = variance > 1e-10 * variance.amax()  # an output that varies by rounding only is not content
             tau[(change / variance).where(varies, math.inf).argsort()[:count]] = max(tau_c, self.floor)
             self._say(tau_c)
         return tau
@@ -216,6 +194,6 @@ class GradientSpectrumTemperature(nn.Module):
             self._said = True
             warnings.warn(
                 f"The temperature of content by the gradient's spectrum, {tau_c:.3g}, is below `floor` = {self.floor}, "
-                "which is used instead, from now on.",
+                "which is used instead in all steps.",
                 stacklevel=2,
             )

@@ -16,21 +16,15 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class VariationalLoss(nn.Module):
     """NT-Xent as Calder & Lee (2025) generalise it: :func:`functional.variational_loss`, Eq. 4 by default.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch.
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
-        temperature: tau > 0 of the default eta(t) = exp(-t / tau), t half a squared distance.
+        temperature: tau > 0 of the default eta(t) = exp(-t / tau), where t is half a squared distance.
         psi: Psi, an increasing function, applied to each element. None: log(1 + t).
         eta: The similarity, a positive decreasing function of t, applied to each element. None: the default.
-        gather: Gather the views of all ranks; otherwise each rank's loss is that of its own batch.
-        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 has
+        gather: Gather the views of all ranks; otherwise each rank computes the loss of its own batch.
+        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 is
             `negatives="both", include_self=False`.
-
-    >>> import torch
-    >>> z = torch.zeros(4, 2)
-    >>> VariationalLoss()(z, z)
-    tensor(0.6931)
     """
 
     @by_position("negatives", "include_self", "symmetric", "gather")

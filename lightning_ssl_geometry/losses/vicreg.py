@@ -12,10 +12,9 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class VICRegLoss(nn.Module):
     """Invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022): :func:`functional.vicreg`.
 
-    In a distributed run every rank gathers the views of all ranks with gradient and computes the loss of the global
-    batch. With DistributedDataParallel, W processes have exactly the loss and the gradient of one, also if their
-    batches differ in size. The official code computes the invariance on each rank, which is the same for batches of
-    equal size.
+    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process, also if the batches differ in
+    size. The official code computes the invariance on each rank, which gives the same for batches of equal size.
 
     Args:
         invariance: Weight of the mean squared difference of the views, >= 0.
@@ -23,12 +22,7 @@ class VICRegLoss(nn.Module):
         covariance: Weight of the squared covariances, >= 0.
         gamma: The standard deviation that every dimension shall reach, > 0.
         eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
-        gather: Gather the views of all ranks; otherwise each rank's loss is that of its own batch.
-
-    >>> import torch
-    >>> loss = VICRegLoss()
-    >>> loss(torch.zeros(4, 2), torch.zeros(4, 2))
-    tensor(24.7500)
+        gather: Gather the views of all ranks; otherwise each rank computes the loss of its own batch.
     """
 
     def __init__(

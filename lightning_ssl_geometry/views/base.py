@@ -1,4 +1,4 @@
-"""Base of the modules that make views, and what anybody's modules may say of themselves."""
+"""Base of the modules that make views, and functions that ask any module for its entries and its range of images."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 
@@ -17,8 +17,8 @@ Normalization = tuple[Tensor, Tensor]
 class ImageViews(nn.Module, ABC):
     """Base of views that are functions of (seed, epoch, sample index, view) and an image in [0, 1].
 
-    Any module that is called with (image, index, epoch, mean, std) and returns V views may stand in its place. The
-    module may have the two members below; without them it adds no entries and takes images in [0, 1].
+    Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
+    define the two members below; without them it adds no entries to the batch and takes images in [0, 1].
 
     Attributes:
         image_range: Least and greatest value of the floating-point images that the module takes; None: the module
@@ -28,16 +28,10 @@ class ImageViews(nn.Module, ABC):
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return further entries of a batch beside its views; an entry replaces that of the same key.
+        """Return tensors, or tuples of V tensors, to add to a batch by key, on any device; by default none.
 
-        Args:
-            index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training.
-            height: H, of the images.
-            width: W, of the images.
-
-        Returns:
-            Key -> a tensor, or a tuple of V tensors, on any device. Nothing by default.
+        An entry replaces the batch's entry of the same key. The arguments are each sample's position in its data set
+        `index` (N,) int64, the epoch of the training, and the height and the width of the images.
         """
         return {}
 
@@ -51,7 +45,7 @@ class ImageViews(nn.Module, ABC):
             image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change, H = W where images
                 are turned.
             index: (N,) int64, the position of each sample in its data set.
-            epoch: Of the training: other epochs see other views.
+            epoch: Epoch of the training; the views differ between epochs.
             mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
             std: (C,), divides the views after that; None: 1.
 
@@ -68,11 +62,11 @@ class ImageViews(nn.Module, ABC):
         moments = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
         shaped("C,", {"C": image.shape[1]}, **moments)
         if mean is None and std is None:
-            return self._views(image, index, epoch, None)
+            return self._views(image, index, epoch, normalize=None)
         c = image.shape[1]
         pair = torch.zeros(c) if mean is None else mean, torch.ones(c) if std is None else std
         shift, by = (value.to(image.device, non_blocking=True) for value in pair)
-        return self._views(image, index, epoch, (shift, by))
+        return self._views(image, index, epoch, normalize=(shift, by))
 
     @property
     def _changes_colors(self) -> bool:
@@ -85,19 +79,11 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return the entries that anybody's views add to a batch; see :meth:`ImageViews.batch_entries`.
-
-    >>> batch_entries(nn.Identity(), torch.arange(2), 0, 8, 8)
-    {}
-    """
+    """Return the entries that any module of views adds to a batch; see :meth:`ImageViews.batch_entries`."""
     entries = getattr(views, "batch_entries", None)
     return {} if entries is None else entries(index, epoch, height, width)
 
 
 def image_range(views: nn.Module) -> tuple[float, float] | None:
-    """Return the range of the floating-point images that anybody's views take: [0, 1] unless they say otherwise.
-
-    >>> image_range(nn.Identity())
-    (0.0, 1.0)
-    """
+    """Return the range of the floating-point images that any module of views takes, by default [0, 1]."""
     return getattr(views, "image_range", ImageViews.image_range)

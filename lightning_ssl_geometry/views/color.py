@@ -38,25 +38,15 @@ _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 
 def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by a brightness factor and clamp.
-
-    Args:
-        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        factor: (N,), >= 0; 1 changes nothing.
-
-    >>> adjust_brightness(torch.full((1, 1, 1, 1), 0.5), torch.tensor([0.5])).item()
-    0.25
-    """
+    """Multiply images (N, C, H, W) in [0, 1] by a factor (N,) >= 0 and clamp; 1 changes nothing."""
     _check_factor(image, factor)
     return _on_planes(image, lambda x: x.mul(_per_sample(factor, x)).clamp(0, 1))
 
 
 def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the mean of the luma over the image, and clamp.
+    """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp.
 
-    Args:
-        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        factor: (N,), >= 0; 0 gives the mean, 1 changes nothing.
+    A factor, of shape (N,) and >= 0, is the weight of the image: 0 gives the mean, 1 changes nothing.
 
     >>> adjust_contrast(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([0.5])).flatten().tolist()
     [0.25, 0.75]
@@ -66,14 +56,9 @@ def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the luma, and clamp.
+    """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp.
 
-    Args:
-        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        factor: (N,), >= 0; 0 gives the luma, 1 changes nothing.
-
-    >>> adjust_saturation(torch.ones(1, 3, 1, 1), torch.tensor([2.0])).flatten().tolist()
-    [1.0, 1.0, 1.0]
+    A factor, of shape (N,) and >= 0, is the weight of the image: 0 gives the luma, 1 changes nothing.
     """
     _check_factor(image, factor)
     if image.shape[1] == 1:
@@ -82,11 +67,9 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue; saturation and value of HSV stay the same.
+    """Turn the hue of images (N, C, H, W) in [0, 1]; saturation and value of HSV stay the same.
 
-    Args:
-        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        shift: (N,), in turns, within [-0.5, 0.5]; 0 changes nothing, 1/3 makes red green.
+    A shift, of shape (N,) and within [-0.5, 0.5], is in turns: 0 changes nothing, 1/3 makes red green.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> adjust_hue(red, torch.tensor([1 / 3])).round().flatten().tolist()
@@ -101,15 +84,7 @@ def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
 
 
 def grayscale(image: Tensor, gray: Tensor) -> Tensor:
-    """Replace every channel by the luma in the images that `gray` marks.
-
-    Args:
-        image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        gray: (N,) bool.
-
-    >>> grayscale(torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1), torch.tensor([True])).unique().numel()
-    1
-    """
+    """Replace every channel by the luma in the images (N, C, H, W) that `gray` (N,) bool marks."""
     check_image(image, color=True, gray=gray)
     return _on_planes(image, lambda x: torch.where(gray.bool()[:, None, None], luma(x), x))
 
@@ -121,11 +96,6 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
         factor: (N, 4): brightness, contrast, saturation >= 0, and the shift of the hue in turns.
-
-    >>> image = torch.rand(2, 3, 4, 4)
-    >>> same = color_jitter(image, torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]]), torch.tensor([[1.0, 1, 1, 0]] * 2))
-    >>> torch.allclose(same, image, atol=1e-6)
-    True
     """
     check_image(image, color=True)
     shaped("N, 4", {"N": len(image)}, order=order, factor=factor)
@@ -143,18 +113,15 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
     """Jitter colours (C, N, H, W) in [0, 1] of samples whose hue turns at the same position of their order.
 
-    Turning the hue costs most, so the samples are sorted by its position. At the other positions each sample blends
-    with its own reference.
+    Turning the hue is the slowest operation, so callers group the samples by its position. At each other position, a
+    sample is blended with black (brightness), its mean luma (contrast) or its luma (saturation), as its order says.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4), of :func:`color_jitter`; column `hue_at` is 3.
         factor: (N, 4), of :func:`color_jitter`.
-        hue_at: 0, 1, 2 or 3.
+        hue_at: The common position of the hue: 0, 1, 2 or 3.
         in_place: Overwrite x, which is faster and not differentiable.
-
-    >>> jitter_planes(torch.full((1, 1, 1, 1), 0.5), torch.tensor([[3, 0, 1, 2]]), torch.tensor([[0.5, 1, 1, 0]]), 0)
-    tensor([[[[0.2500]]]])
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
     use_mean, use_luma = (order == _CONTRAST), (order == _SATURATION)
@@ -171,11 +138,7 @@ def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_p
 
 
 def luma(x: Tensor) -> Tensor:
-    """Return the luma (N, H, W) of colours x (C, N, H, W), or the single channel if C = 1.
-
-    >>> luma(torch.ones(1, 2, 3, 3)).shape
-    torch.Size([2, 3, 3])
-    """
+    """Return the luma (N, H, W) of colours x (C, N, H, W), or the single channel if C = 1."""
     if len(x) == 1:
         return x[0]
     return torch.mul(x[0], LUMA[0]).add_(x[1], alpha=LUMA[1]).add_(x[2], alpha=LUMA[2])
@@ -193,7 +156,7 @@ def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
     low = torch.minimum(torch.minimum(r, g), b)
     angle = (high - r).add_(g).add_(b).sub_(low, alpha=2)
     chroma = high.sub_(low)
-    angle = torch.copysign(angle.div_(chroma.clamp_min(1e-12)), g - b)  # k, in [-3, 3]; gray has any
+    angle = torch.copysign(angle.div_(chroma.clamp_min(1e-12)), g - b)  # k, in [-3, 3]; arbitrary for gray
     pure = torch.arange(0, 6, 2, dtype=x.dtype, device=x.device)[:, None, None, None]  # red, green, blue
     offset = (6 * shift - pure + 3).remainder_(6).sub_(3)  # (3, N, 1, 1), in [-3, 3)
     distance = torch.add(angle, offset, out=out)  # (3, N, H, W), in [-6, 6]

@@ -28,7 +28,7 @@ class AugmentationFamily(nn.Module, ABC):
     and greatest value of every view (:meth:`extremes`), preferably without making the views.
 
     Args:
-        grid: Rows and columns for a map with one value per member, row by row; None: the members form no grid.
+        grid: Rows and columns of a map with one value per member, row by row; None: the members form no grid.
     """
 
     def __init__(self, grid: tuple[int, int] | None = None) -> None:
@@ -41,17 +41,13 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Compute :meth:`forward`; the arguments are checked and on the image's device."""
+        """Compute :meth:`forward`, which has checked the arguments and moved them to the image's device."""
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Find the least and the greatest value of every view, channel by channel.
+        """Return the least and the greatest value of every view of images (N, C, H, W) per channel, (N, K, C) each.
 
-        Args:
-            image: (N, C, H, W).
-
-        Returns:
-            (N, K, C) the least and (N, K, C) the greatest, exactly as in the views.
+        The extremes are exact: they are values of pixels of the views.
         """
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
@@ -66,8 +62,8 @@ class AugmentationFamily(nn.Module, ABC):
             (M, C, h, w), of the image's dtype, on its device, differentiable.
 
         Raises:
-            ValueError: If an argument has a wrong shape or dtype, or an index on the CPU is out of range. Indices on an
-                accelerator are not checked, since that would wait for it.
+            ValueError: If a shape or dtype is wrong, or an index on the CPU is out of range. Indices on a GPU are not
+                checked, because the check would synchronise with it.
         """
         shaped("N, C, H, W", image=image)
         shaped("M,", sample=sample, member=member)
@@ -83,22 +79,20 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Find the trivial views of images (N, C, H, W): (N, K) bool.
+        """Return which views of images (N, C, H, W) are trivial, (N, K) bool.
 
-        All pixels of a trivial view have the darkest value of the image, in each channel.
+        In each channel, all pixels of a trivial view have the darkest value of the image.
         """
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W), with equal constant views only once in the batch.
+        """List the views of images (N, C, H, W); equal constant views are listed only once in the batch.
 
-        Views that are not constant are all listed, even if some are equal.
-
-        Returns:
-            `sample` (U,) and `member` (U,) of the listed views, for :meth:`forward`; and `inverse` (N, K), the index in
-            the list of each view; all int64.
+        Views that are not constant are all listed, even if some are equal. The result, all int64, is `sample` (U,) and
+        `member` (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the index of each view in the
+        list.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))
         return sample, member, inverse.view(len(image), len(self))
@@ -130,7 +124,7 @@ class AugmentationFamily(nn.Module, ABC):
         integer(1, chunk_size=chunk_size)
         n = max(1, _PAIRS // len(self))
         parts = zip(image.split(n), weight.split(n, 1), strict=True)
-        return torch.cat([self._integrate(network, x, w, chunk_size) for x, w in parts], 1)
+        return torch.cat([self._integrate(network, x, w, chunk_size=chunk_size) for x, w in parts], 1)
 
     def _integrate(self, network: Callable[[Tensor], Tensor], image: Tensor, weight: Tensor, chunk_size: int) -> Tensor:
         weighed = (weight != 0).any(0)
@@ -154,7 +148,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute :meth:`distinct` for the views that `wanted` (N, K) marks; without `share`, list equal views each.
+        """Compute :meth:`distinct` for the views that `wanted` (N, K) marks; without `share`, list every marked view.
 
         `inverse` has one entry per marked view.
         """
@@ -163,7 +157,7 @@ class AugmentationFamily(nn.Module, ABC):
         kind, count = _kinds(lowest[constant])
         at = torch.arange(len(constant), device=image.device)
         ordered, order = kind.sort(stable=True)
-        first = at[constant][order[torch.searchsorted(ordered, at[:count])]]  # of each kind
+        first = at[constant][order[torch.searchsorted(ordered, at[:count])]]  # the first view of each kind
         inverse = torch.empty_like(at)
         inverse[constant] = kind
         inverse[~constant] = count + at[: len(at) - len(kind)]
@@ -174,24 +168,19 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    The defaults are the paper's: 17 x 17 = 289 crops.
+    The defaults are those of CRL-TAC: 17 x 17 = 289 crops. The buffer `corner` (K, 2) int64 holds the first row and the
+    first column of every crop.
 
     Args:
         image_size: Height and width of the images, in pixels.
         size: Height and width of the crops, in pixels.
         stride: Distance of neighbouring crops, in pixels.
 
-    Attributes:
-        corner: (K, 2) int64, the first row and the first column of every crop.
-
     Raises:
         ValueError: If an argument is no integer >= 1, or fewer than two crops fit.
 
-    >>> family = CropFamily(image_size=6, size=2, stride=4)
-    >>> family.corner.tolist()
+    >>> CropFamily(image_size=6, size=2, stride=4).corner.tolist()
     [[0, 0], [0, 4], [4, 0], [4, 4]]
-    >>> family(torch.arange(36.0).view(1, 1, 6, 6), torch.tensor([0]), torch.tensor([1])).tolist()
-    [[[[4.0, 5.0], [10.0, 11.0]]]]
     """
 
     corner: Tensor
@@ -209,11 +198,10 @@ class CropFamily(AugmentationFamily):
         self.register_buffer("corner", torch.cartesian_prod(start, start), persistent=False)
 
     def __len__(self) -> int:
-        """K, the number of crops."""
         return len(self.corner)
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Crop; the rows of pixels of all crops are gathered at once."""
+        """Crop by gathering the rows of pixels of all crops at once."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         c, width = image.shape[1], self.image_size
         channel = torch.arange(c, device=image.device).view(-1, 1)
@@ -223,12 +211,12 @@ class CropFamily(AugmentationFamily):
         start = start.view(-1, 1, 1) + (channel * width + line) * width  # (M, C, h)
         pixels = image.flatten()
         if (image.requires_grad and torch.is_grad_enabled()) or not len(pixels):
-            # pixel by pixel: the gradient of all runs would need `size` times the memory of the images
+            # pixel by pixel: the gradient through `unfold` would need `size` times the memory of the images
             return pixels.index_select(0, (start.unsqueeze(3) + line).flatten()).view(*start.shape, self.size)
         return pixels.unfold(0, self.size, 1).index_select(0, start.flatten()).view(*start.shape, self.size)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Find the least and the greatest value of every crop, each (N, K, C), without making the crops."""
+        """Return the least and the greatest value of every crop, (N, K, C) each, without making the crops."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         rows = image.unfold(3, self.size, self.stride)  # (N, C, H, columns, w)
         lowest, highest = (
@@ -237,13 +225,10 @@ class CropFamily(AugmentationFamily):
         return lowest.amin(-1).flatten(2).mT, highest.amax(-1).flatten(2).mT
 
     def overlap(self, box: Tensor) -> Tensor:
-        """Return the area of every crop inside of a box.
+        """Return the area in pixels of every crop inside of each sample's box, (N, K) int64 in [0, size^2].
 
-        Args:
-            box: (N, 4) integer: top, left, bottom and right of each sample's box in pixels, the last two exclusive.
-
-        Returns:
-            (N, K) int64, in pixels, in [0, size^2].
+        A row of `box` (N, 4), an integer tensor, is top, left, bottom and right in pixels; bottom and right are
+        exclusive.
 
         >>> CropFamily(image_size=6, size=2, stride=4).overlap(torch.tensor([[0, 1, 5, 6]]))
         tensor([[2, 4, 1, 2]])
@@ -261,18 +246,12 @@ class CropFamily(AugmentationFamily):
 
 
 class QuarterTurnFamily(AugmentationFamily):
-    """Turns of square floating-point images by 0, 1, 2 and 3 quarters, counter-clockwise.
-
-    >>> family = QuarterTurnFamily()
-    >>> family(torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 2, 2), torch.tensor([0]), torch.tensor([1])).tolist()
-    [[[[2.0, 4.0], [1.0, 3.0]]]]
-    """
+    """Turns of square floating-point images by 0, 1, 2 and 3 quarters, counter-clockwise."""
 
     def __init__(self) -> None:
         super().__init__((1, 4))
 
     def __len__(self) -> int:
-        """4."""
         return 4
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
@@ -281,14 +260,14 @@ class QuarterTurnFamily(AugmentationFamily):
         return quarter_turn(image.index_select(0, sample), member)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Find the least and the greatest value of every image, each (N, 4, C); turns do not change them."""
+        """Return the least and the greatest value of every image, (N, 4, C) each; turns do not change them."""
         shaped("N, C, H, H", {"H": image.shape[-1]}, image=image)
         lowest, highest = (value.unsqueeze(1).expand(-1, 4, -1) for value in (image.amin((2, 3)), image.amax((2, 3))))
         return lowest, highest
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Number the different rows of (M, C); return the numbers (M,) int64 in [0, count), and the count."""
+    """Return the index of each row of (M, C) among the distinct rows, (M,) int64, and the number of distinct rows."""
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

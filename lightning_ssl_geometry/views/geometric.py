@@ -1,7 +1,7 @@
 r"""Batched crops, flips and blurs with parameters per sample, as separable linear maps.
 
 Cropping with resizing, flipping and blurring map each channel x of an image to :math:`A x B^\top`, with matrices A over
-rows and B over columns that depend on the sample. They cost two batched matrix products.
+rows and B over columns that depend on the sample. Two batched matrix products compute this.
 """
 
 __all__ = [
@@ -30,20 +30,19 @@ def resized_crop(
         image: (N, C, H, W), floating point.
         top: (N,) first row of the crop, in pixels.
         left: (N,) first column.
-        height: (N,) rows.
-        width: (N,) columns.
+        height: (N,) number of rows.
+        width: (N,) number of columns.
         size: Side of the result in pixels, or (height, width).
 
     Returns:
         (N, C, *size), of the image's dtype.
 
     Raises:
-        ValueError: If an argument has another shape, or a box is empty or not inside of its image. Reads the values, so
-            it waits for an accelerator.
+        ValueError: If a shape is wrong, or a box is empty or not inside of its image. The check reads the boxes, so it
+            synchronises with a GPU.
 
-    >>> image = torch.arange(16.0).view(1, 1, 4, 4)
     >>> one, two = torch.tensor([1]), torch.tensor([2])
-    >>> resized_crop(image, one, one, two, two, 2).flatten().tolist()
+    >>> resized_crop(torch.arange(16.0).view(1, 1, 4, 4), one, one, height=two, width=two, size=2).flatten().tolist()
     [5.0, 6.0, 9.0, 10.0]
     """
     check_image(image, top=top, left=left, height=height, width=width)
@@ -57,24 +56,13 @@ def resized_crop(
         raise ValueError(f"{said}, but got {box} for sample {bad}.")
     with torch.autocast(image.device.type, enabled=False):
         x = image.to(torch.promote_types(image.dtype, torch.float32))
-        a = resize_matrix(top, height, x.shape[2], rows, dtype=x.dtype)
-        b = resize_matrix(left, width, x.shape[3], columns, dtype=x.dtype)
+        a = resize_matrix(top, height, source=x.shape[2], target=rows, dtype=x.dtype)
+        b = resize_matrix(left, width, source=x.shape[3], target=columns, dtype=x.dtype)
         return separable(x, a, b).transpose(0, 1).to(image.dtype).contiguous()
 
 
 def horizontal_flip(image: Tensor, flip: Tensor) -> Tensor:
-    """Mirror the images that `flip` marks, left to right.
-
-    Args:
-        image: (N, C, H, W), floating point.
-        flip: (N,) bool.
-
-    Returns:
-        (N, C, H, W), of the image's dtype.
-
-    >>> horizontal_flip(torch.tensor([1.0, 2.0]).view(1, 1, 1, 2), torch.tensor([True])).flatten().tolist()
-    [2.0, 1.0]
-    """
+    """Mirror the floating-point images (N, C, H, W) that `flip` (N,) bool marks, left to right."""
     check_image(image, flip=flip)
     return torch.where(flip.bool()[:, None, None, None], image.flip(-1), image)
 
@@ -86,15 +74,9 @@ def gaussian_blur(image: Tensor, sigma: Tensor, kernel_size: int | tuple[int, in
     axis.
 
     Args:
-        image: (N, C, H, W), floating point.
+        image: (N, C, H, W), floating point; the result has the same shape and dtype.
         sigma: (N,) standard deviation, > 0, in pixels.
         kernel_size: k, odd and at most twice the image's side minus 1, or (height, width).
-
-    Returns:
-        (N, C, H, W), of the image's dtype.
-
-    >>> gaussian_blur(torch.eye(3).view(1, 1, 3, 3), torch.tensor([1e-3]), 3).view(3, 3).tolist()
-    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     check_image(image, sigma=sigma)
     if not bool((sigma > 0).all()):
@@ -119,9 +101,8 @@ def resize_matrix(
 ) -> Tensor:
     r"""Return the linear map along one axis of a crop with bilinear, antialiased resizing.
 
-    With :math:`s = length / target`, output pixel i is centred at :math:`c_i = (i + 1/2) \, s` of the crop, and pixel j
-    has weight :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))` in it; the weights of the crop's pixels sum to
-    1.
+    With :math:`s = length / target`, output pixel i is centred at :math:`c_i = (i + 1/2) \, s` of the crop. Pixel j of
+    the crop has weight :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))` in it; these weights sum to 1.
 
     Args:
         start: (N,) first pixel of the crop.
@@ -135,16 +116,15 @@ def resize_matrix(
     Returns:
         (N, target, source), rows summing to the gain.
 
-    >>> resize_matrix(torch.tensor([1]), torch.tensor([2]), 4, 2, dtype=torch.float32)
-    tensor([[[0., 1., 0., 0.],
-             [0., 0., 1., 0.]]])
+    >>> resize_matrix(torch.tensor([1]), torch.tensor([2]), source=4, target=2, dtype=torch.float32).tolist()
+    [[[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]]
     """
     start, length = start.to(dtype).unsqueeze(1), length.to(dtype).unsqueeze(1)  # (N, 1)
     step = length / target
     i = torch.arange(target, device=start.device, dtype=dtype) + 0.5
     center = (i if flip is None else torch.where(flip.unsqueeze(1), target - i, i)) * step  # (N, target)
     j = torch.arange(source, device=start.device, dtype=dtype) + 0.5  # (source,)
-    if source <= target:  # no shrinking: centres half a pixel inside of the crop weigh no pixel outside
+    if source <= target:  # not shrunk: centres half a pixel inside of the crop give outer pixels no weight
         center = torch.minimum(center.clamp_min_(0.5), length - 0.5).add_(start)
         return _hat((gain * j)[None, None], gain * center.unsqueeze(2), gain)
     reach = step.clamp_min(1)
@@ -158,7 +138,7 @@ def resize_matrix(
 def blur_matrix(
     sigma: Tensor, kernel_size: int, size: int, *, blur: Tensor | None = None, dtype: torch.dtype
 ) -> Tensor:
-    """Return the linear map along one axis of a Gaussian blur with reflected border.
+    """Return the linear maps (N, size, size) of a Gaussian blur with reflected border along one axis; rows sum to 1.
 
     Args:
         sigma: (N,) standard deviation, > 0, in pixels.
@@ -166,9 +146,6 @@ def blur_matrix(
         size: Number of pixels along this axis.
         blur: (N,) bool; the map is the identity where it is False. None: all blur.
         dtype: Dtype of the result.
-
-    Returns:
-        (N, size, size), rows summing to 1.
 
     >>> blur_matrix(torch.tensor([1e3]), 3, 3, dtype=torch.float32)[0, 0].mul(3).round().tolist()
     [1.0, 2.0, 0.0]
@@ -187,19 +164,13 @@ def blur_matrix(
 
 
 def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None = None) -> Tensor:
-    r"""Apply :math:`A x B^\top` to every channel of every image.
+    r"""Return :math:`A x B^\top` for every channel x of every image, (C, N, h, w) with channels first.
 
     Args:
         image: (N, C, H, W), floating point.
         rows: A, (N, h, H).
         columns: B, (N, w, W).
         out: (C, N, h, w), contiguous, to write to; without it the result is differentiable.
-
-    Returns:
-        (C, N, h, w), with channels first, as the colour operations take it.
-
-    >>> separable(torch.ones(2, 3, 4, 4), torch.ones(2, 1, 4), torch.ones(2, 1, 4)).flatten().tolist()
-    [16.0, 16.0, 16.0, 16.0, 16.0, 16.0]
     """
     n, c, height, width = image.shape
     narrow = torch.bmm(image.reshape(n, c * height, width), columns.transpose(1, 2)).view(n, c, height, -1)

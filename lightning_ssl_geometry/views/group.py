@@ -1,4 +1,4 @@
-r"""The views of homomorphic self-supervised learning: images transformed by random elements of a group.
+"""The views of homomorphic self-supervised learning: images transformed by random elements of a group.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), augment with one group at a time: translations of
 up to a fifth of the image, quarter turns, or scales down to 1 / 1.75. Losses and diagnostics can use the element of
@@ -26,27 +26,21 @@ _UNIFORMS = 4
 
 
 class GroupViews(ImageViews):
-    """Views of images that are transformed by random group elements, with black where no pixel arrives.
+    """Views of images that are transformed by random group elements; pixels without a source in the image are black.
 
     A view and its element are functions of (seed, epoch, sample index, view): the same on every device and in every
-    batch. The random numbers of one action do not depend on the other actions. With `index` on the CPU nothing waits
-    for an accelerator. Half-precision images are computed in float32. Several actions are applied in the order scale,
-    rotation, translation.
+    batch. The random numbers of one action do not depend on the other actions. With `index` on the CPU nothing
+    synchronises with a GPU. Half-precision images are computed in float32. Several actions are applied in the order
+    scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
             several of them; None or an empty sequence: the views are the images.
         num_views: V, the number of views of each image.
         max_shift: Largest translation in each direction, uniform, as a fraction of the image's side, in [0, 1].
-        scale: Least and greatest scale factor, > 0; factors are uniform between them, and above 1 the border is cut.
+        scale: Least and greatest scale factor, > 0; factors are uniform between them, and factors above 1 cut the
+            border.
         seed: Seed of the elements.
-
-    >>> views = GroupViews("rotation", seed=1)
-    >>> image, index = torch.rand(4, 3, 32, 32), torch.arange(4)
-    >>> a, b = views(image, index, epoch=3)
-    >>> g, _ = views.elements(index, 3, 32, 32)
-    >>> g.shape, torch.equal(a, quarter_turn(image, g[:, 0].long()))
-    (torch.Size([4, 1]), True)
     """
 
     def __init__(
@@ -66,30 +60,26 @@ class GroupViews(ImageViews):
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
         """Return the elements as `g`."""
-        return {"g": self.elements(index, epoch, height, width)}
+        return {"g": self.elements(index, epoch, height=height, width=width)}
 
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
-        """Return the group elements of all views.
+        """Return the group elements of all views as V tensors (N, columns), float32, on the CPU.
+
+        Each action in use has its columns, in this order: two for translation, pixels downwards and to the right; one
+        for rotation, quarter turns counter-clockwise from 0 to 3; one for scale, the factor.
 
         Args:
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
             height: H of the images.
-            width: W of the images.
+            width: W of the images; it must be H if images are turned.
 
-        Returns:
-            V tensors on the CPU, float32 (N, columns). Translation has two columns, pixels downwards and to the right;
-            then rotation one, quarter turns counter-clockwise from 0 to 3; then scale one, the factor.
-
-        Raises:
-            ValueError: If a rotation meets images that are not square.
-
-        >>> GroupViews(["scale", "translation"], num_views=1, scale=(0.5, 0.5)).elements(torch.arange(2), 0, 5, 5)
-        (tensor([[0.0000, 1.0000, 0.5000],
-                [1.0000, 1.0000, 0.5000]]),)
+        >>> views = GroupViews(["scale", "translation"], num_views=1, scale=(0.5, 0.5))
+        >>> views.elements(torch.arange(2), 0, height=5, width=5)[0].tolist()
+        [[0.0, 1.0, 0.5], [1.0, 1.0, 0.5]]
         """
         if "rotation" in self.actions and height != width:
-            raise ValueError(f"Expected square images where they are turned, but got {height} x {width} pixels.")
+            raise ValueError(f"Expected square images for rotations, but got {height} x {width} pixels.")
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=_UNIFORMS)  # (V, N, 4)
         reach = torch.tensor([round(self.max_shift * side) for side in (height, width)])
@@ -110,7 +100,7 @@ class GroupViews(ImageViews):
         x = image / 255 if image.dtype == torch.uint8 else image.to(torch.promote_types(dtype, torch.float32))
         pair = normalize or (x.new_zeros(()), x.new_ones(()))
         mean, std = (value.to(x.dtype)[..., None, None] for value in pair)
-        elements = self.elements(index, epoch, *image.shape[2:])
+        elements = self.elements(index, epoch, height=image.shape[2], width=image.shape[3])
         return tuple(self._moved(x, g).sub(mean).div_(std).to(dtype) for g in elements)
 
     def _moved(self, x: Tensor, g: Tensor) -> Tensor:

@@ -1,17 +1,17 @@
 r"""Colour jitter and grayscale as one affine map of colours per sample, clamped once at the end.
 
-In contrast to :mod:`lightning_ssl_geometry.views.color`, these operations do not clamp one by one, and the hue turns by
-a rotation of the colour space about its gray axis instead of around the hexagon of HSV, so that every operation is
-linear. With the luma :math:`y = g^\top x`, the rotation R and the factors b of brightness, c of contrast and s of
-saturation, a jitter in any order is
+In contrast to :mod:`lightning_ssl_geometry.views.color`, single operations do not clamp, and the hue turns by a
+rotation of the colour space about its gray axis instead of around the hexagon of HSV, so every operation is linear.
+With the luma :math:`y = g^\top x`, the rotation R and the factors b of brightness, c of contrast and s of saturation, a
+jitter in any order is
 
 .. math:: x' = M x + \mathbf 1 \, q^\top \bar x, \qquad
           M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
           q = b (1 - c) \, p
 
-with the mean colour :math:`\bar x` of the view. Brightness and contrast commute with the other operations; the order
-only matters for the luma: :math:`l` is g if the saturation changes before the hue turns, else :math:`R^\top g`, and
-:math:`p^\top x` is the luma just before the contrast changes.
+with the mean colour :math:`\bar x` of the view. The order of the operations changes only l and p: :math:`l` is g if the
+saturation changes before the hue turns, else :math:`R^\top g`, and :math:`p^\top x` is the luma just before the
+contrast changes.
 """
 
 __all__ = ["affine_color", "color_maps"]
@@ -25,15 +25,14 @@ from lightning_ssl_geometry.views.color import LUMA
 
 
 def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
-    """Compose brightness, contrast, saturation, hue and grayscale into M and q.
+    r"""Compose colour operations into M (N, 3, 3) and q (N, 3) of the map :math:`M x + \mathbf 1 \, q^\top \bar x`.
+
+    The map takes a colour x and the view's mean colour :math:`\bar x`; the module's docstring derives it.
 
     Args:
         order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
         factor: (N, 4): brightness, contrast, saturation, and the shift of the hue in turns.
-        gray: (N,) bool, images whose channels the luma replaces in the end.
-
-    Returns:
-        M (N, 3, 3), for colours, and q (N, 3), for the view's mean colour.
+        gray: (N,) bool, the images that become gray at the end: their luma replaces every channel.
 
     >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
     >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
@@ -59,17 +58,11 @@ def affine_color(
     r"""Map the colours of each sample to :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, and normalise.
 
     Args:
-        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel counts as three equal ones.
+        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is treated as three equal ones.
         m: M, (N, 3, 3).
         q: q, (N, 3).
         normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
-        out: (N, C, H, W), contiguous, to write to.
-
-    Returns:
-        (N, C, H, W).
-
-    >>> affine_color(torch.ones(3, 1, 2, 2), 2 * torch.eye(3).expand(1, 3, 3), torch.zeros(1, 3)).mean().item()
-    1.0
+        out: (N, C, H, W), contiguous, to write to; None: a new tensor. The result has this shape.
     """
     c, n, height, width = x.shape
     if c == 1:
@@ -87,7 +80,7 @@ def affine_color(
 
 
 def _rotation(shift: Tensor) -> Tensor:
-    r"""Rodrigues' rotation by `shift` (N, 1, 1) turns about the gray axis: (N, 3, 3); a third maps red to green."""
+    """Return rotations (N, 3, 3) by `shift` (N, 1, 1) turns about the gray axis; 1/3 maps red to green."""
     angle = 2 * math.pi * shift
     eye = torch.eye(3, dtype=shift.dtype, device=shift.device)
     turn = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=shift.dtype, device=shift.device)

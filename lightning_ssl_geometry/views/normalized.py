@@ -18,16 +18,9 @@ class NormalizedViews(nn.Module):
     Batches of foreign DataModules often hold normalised images; colour operations need images in [0, 1].
 
     Args:
-        mean: One per channel, which was subtracted from images in [0, 1].
-        std: One per channel, which divided the images after that.
+        mean: One number per channel, finite, that was subtracted from images in [0, 1].
+        std: One number > 0 per channel, by which the images were divided after that.
         views: Called with (image, index, epoch, mean, std); None: SimCLR's large views.
-
-    Raises:
-        ValueError: If `mean` and `std` differ in length, a `mean` is not finite, or a `std` not positive.
-
-    >>> views = NormalizedViews(mean=[0.5], std=[0.5])
-    >>> [view.shape for view in views(torch.zeros(4, 1, 8, 8), torch.arange(4))]
-    [torch.Size([4, 1, 8, 8]), torch.Size([4, 1, 8, 8])]
     """
 
     image_range = None
@@ -45,18 +38,12 @@ class NormalizedViews(nn.Module):
         self.views = SimCLRViews() if views is None else views
 
     def forward(self, image: Tensor, index: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
-        """Make V views of every image.
+        """Make V views (N, C, h, w) of every image, normalised with `mean` and `std`.
 
         Args:
-            image: (N, C, H, W), normalised with `mean` and `std`.
+            image: (N, C, H, W), normalised with `mean` and `std`. Without the normalisation they are in [0, 1].
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
-
-        Returns:
-            V tensors (N, C, h, w), normalised with `mean` and `std`.
-
-        Raises:
-            ValueError: If `image` has another number of channels, or is not in [0, 1] without the normalisation.
         """
         shaped("N, C, H, W", {"C": len(self.mean)}, image=image)
         mean, std = torch.tensor(self.mean, device=image.device), torch.tensor(self.std, device=image.device)
@@ -65,7 +52,7 @@ class NormalizedViews(nn.Module):
         slack = 0.02 if image.dtype in (torch.bfloat16, torch.float16) else 1e-3  # rounding of the normalised values
         if not (low >= -slack and high <= 1 + slack):
             raise ValueError(
-                f"Expected `image` in [0, 1] once `mean` {self.mean} and `std` {self.std} are undone, but got values "
+                f"Expected `image` in [0, 1] after undoing `mean` {self.mean} and `std` {self.std}, but got values "
                 f"from {low:.3g} to {high:.3g}."
             )
         views = self.views(plain.clamp(0, 1), index, epoch, mean, std)  # clamps rounding errors

@@ -19,20 +19,20 @@ _HUE, _NOT_JITTERED = 3, 4
 
 
 class ViewParameters(NamedTuple):
-    """Parameters of the operations on each of M views, in their order.
+    """Parameters of the operations on each of M views, in the order of the operations.
 
     Attributes:
         source: (M,) int64, the index of the image.
         top: (M,) int64, first row of the crop, in pixels.
         left: (M,) int64, first column.
-        height: (M,) int64, rows.
-        width: (M,) int64, columns.
-        flip: (M,) bool, whether it is mirrored left to right.
+        height: (M,) int64, number of rows.
+        width: (M,) int64, number of columns.
+        flip: (M,) bool, whether the view is mirrored left to right.
         jitter: (M,) bool, whether colours are jittered.
         order: (M, 4) int64, of 0 brightness, 1 contrast, 2 saturation, 3 hue.
         factor: (M, 4), brightness, contrast, saturation, and the shift of the hue in turns.
-        gray: (M,) bool, whether it becomes gray.
-        blur: (M,) bool, whether it is blurred.
+        gray: (M,) bool, whether the view becomes gray.
+        blur: (M,) bool, whether the view is blurred.
         sigma: (M,) standard deviation of the blur, in pixels.
     """
 
@@ -121,7 +121,7 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Yield (group, rows) for equal parts, of at most `chunk_size`, of consecutive groups of these sizes."""
+    """Split consecutive groups of these sizes into equal parts of at most `chunk_size` rows; yield (group, rows)."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)
@@ -135,8 +135,8 @@ def _crop(
 ) -> Tensor:
     """Crop, resize and flip, and blur if there is a kernel; return (C, n, h, w) in [0, 1]."""
     gain = 1.0 if image.is_floating_point() else 1 / 255
-    rows = resize_matrix(p.top, p.height, image.shape[2], size[0], gain=gain, dtype=dtype)
-    columns = resize_matrix(p.left, p.width, image.shape[3], size[1], flip=p.flip, dtype=dtype)
+    rows = resize_matrix(p.top, p.height, source=image.shape[2], target=size[0], gain=gain, dtype=dtype)
+    columns = resize_matrix(p.left, p.width, source=image.shape[3], target=size[1], flip=p.flip, dtype=dtype)
     if kernel_size is not None:
         rows = blur_matrix(p.sigma, kernel_size[0], size[0], blur=p.blur, dtype=dtype) @ rows
         columns = blur_matrix(p.sigma, kernel_size[1], size[1], blur=p.blur, dtype=dtype) @ columns

@@ -29,20 +29,12 @@ _ORDERS = tuple(itertools.permutations(range(4)))
 
 
 def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
-    """Scale uniform numbers `u` on [0, 1), of any shape, to [low, high).
-
-    >>> sample_uniform(torch.tensor([0.0, 0.5]), 1.0, 3.0).tolist()
-    [1.0, 2.0]
-    """
+    """Scale uniform numbers `u` on [0, 1), of any shape, to [low, high)."""
     return low + (high - low) * u
 
 
 def sample_bernoulli(u: Tensor, probability: float) -> Tensor:
-    """Return bools that are True with a probability in [0, 1], from uniform numbers `u` on [0, 1) of any shape.
-
-    >>> sample_bernoulli(torch.tensor([0.1, 0.9]), 0.5).tolist()
-    [True, False]
-    """
+    """Return bools that are True with a probability in [0, 1], from uniform numbers `u` on [0, 1) of any shape."""
     return u < probability
 
 
@@ -57,7 +49,7 @@ def sample_resized_crop(
 
     Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`; the
     first crop that fits is placed uniformly. If none fits, the result is the largest central crop with an allowed
-    ratio.
+    ratio. The result is (top, left, height, width), (N,) int64 each, in pixels.
 
     Args:
         u: (N, 22), uniform on [0, 1).
@@ -66,16 +58,13 @@ def sample_resized_crop(
         scale: Least and greatest fraction of the area, in (0, 1].
         ratio: Least and greatest width / height, > 0.
 
-    Returns:
-        (top, left, height, width), each (N,) int64 in pixels.
-
     >>> [v.item() for v in sample_resized_crop(torch.full((1, 22), 0.5), 32, 32)]
     [4, 4, 24, 24]
     """
     shaped(f"N, {CROP_UNIFORMS}", u=u)
     check_range("(0, 1]", scale=scale)
     check_range("(0, inf)", ratio=ratio)
-    # float64: a last-digit difference of `exp` between machines then hardly ever crosses a rounding boundary
+    # in float64, a last-digit difference of `exp` between machines hardly ever changes a rounded size
     u = u.double()
     area = height * width * sample_uniform(u[:, :_TRIES], *scale)
     aspect = sample_uniform(u[:, _TRIES : 2 * _TRIES], math.log(ratio[0]), math.log(ratio[1])).exp()
@@ -110,10 +99,6 @@ def sample_color_jitter(
     Returns:
         The order (N, 4) int64, a random permutation of 0 brightness, 1 contrast, 2 saturation and 3 hue in the order of
         application; and the factors (N, 4) of brightness, contrast, saturation and hue.
-
-    >>> order, factor = sample_color_jitter(torch.full((1, 5), 0.5), (0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1))
-    >>> order.tolist(), factor.tolist()
-    ([[2, 0, 1, 3]], [[1.0, 1.0, 1.0, 0.0]])
     """
     shaped(f"N, {JITTER_UNIFORMS}", u=u)
     check_range("[0, inf)", brightness=brightness, contrast=contrast, saturation=saturation)

@@ -1,10 +1,9 @@
-r"""The views of SimCLR, in the three strengths of Cosentino et al.
+"""The views of SimCLR, in the three strengths of Cosentino et al.
 
 Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a Geometrical Understanding of
-Self-supervised Contrastive Learning (2022), Table 2; the operations and their order are those of Chen, Kornblith,
-Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations (2020):
-
-    crop and resize -> flip -> colour jitter -> grayscale -> blur (off in the paper).
+Self-supervised Contrastive Learning (2022), Table 2. The operations and their order are those of Chen, Kornblith,
+Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations (2020): crop and resize -> flip
+-> colour jitter -> grayscale -> blur (off in Cosentino et al.).
 """
 
 __all__ = ["SimCLRViews"]
@@ -42,7 +41,7 @@ _PRESETS = {
     "moderate": _Settings(crop_scale=(0.5, 1.0), flip=0.5, jitter_strength=0.25),
     "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
 }
-_MAX_JITTER = 2.5  # the hue then turns by up to half a turn
+_MAX_JITTER = 2.5  # at this strength the hue turns by up to half a turn
 _CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk then stay in a second-level cache
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
@@ -51,8 +50,8 @@ class SimCLRViews(ImageViews):
     """Random views of a batch of images, made on the device of the images.
 
     A view depends only on (seed, epoch, sample index, view) and the image, not on the batch, the rank, the order or the
-    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing waits
-    for an accelerator. Half-precision images are computed in float32. Matrix products follow
+    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing
+    synchronises with a GPU. Half-precision images are computed in float32. Matrix products follow
     `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
 
     Args:
@@ -65,8 +64,8 @@ class SimCLRViews(ImageViews):
             of CIFAR-10 differ on average by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact
             ones.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once; None: what fits into a cache on the CPU (112 views of 32 x 32
-            pixels), or 2^24 pixels on an accelerator.
+        chunk_size: Largest number of views made at once; None: as many as fit into a cache on the CPU (112 views of 32
+            x 32 pixels), or 2^24 pixels on an accelerator.
         crop_scale: Least and greatest fraction of the image's area in a crop, in (0, 1]; None: the preset's.
         crop_ratio: Least and greatest width / height of a crop.
         flip: Probability of a flip, left to right; None: the preset's.
@@ -77,12 +76,6 @@ class SimCLRViews(ImageViews):
         blur_sigma: Least and greatest standard deviation of the blur, in pixels.
         blur_kernel: Odd side of the blur's kernel; None: as SimCLR, a tenth of the view's side, odd and at least 3.
         channels_last: Whether the memory format of the views is channels last.
-
-    >>> views = SimCLRViews(strength="large", seed=1)
-    >>> image, index = torch.rand(4, 3, 32, 32), torch.arange(4)
-    >>> a, b = views(image, index, epoch=3)
-    >>> a.shape, torch.equal(views(image[2:], index[2:], epoch=3)[0], a[2:])
-    (torch.Size([4, 3, 32, 32]), True)
     """
 
     def __init__(
@@ -127,10 +120,9 @@ class SimCLRViews(ImageViews):
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
         """Return the parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
 
-        They depend on the settings, the seed, the samples' positions in their data set `index` (N,) int64, the epoch of
-        the training and the height and the width of the images.
+        They depend on the settings, the seed, each sample's position in its data set `index` (N,) int64, the epoch of
+        the training, and the height and the width of the images.
         """
-        n = len(index)
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)
         s = self.jitter_strength
@@ -138,16 +130,18 @@ class SimCLRViews(ImageViews):
         order, factor = sample_color_jitter(
             u[:, 5 : 5 + JITTER_UNIFORMS], brightness=blend, contrast=blend, saturation=blend, hue=(-0.2 * s, 0.2 * s)
         )
+        ranges = {"scale": self.crop_scale, "ratio": self.crop_ratio}
+        crop = sample_resized_crop(u[:, 5 + JITTER_UNIFORMS :], height, width, **ranges)
         return ViewParameters(
-            torch.arange(n).repeat(self.num_views),
-            *sample_resized_crop(u[:, 5 + JITTER_UNIFORMS :], height, width, self.crop_scale, self.crop_ratio),
-            sample_bernoulli(u[:, 0], self.flip),
-            sample_bernoulli(u[:, 1], self.jitter if s > 0 else 0.0),
-            order,
-            factor,
-            sample_bernoulli(u[:, 2], self.grayscale),
-            sample_bernoulli(u[:, 3], self.blur),
-            sample_uniform(u[:, 4], *self.blur_sigma),
+            source=torch.arange(len(index)).repeat(self.num_views),
+            **dict(zip(("top", "left", "height", "width"), crop, strict=True)),
+            flip=sample_bernoulli(u[:, 0], self.flip),
+            jitter=sample_bernoulli(u[:, 1], self.jitter if s > 0 else 0.0),
+            order=order,
+            factor=factor,
+            gray=sample_bernoulli(u[:, 2], self.grayscale),
+            blur=sample_bernoulli(u[:, 3], self.blur),
+            sigma=sample_uniform(u[:, 4], *self.blur_sigma),
         )
 
     def extra_repr(self) -> str:
@@ -162,12 +156,12 @@ class SimCLRViews(ImageViews):
     def _views(self, image: Tensor, index: Tensor, epoch: int, normalize: Normalization | None) -> tuple[Tensor, ...]:
         height, width = image.shape[2:]
         size = self.size or (height, width)
-        parameters = self.draw(index, epoch, height, width)
+        parameters = self.draw(index, epoch, height=height, width=width)
         out = self._empty(image, size)
         render = render_fast if self.color == "fast" and self._changes_colors else render_exact
         with torch.autocast(image.device.type, enabled=False):
             settings = RenderSettings(self._kernel_size(size), normalize, self._chunk_size(image.device, size))
-            render(image, parameters, out, settings)
+            render(image, parameters, out, settings=settings)
         return out.tensor_split(self.num_views)
 
     def _empty(self, image: Tensor, size: tuple[int, int]) -> Tensor:

@@ -15,9 +15,7 @@ def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False
         image: Floating point, or uint8 if `allow_uint8`.
         allow_uint8: Accept uint8.
         color: Accept 1 or 3 channels only.
-        **per_sample: Tensors (N,); broadcasting would give all images the same value.
-
-    >>> check_image(torch.rand(2, 3, 8, 8), color=True, sigma=torch.ones(2))
+        **per_sample: Tensors (N,); with other shapes, broadcasting could give all images the same value.
     """
     shaped("N, C, H, W", image=image)
     if not (image.is_floating_point() or (allow_uint8 and image.dtype == torch.uint8)):
@@ -29,11 +27,7 @@ def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False
 
 
 def height_width(name: str, size: object) -> tuple[int, int]:
-    """Return a size in pixels, given as a positive integer or two of them, as (height, width).
-
-    >>> height_width("size", 32)
-    (32, 32)
-    """
+    """Return a size in pixels, given as a positive integer or two of them, as (height, width)."""
     pair = (size, size) if isinstance(size, int) else size
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         height, width = pair
@@ -43,13 +37,9 @@ def height_width(name: str, size: object) -> tuple[int, int]:
 
 
 def check_range(interval: str, **arguments: tuple[float, float]) -> None:
-    """Check that arguments are pairs (minimum, maximum), in this order and inside an interval.
+    """Check that arguments are pairs (minimum, maximum), in this order and inside of an interval such as "(0, 1]".
 
-    Args:
-        interval: Such as "(0, 1]", see :func:`lightning_ssl_geometry.checks.inside`; no maximum may be infinite.
-        arguments: The pairs.
-
-    >>> check_range("(0, 1]", scale=(0.08, 1.0))
+    The maximum must be finite.
     """
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     for name, value in arguments.items():

@@ -68,7 +68,7 @@ def test_the_default_range_lies_in_the_spectrum():
 def test_a_range_that_reaches_zeros_is_an_error_that_names_it():
     flat = torch.cat([power_law(1.0), torch.zeros(300, 10)], dim=1)
     assert alpha_req(flat, 4, 40).last == 40
-    with pytest.raises(ValueError, match="from `first` = 4 to `last` = 43, but got 0 for 3 of those up to 43"):
+    with pytest.raises(ValueError, match="from `first` = 4 to `last` = 43, but got 3 zeros among the first 43"):
         alpha_req(flat, 4, 43)
     with pytest.raises(ValueError, match="eigenvalues > 0 from `first` = 1 to `last` = 3"):
         alpha_req(torch.ones(9, 3))
@@ -78,7 +78,7 @@ def test_a_range_that_reaches_zeros_is_an_error_that_names_it():
 def test_the_rounding_of_the_features_is_no_spectrum(dtype):
     thin = torch.randn(300, 5, dtype=torch.float64) @ torch.randn(5, 40, dtype=torch.float64) + 1
     assert alpha_req(thin.to(dtype), 1, 5).alpha > 0
-    with pytest.raises(ValueError, match="got 0 for 15 of those up to 20"):
+    with pytest.raises(ValueError, match="got 15 zeros among the first 20"):
         alpha_req(thin.to(dtype), 1, 20)
     assert alpha_req(torch.randn(300, 40).to(dtype), 1, 40).alpha > 0
 

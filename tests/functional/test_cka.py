@@ -73,26 +73,26 @@ def test_the_matrix_holds_every_pair(unbiased):
             torch.testing.assert_close(found[i, j], linear_cka(layers[i], layers[j], unbiased=unbiased))
 
 
-def test_bad_input():
-    a, b = pair()
-    with pytest.raises(ValueError, match="`a` and `b` of the same samples, but got 30 and 29 rows"):
-        linear_cka(a, b[1:])
-    with pytest.raises(ValueError, match=r"`b` of shape \(n, D\) with n >= 2, but got \(2, 30, 4\)"):
-        linear_cka(a, torch.stack([b, b]))
-    with pytest.raises(ValueError, match=r"`a` of shape \(n, D\) with n >= 4, but got \(3, 7\)"):
-        linear_cka(a[:3], b[:3], unbiased=True)
-    with pytest.raises(ValueError, match="`b` with rows that vary, but all are equal"):
-        linear_cka(a, torch.full((30, 3), 0.3))
-    with pytest.raises(ValueError, match="`a` with HSIC > 0 with itself, but got nan"):
-        linear_cka(a * torch.nan, b)
-    with pytest.raises(ValueError, match="`h` to hold at least 1 representation, but got none"):
-        cka_matrix([])
-    with pytest.raises(ValueError, match=r"`h` of the same samples, but got \[29, 30\] rows"):
-        cka_matrix([a, b[1:]])
-    with pytest.raises(ValueError, match=r"`h\[1\]` with rows that vary, but all are equal"):
-        cka_matrix([a, torch.ones(30, 2)])
-    with pytest.raises(ValueError, match=r"`h\[0\]` with HSIC > 0 with itself, but got nan"):
-        cka_matrix([a * torch.nan])
+A, B = pair()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear_cka(A, B[1:]), "`a` and `b` of the same samples, but got 30 and 29 rows"),
+        (lambda: linear_cka(A, torch.stack([B, B])), r"`b` of shape \(n, D\) with n >= 2, but got \(2, 30, 4\)"),
+        (lambda: linear_cka(A[:3], B[:3], unbiased=True), r"`a` of shape \(n, D\) with n >= 4, but got \(3, 7\)"),
+        (lambda: linear_cka(A, torch.full((30, 3), 0.3)), "`b` with rows that vary, but all are equal"),
+        (lambda: linear_cka(A * torch.nan, B), "`a` with HSIC > 0 with itself, but got nan"),
+        (lambda: cka_matrix([]), "`h` to hold at least 1 representation, but got none"),
+        (lambda: cka_matrix([A, B[1:]]), r"`h` of the same samples, but got \[29, 30\] rows"),
+        (lambda: cka_matrix([A, torch.ones(30, 2)]), r"`h\[1\]` with rows that vary, but all are equal"),
+        (lambda: cka_matrix([A * torch.nan]), r"`h\[0\]` with HSIC > 0 with itself, but got nan"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("unbiased", [False, True])

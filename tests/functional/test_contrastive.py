@@ -412,7 +412,7 @@ def test_one_sample_with_itself_among_the_negatives():
         ({"negatives": "all"}, r"`negatives` to be one of \('both', 'same', 'other'\), but got 'all'"),
         ({"denominator": "max"}, r"`denominator` to be one of \('sum', 'mean'\), but got 'max'"),
         ({"similarity": "cosine"}, r"`similarity` to be one of \('dot', 'distance'\), but got 'cosine'"),
-        ({"joint": True, "symmetric": False}, "`symmetric` = True where `joint` sums over both anchors"),
+        ({"joint": True, "symmetric": False}, "`symmetric` = True with `joint` = True"),
         ({"eps": -1e-8}, "`eps` >= 0, but got -1e-08"),
         ({"block_size": 0}, "`block_size` >= 1, but got 0"),
     ],

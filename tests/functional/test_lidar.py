@@ -81,7 +81,7 @@ SHAPE = r"`h` of shape \(q, N, D\) with q >= 2 and N >= 2, but got"
         (lambda: lidar(views(), delta=0), "`delta` > 0, but got 0"),
         (lambda: lidar(views(), delta=-1), "`delta` > 0, but got -1"),
         (lambda: lidar(views(), delta=float("nan")), "`delta` > 0, but got nan"),
-        (lambda: lidar(torch.ones(2, 5, 3)), "samples of different means, but all means are equal"),
+        (lambda: lidar(torch.ones(2, 5, 3)), "samples with different means, but all means are equal"),
         (
             lambda: scatter_lidar(torch.ones(3, 2), torch.eye(3)),
             r"`between` of shape \(D, D\), D = 3.* but got \(3, 2\)",

@@ -51,7 +51,10 @@ OK = torch.ones(3, 2)
     ("call", "message"),
     [
         (lambda: normalized_distance(OK, OK.T), r"`b` of shape \(N, D\), N = 3, D = 2, but got \(2, 3\)"),
-        (lambda: normalized_distance(OK, torch.zeros(3, 2)), "`b` without rows of 0"),
+        (
+            lambda: normalized_distance(OK, torch.zeros(3, 2)),
+            "each row of `b` to have a direction, but got 3 rows of zeros",
+        ),
         (lambda: normalized_distance(torch.zeros(3, 2), OK, scale="mean"), "`a` with a row other than 0"),
         (lambda: normalized_distance(OK, OK, scale="max"), r"`scale` to be one of \('unit', 'mean'\), but got 'max'"),
         (
@@ -59,8 +62,14 @@ OK = torch.ones(3, 2)
             r"`label` of N >= 1 integers, but got torch\.float32",
         ),
         (lambda: chance_agreement(torch.arange(1)), "`label` of N >= 2 integers"),
-        (lambda: label_agreement(torch.arange(3), torch.tensor([0, 1, 3])), "`neighbor` of 3 positions below that"),
-        (lambda: label_agreement(torch.arange(3), torch.arange(2)), "`neighbor` of 3 positions below that"),
+        (
+            lambda: label_agreement(torch.arange(3), torch.tensor([0, 1, 3])),
+            "but got values from 0 to 3",
+        ),
+        (
+            lambda: label_agreement(torch.arange(3), torch.arange(2)),
+            r"but got shape \(2,\)",
+        ),
     ],
 )
 def test_bad_input(call, message):

@@ -237,8 +237,11 @@ def test_functions_without_slope_have_none():
         ({"negatives": "all"}, r"Expected `negatives` to be one of \('other', 'both'\), but got 'all'"),
         ({"include_self": "no"}, r"Expected `include_self` to be True or False, but got 'no'"),
         ({"symmetric": 1}, r"Expected `symmetric` to be True or False, but got 1"),
-        ({"psi": torch.sum}, r"Expected `psi` to map a tensor element by element, but got \(\) for \(7,\)"),
-        ({"eta": lambda t: 1.0}, r"Expected `eta` to map a tensor element by element, but got float for \(7, 7\)"),
+        ({"psi": torch.sum}, r"Expected `psi` to map a tensor element by element, but got shape \(\) for shape \(7,\)"),
+        (
+            {"eta": lambda t: 1.0},
+            r"Expected `eta` to map a tensor element by element, but got float for shape \(7, 7\)",
+        ),
     ],
 )
 def test_bad_settings(arguments, message):
@@ -272,13 +275,13 @@ def test_an_eta_that_is_zero_for_a_pair():
         (lambda z1, z2: second_variation(z1.long(), z2), "Expected `z` of a float dtype"),
         (
             lambda z1, z2: second_variation(2 * z1, z2, on_sphere=True),
-            "Expected rows of `z` of length 1 for `on_sphere`, but got 2 to 2",
+            "Expected rows of `z` of length 1 for `on_sphere`, but got lengths from 2 to 2",
         ),
         (
             lambda z1, z2: second_variation(z1, z1, on_sphere=True),
             "Expected `direction` tangent to the sphere, but got a radial part of 1",
         ),
-        (lambda z1, z2: tangential_gradient(0 * z1, z2), "Expected `z` without points at 0"),
+        (lambda z1, z2: tangential_gradient(0 * z1, z2), "Expected points `z` other than 0"),
         (
             lambda z1, z2: tangential_gradient(z1, z2[:, :2]),
             r"Expected `z` and `vector` \(..., d\), but got \(7, 3\), \(7, 2\)",

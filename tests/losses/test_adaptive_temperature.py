@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 import torch
+from ranks import mean_gradients
 from torch import nn
 
 from lightning_ssl_geometry.functional import LpDistance, info_nce
@@ -188,17 +189,11 @@ def small_network():
 
 
 def step(process, x1, x2, sizes, loss):
-    """Loss, temperature, gradients averaged as DDP does, and buffers, on this process's part."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     method = nn.ModuleList([small_network(), loss])
     value, tau = loss.with_temperature(*method[0](torch.cat([x1, x2])).chunk(2))
     value.backward()
-    gradients = {name: parameter.grad for name, parameter in method.named_parameters()}
-    if len(sizes) > 1:
-        for gradient in gradients.values():
-            torch.distributed.all_reduce(gradient)
-            gradient /= len(sizes)
-    return value.detach(), tau.detach(), gradients, dict(loss.named_buffers())
+    return value.detach(), tau.detach(), mean_gradients(method, len(sizes)), dict(loss.named_buffers())
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalize": True}, {"mode": "feature"}], ids=str)

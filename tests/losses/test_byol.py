@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from ranks import mean_gradients
 from torch import nn
 from torch.nn.functional import mse_loss, normalize
 
@@ -93,17 +94,11 @@ def network():
 
 
 def step(process, x1, x2, sizes):
-    """The loss, and the gradient averaged as DDP does."""
     x1, x2 = (x.split(sizes)[process] for x in (x1, x2))
     online, target = network(), network().requires_grad_(False)
     value = BYOLLoss()(online(x1), online(x2), target(x1 + 1), target(x2 - 1))
     value.backward()
-    gradients = [parameter.grad for parameter in online.parameters()]
-    if len(sizes) > 1:
-        for gradient in gradients:
-            torch.distributed.all_reduce(gradient)
-            gradient /= len(sizes)
-    return value.detach(), gradients
+    return value.detach(), mean_gradients(online, len(sizes))
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (0, 5)], ids=str)

@@ -127,26 +127,28 @@ def test_half_stays_near_float32(dtype):
         torch.testing.assert_close(result.float(), operation(half.float(), factor), atol=1 / 255, rtol=0)
 
 
-def test_errors_name_the_argument():
-    image, one = torch.rand(2, 3, 4, 4), torch.ones(2)
-    order, factor = torch.arange(4).expand(2, 4), torch.ones(2, 4)
-    with pytest.raises(ValueError, match="`image` with 1 or 3 channels, but got 2"):
-        adjust_hue(image[:, :2], one)
-    with pytest.raises(ValueError, match=r"`image` of a float dtype, but got torch.uint8"):
-        adjust_brightness(image.byte(), one)
-    with pytest.raises(ValueError, match=r"`factor` of shape \(N,\), N = 2, but got \(1,\)"):
-        adjust_contrast(image, one[:1])
-    with pytest.raises(ValueError, match=r"`factor` >= 0, but got -1.0"):
-        adjust_saturation(image, -one)
-    with pytest.raises(ValueError, match=r"`shift` within \[-0.5, 0.5\], but got 1.0"):
-        adjust_hue(image, one)
-    with pytest.raises(ValueError, match=r"`gray` of shape \(N,\), N = 2, but got \(3,\)"):
-        grayscale(image, torch.ones(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"`order` of shape \(N, 4\), N = 2, but got \(1, 4\)"):
-        color_jitter(image, order[:1], factor)
-    with pytest.raises(ValueError, match=r"`factor` of shape \(N, 4\), N = 2, but got \(2,\)"):
-        color_jitter(image, order, one)
-    with pytest.raises(ValueError, match=r"`order` that are permutations of 0, 1, 2, 3, but got \[0, 0, 2, 3\]"):
-        color_jitter(image, torch.tensor([[0, 1, 2, 3], [0, 0, 2, 3]]), factor)
-    with pytest.raises(ValueError, match=r"`factor` >= 0, but got -1.0"):
-        color_jitter(image, order, -factor)
+IMAGE, ONE = torch.rand(2, 3, 4, 4), torch.ones(2)
+ORDER, FACTOR = torch.arange(4).expand(2, 4), torch.ones(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adjust_hue(IMAGE[:, :2], ONE), "`image` with 1 or 3 channels, but got 2"),
+        (lambda: adjust_brightness(IMAGE.byte(), ONE), r"`image` of a float dtype, but got torch.uint8"),
+        (lambda: adjust_contrast(IMAGE, ONE[:1]), r"`factor` of shape \(N,\), N = 2, but got \(1,\)"),
+        (lambda: adjust_saturation(IMAGE, -ONE), r"`factor` >= 0, but got -1.0"),
+        (lambda: adjust_hue(IMAGE, ONE), r"`shift` within \[-0.5, 0.5\], but got 1.0"),
+        (lambda: grayscale(IMAGE, torch.ones(3, dtype=torch.bool)), r"`gray` of shape \(N,\), N = 2, but got \(3,\)"),
+        (lambda: color_jitter(IMAGE, ORDER[:1], FACTOR), r"`order` of shape \(N, 4\), N = 2, but got \(1, 4\)"),
+        (lambda: color_jitter(IMAGE, ORDER, ONE), r"`factor` of shape \(N, 4\), N = 2, but got \(2,\)"),
+        (
+            lambda: color_jitter(IMAGE, torch.tensor([[0, 1, 2, 3], [0, 0, 2, 3]]), FACTOR),
+            r"`order` that are permutations of 0, 1, 2, 3, but got \[0, 0, 2, 3\]",
+        ),
+        (lambda: color_jitter(IMAGE, ORDER, -FACTOR), r"`factor` >= 0, but got -1.0"),
+    ],
+)
+def test_errors_name_the_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

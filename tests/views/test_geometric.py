@@ -109,23 +109,30 @@ def test_autocast_changes_nothing():
     assert torch.equal(inside[1], gaussian_blur(image, torch.ones(N), 3))
 
 
-def test_errors_name_the_argument():
-    image, one = torch.rand(2, 3, 8, 8), torch.ones(2).long()
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 8, 8\)"):
-        resized_crop(image[0], one, one, one, one, 4)
-    with pytest.raises(ValueError, match=r"`image` of a float dtype, but got torch.uint8"):
-        horizontal_flip(image.byte(), one.bool())
-    with pytest.raises(ValueError, match=r"`flip` of shape \(N,\), N = 2, but got \(1,\)"):
-        horizontal_flip(image, one[:1].bool())
-    with pytest.raises(ValueError, match=r"inside of 8 x 8 pixels, but got \(1, 1, 1, 8\) for sample 1"):
-        resized_crop(image, one, one, one, torch.tensor([7, 8]), 4)
-    with pytest.raises(ValueError, match=r"`width` of shape \(N,\), N = 2, but got \(\)"):
-        resized_crop(image, one, one, one, torch.tensor(1), 4)
-    for size in (0, (3, -1), 2.5, (1, 2, 3)):
-        with pytest.raises(ValueError, match="`size` to be a positive integer or two of them, but got"):
-            resized_crop(image, one, one, one, one, size)
-    with pytest.raises(ValueError, match=r"`sigma` > 0, but got 0.0"):
-        gaussian_blur(image, torch.tensor([1.0, 0.0]), 3)
-    for kernel in (2, 17):
-        with pytest.raises(ValueError, match=f"`kernel_size` odd and at most 15, but got {kernel}"):
-            gaussian_blur(image, torch.ones(2), kernel)
+IMAGE, ONE = torch.rand(2, 3, 8, 8), torch.ones(2).long()
+
+
+def cropped(image=IMAGE, width=ONE, size=4):
+    return resized_crop(image, ONE, ONE, ONE, width, size)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cropped(IMAGE[0]), r"`image` of shape \(N, C, H, W\), but got \(3, 8, 8\)"),
+        (lambda: cropped(width=torch.tensor([7, 8])), r"inside of 8 x 8 pixels, but got \(1, 1, 1, 8\) for sample 1"),
+        (lambda: cropped(width=torch.tensor(1)), r"`width` of shape \(N,\), N = 2, but got \(\)"),
+        (lambda: cropped(size=0), "`size` to be a positive integer or two of them, but got 0"),
+        (lambda: cropped(size=(3, -1)), r"`size` to be a positive integer or two of them, but got \(3, -1\)"),
+        (lambda: cropped(size=2.5), r"`size` to be a positive integer or two of them, but got 2\.5"),
+        (lambda: cropped(size=(1, 2, 3)), r"`size` to be a positive integer or two of them, but got \(1, 2, 3\)"),
+        (lambda: horizontal_flip(IMAGE.byte(), ONE.bool()), r"`image` of a float dtype, but got torch.uint8"),
+        (lambda: horizontal_flip(IMAGE, ONE[:1].bool()), r"`flip` of shape \(N,\), N = 2, but got \(1,\)"),
+        (lambda: gaussian_blur(IMAGE, torch.tensor([1.0, 0.0]), 3), r"`sigma` > 0, but got 0.0"),
+        (lambda: gaussian_blur(IMAGE, torch.ones(2), 2), "`kernel_size` odd and at most 15, but got 2"),
+        (lambda: gaussian_blur(IMAGE, torch.ones(2), 17), "`kernel_size` odd and at most 15, but got 17"),
+    ],
+)
+def test_errors_name_the_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -219,38 +219,50 @@ def test_the_command_line_can_say_it(given, actions):
     assert parser.instantiate_classes(parsed).views.actions == actions
 
 
-def test_bad_settings():
-    for action in ("shear", ["rotation", "shear"]):
-        with pytest.raises(
-            ValueError, match=r"`action` to be one of \('translation', 'rotation', 'scale'\), but got 'shear'"
-        ):
-            GroupViews(action)
-    with pytest.raises(ValueError, match=r"each `action` once, but got \('scale', 'scale'\)"):
-        GroupViews(["scale", "scale"])
-    for num_views in (0, 1.5):
-        with pytest.raises(ValueError, match=f"`num_views` to be an integer >= 1, but got {num_views}"):
-            GroupViews(num_views=num_views)
-    for max_shift in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match=rf"`max_shift` in \[0, 1\], but got {max_shift}"):
-            GroupViews(max_shift=max_shift)
-    for scale in ((0.0, 1.0), (1.0, 0.5), (0.5,), (0.5, float("inf"))):
-        with pytest.raises(ValueError, match=r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"):
-            GroupViews(scale=scale)
+SCALE = r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"
 
 
-def test_bad_input():
-    image, index = batch(4)
-    views = GroupViews("rotation")
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 12, 12\)"):
-        views(image[0], index)
-    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a float dtype, but got torch.int64"):
-        views(image.long(), index)
-    for wrong in (index[:3], index.float()):
-        with pytest.raises(ValueError, match=r"`index` of shape \(4,\) and torch.int64, but got shape"):
-            views(image, wrong)
-    with pytest.raises(ValueError, match=r"`mean` of shape \(C,\), C = 3, but got \(1,\)"):
-        views(image, index, 0, torch.zeros(1))
-    with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
-        views(image, index, 0, None, torch.tensor(1.0))
-    with pytest.raises(ValueError, match="square images where they are turned, but got 12 x 10 pixels"):
-        views(image[..., :10], index)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"action": "shear"}, r"`action` to be one of \('translation', 'rotation', 'scale'\), but got 'shear'"),
+        ({"action": ["rotation", "shear"]}, "`action` to be one of .*, but got 'shear'"),
+        ({"action": ["scale", "scale"]}, r"each `action` once, but got \('scale', 'scale'\)"),
+        ({"num_views": 0}, "`num_views` to be an integer >= 1, but got 0"),
+        ({"num_views": 1.5}, "`num_views` to be an integer >= 1, but got 1.5"),
+        ({"max_shift": -0.1}, r"`max_shift` in \[0, 1\], but got -0.1"),
+        ({"max_shift": 1.1}, r"`max_shift` in \[0, 1\], but got 1.1"),
+        ({"max_shift": float("nan")}, r"`max_shift` in \[0, 1\], but got nan"),
+        ({"scale": (0.0, 1.0)}, SCALE),
+        ({"scale": (1.0, 0.5)}, SCALE),
+        ({"scale": (0.5,)}, SCALE),
+        ({"scale": (0.5, float("inf"))}, SCALE),
+    ],
+    ids=str,
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        GroupViews(**settings)
+
+
+IMAGE, INDEX = batch(4)
+VIEWS = GroupViews("rotation")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: VIEWS(IMAGE[0], INDEX), r"`image` of shape \(N, C, H, W\), but got \(3, 12, 12\)"),
+        (lambda: VIEWS(IMAGE.long(), INDEX), r"`image` of torch.uint8 or a float dtype, but got torch.int64"),
+        *(
+            (lambda wrong=wrong: VIEWS(IMAGE, wrong), r"`index` of shape \(4,\) and torch.int64, but got shape")
+            for wrong in (INDEX[:3], INDEX.float())
+        ),
+        (lambda: VIEWS(IMAGE, INDEX, 0, torch.zeros(1)), r"`mean` of shape \(C,\), C = 3, but got \(1,\)"),
+        (lambda: VIEWS(IMAGE, INDEX, 0, None, torch.tensor(1.0)), r"`std` of shape \(C,\), C = 3, but got \(\)"),
+        (lambda: VIEWS(IMAGE[..., :10], INDEX), "square images for rotations, but got 12 x 10 pixels"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -74,9 +74,9 @@ def test_bad_arguments(mean, std, message):
     [
         (torch.zeros(2, 1, 8, 8), r"`image` of shape \(N, C, H, W\), C = 3, but got \(2, 1, 8, 8\)"),
         (torch.zeros(2, 3, 8), r"`image` of shape \(N, C, H, W\), C = 3, but got \(2, 3, 8\)"),
-        (255 * images(), r"once `mean` \(0.2, 0.4, 0.6\) and .* are undone, but got values from 0.206 to 76.6"),
-        (torch.full((2, 3, 8, 8), float("nan")), "are undone, but got values from nan to nan"),
-        (torch.full((2, 3, 8, 8), -1.9), "are undone, but got values from -0.37 to"),
+        (255 * images(), r"after undoing `mean` \(0.2, 0.4, 0.6\) and .*, but got values from 0.206 to 76.6"),
+        (torch.full((2, 3, 8, 8), float("nan")), "but got values from nan to nan"),
+        (torch.full((2, 3, 8, 8), -1.9), "but got values from -0.37 to"),
     ],
 )
 def test_images_that_were_not_normalised_so(image, message):

@@ -119,18 +119,37 @@ def test_uniform_is_the_blurs_sigma():
     assert kstest(ours.numpy(), "uniform", (0.1, 1.9)).pvalue > LEVEL
 
 
-def test_errors_name_the_argument():
-    with pytest.raises(ValueError, match=r"`u` of shape \(N, 22\), but got \(2, 5\)"):
-        sample_resized_crop(torch.rand(2, 5), 8, 8)
-    with pytest.raises(ValueError, match=r"`u` of shape \(N, 5\), but got \(5,\)"):
-        sample_color_jitter(torch.rand(5), (0, 1), (0, 1), (0, 1), (0, 0.1))
-    for scale in ((0.0, 1.0), (0.5, 0.4), (0.5, 1.1), (0.5,)):
-        with pytest.raises(ValueError, match=r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum <= 1.0"):
-            sample_resized_crop(torch.rand(2, 22), 8, 8, scale)
-    for ratio in ((2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)):
-        with pytest.raises(ValueError, match=r"`ratio` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"):
-            sample_resized_crop(torch.rand(2, 22), 8, 8, ratio=ratio)
-    with pytest.raises(ValueError, match=r"`contrast` = .* 0.0 <= minimum <= maximum < inf, but got \(-1, 1\)"):
-        sample_color_jitter(torch.rand(2, 5), (0, 1), (-1, 1), (0, 1), (0, 0.1))
-    with pytest.raises(ValueError, match=r"`hue` = .* -0.5 <= minimum <= maximum <= 0.5, but got \(0, 1\)"):
-        sample_color_jitter(torch.rand(2, 5), (0, 1), (0, 1), (0, 1), (0, 1))
+SCALE = r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum <= 1.0"
+RATIO = r"`ratio` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"u": torch.rand(2, 5)}, r"`u` of shape \(N, 22\), but got \(2, 5\)"),
+        ({"scale": (0.0, 1.0)}, SCALE),
+        ({"scale": (0.5, 0.4)}, SCALE),
+        ({"scale": (0.5, 1.1)}, SCALE),
+        ({"scale": (0.5,)}, SCALE),
+        ({"ratio": (2.0, 1.0)}, RATIO),
+        ({"ratio": (1.0, math.inf)}, RATIO),
+        ({"ratio": (math.nan, 1.0)}, RATIO),
+    ],
+)
+def test_errors_of_crops_name_the_argument(given, message):
+    with pytest.raises(ValueError, match=message):
+        sample_resized_crop(**{"u": torch.rand(2, 22), "height": 8, "width": 8} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"u": torch.rand(5)}, r"`u` of shape \(N, 5\), but got \(5,\)"),
+        ({"contrast": (-1, 1)}, r"`contrast` = .* 0.0 <= minimum <= maximum < inf, but got \(-1, 1\)"),
+        ({"hue": (0, 1)}, r"`hue` = .* -0.5 <= minimum <= maximum <= 0.5, but got \(0, 1\)"),
+    ],
+)
+def test_errors_of_jitter_name_the_argument(given, message):
+    ranges = {"brightness": (0, 1), "contrast": (0, 1), "saturation": (0, 1), "hue": (0, 0.1)}
+    with pytest.raises(ValueError, match=message):
+        sample_color_jitter(**{"u": torch.rand(2, 5)} | ranges | given)

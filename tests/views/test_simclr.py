@@ -262,22 +262,23 @@ def test_constructor_names_the_argument(arguments, message):
         SimCLRViews(**arguments)
 
 
-def test_forward_names_the_argument():
-    image, index = batch(4)
-    views = SimCLRViews()
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 20, 28\)"):
-        views(image[0], index)
-    with pytest.raises(ValueError, match=r"`image` of torch.uint8 or a float dtype, but got torch.int64"):
-        views(image.long(), index)
-    with pytest.raises(ValueError, match="`image` with 1 or 3 channels, but got 2"):
-        views(image[:, :2], index)
-    with pytest.raises(ValueError, match=r"`index` of shape \(4,\) and torch.int64, but got shape \(3,\)"):
-        views(image, index[:3])
-    with pytest.raises(ValueError, match=r"`index` of shape .* but got shape \(4,\) and torch.int32"):
-        views(image, index.int())
-    with pytest.raises(ValueError, match=r"`mean` of shape \(C,\), C = 3, but got \(1,\)"):
-        views(image, index, mean=torch.zeros(1))
-    with pytest.raises(ValueError, match=r"`std` of shape \(C,\), C = 3, but got \(\)"):
-        views(image, index, std=torch.tensor(1.0))
-    with pytest.raises(ValueError, match="`kernel_size` odd and at most 39, but got 99"):
-        SimCLRViews(blur=1.0, blur_kernel=99)(image, index)
+IMAGE, INDEX = batch(4)
+VIEWS = SimCLRViews()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: VIEWS(IMAGE[0], INDEX), r"`image` of shape \(N, C, H, W\), but got \(3, 20, 28\)"),
+        (lambda: VIEWS(IMAGE.long(), INDEX), r"`image` of torch.uint8 or a float dtype, but got torch.int64"),
+        (lambda: VIEWS(IMAGE[:, :2], INDEX), "`image` with 1 or 3 channels, but got 2"),
+        (lambda: VIEWS(IMAGE, INDEX[:3]), r"`index` of shape \(4,\) and torch.int64, but got shape \(3,\)"),
+        (lambda: VIEWS(IMAGE, INDEX.int()), r"`index` of shape .* but got shape \(4,\) and torch.int32"),
+        (lambda: VIEWS(IMAGE, INDEX, mean=torch.zeros(1)), r"`mean` of shape \(C,\), C = 3, but got \(1,\)"),
+        (lambda: VIEWS(IMAGE, INDEX, std=torch.tensor(1.0)), r"`std` of shape \(C,\), C = 3, but got \(\)"),
+        (lambda: SimCLRViews(blur=1.0, blur_kernel=99)(IMAGE, INDEX), "`kernel_size` odd and at most 39, but got 99"),
+    ],
+)
+def test_forward_names_the_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -55,7 +55,8 @@ class InfoNCEForm:
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    and the attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c`, :math:`s` and the term in brackets:
+    The attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c`, :math:`s`, and whether the term in brackets is
+    included:
 
     ======================== ================================================= ===========
     form                     what differs from NT-Xent                         at s = 0
@@ -76,30 +77,27 @@ class InfoNCEForm:
     `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020). `COSENTINO`:
     Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning. `RUSAK`: Eq.
     1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning; they draw M negatives
-    independently, here M = N-1 other samples of the anchor's view. `CL_ICA`: the code of Zimmermann et al., Contrastive
-    Learning Inverts the Data Generating Process (2021). `CALDER_LEE`, `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder
-    & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization Perspectives;
-    Eq. 4 has exp(-\|x-y\|^2 / 2 tau), which is `similarity="distance"` with temperature 2 tau, or on the unit sphere
-    the cosine with tau. `KELLER`: Eq. 2 and 3 of Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints
-    z_k(g_k^-1 g_0) where the sum over l asks for g_l. `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with
-    Trainable Augmentation Channel.
+    independently, here the M = N-1 negatives are the other samples of the anchor's view. `CL_ICA`: the code of
+    Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021). `CALDER_LEE`,
+    `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder & Lee, Understanding Contrastive Learning through Variational
+    Analysis and Neural Network Optimization Perspectives; the exp(-\|x-y\|^2 / 2 tau) of Eq. 4 is
+    `similarity="distance"` with temperature 2 tau, or on the unit sphere the cosine with tau. `KELLER`: Eq. 2 and 3 of
+    Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints g_k in z_k(g_k^-1 g_0), where the sum over l needs
+    g_l. `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with Trainable Augmentation Channel.
 
     Attributes:
         normalize: Scale the rows to unit length, so that their dot product is the cosine.
         positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
-        symmetric: Take the anchors of both views; otherwise only those of view 1.
+        symmetric: Use both views as anchors; otherwise only view 1.
         negatives: View of the negatives: the anchor's ("same"), its positive's ("other") or "both".
-        include_self: Let the anchor's own sample count among the negatives too.
+        include_self: Include the anchor's own sample among the negatives.
         joint: Take one logarithm per pair, whose denominator sums over both anchors.
         denominator: "sum", or "mean": the sum over the negatives is divided by N, the number of samples per view.
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
-        eps: Largest length of a row that counts as 0 in the normalisation, with gradient 0.
+        eps: Largest length of a row that is treated as 0 in the normalisation, with gradient 0.
 
     Raises:
         ValueError: If an attribute is out of its range or contradicts another.
-
-    >>> NT_XENT.but(negatives="same", symmetric=False) == RUSAK
-    True
     """
 
     normalize: bool = True
@@ -118,7 +116,7 @@ class InfoNCEForm:
         one_of(get_args(_Negatives), negatives=self.negatives)
         one_of(get_args(_Denominator), denominator=self.denominator)
         if self.joint and not self.symmetric:
-            raise ValueError("Expected `symmetric` = True where `joint` sums over both anchors, but got False.")
+            raise ValueError("Expected `symmetric` = True with `joint` = True, but got False.")
         at_least(0, eps=self.eps)
         if not isinstance(self.similarity, Similarity):
             one_of(tuple(_SIMILARITIES), similarity=self.similarity)
@@ -126,7 +124,7 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity as an object; the fastest implementation if several are equal."""
+        """The similarity as an object; of equal similarities, the one that is computed fastest."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 
@@ -136,7 +134,7 @@ class InfoNCEForm:
         return 1 if self.include_self or self.positive_in_denominator else 2
 
     def but(self, **switches: Unpack[InfoNCESwitches]) -> "InfoNCEForm":
-        """Return this form with some attributes changed; a TypeError if an attribute is unknown."""
+        """Return this form with some attributes changed; an unknown attribute raises a TypeError."""
         if "p" in switches or "power" in switches:
             switches["similarity"] = _of_a_norm(self, switches)
         return replace(self, **switches)  # type: ignore[misc]
@@ -161,9 +159,7 @@ FORMS: Mapping[str, InfoNCEForm] = {name: globals()[name] for name in get_args(F
 def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]) -> InfoNCEForm:
     """Return a form, given by name or as an object, with some attributes changed.
 
-    Raises:
-        TypeError: If an attribute is unknown.
-        ValueError: If the name is unknown, or an attribute is out of its range.
+    Raises a TypeError for an unknown attribute, and a ValueError for an unknown name or a value out of its range.
 
     >>> named_form("RUSAK").negatives
     'same'
@@ -179,10 +175,10 @@ def _of_a_norm(form: InfoNCEForm, switches: InfoNCESwitches) -> Similarity:
     given = switches.get("similarity", form.similarity)
     if given in ("dot", Dot()):
         if p != 2:
-            raise ValueError(f"Expected `p` = 2 where `similarity` is 'dot', which has no norm, but got {p}.")
+            raise ValueError(f"Expected `p` = 2 with the similarity 'dot', which has no norm, but got {p}.")
         switch(power=power)
         if not power:
-            raise ValueError("Expected `power` = True where `similarity` is 'dot', which has no norm, but got False.")
+            raise ValueError("Expected `power` = True with the similarity 'dot', which has no norm, but got False.")
         return Dot()
     found = LpDistance(p=p, power=power)
     deprecated("`p` and `power` of InfoNCE", f"`similarity` = {found!r}")

@@ -1,9 +1,4 @@
-r"""InfoNCE with a log-bilinear similarity and a learnt matrix.
-
-Van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018), score a pair by
-:math:`\exp(z^T W c)`. Keller et al., Homomorphic Self-Supervised Learning, Appendix C, write Deep InfoMax's local loss
-with it.
-"""
+"""InfoNCE with a log-bilinear similarity and a learnt matrix."""
 
 __all__ = ["BILINEAR", "check_log_bilinear_settings", "log_bilinear_info_nce"]
 
@@ -36,11 +31,15 @@ def log_bilinear_info_nce(
         L &= \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
             {[\exp s_{a a^+}] + \sum_{b \in B_a} \exp s_{ab}}
 
-    W need not be symmetric; the anchor always stands on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
-    :math:`z^{2T}_i W b` for those of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
+    :math:`A` are the anchors, :math:`a^+` is the other view of a's sample, and :math:`B_a` are the negatives. The term
+    in brackets is included by `positive_in_denominator`. If W is the identity, the loss is :func:`info_nce` of the same
+    form.
+
+    W need not be symmetric. The anchor is always on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
+    :math:`z^{2T}_i W b` for anchors of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
     exchange the views. If the views play different roles (a context and its target, as in CPC), use `symmetric=False,
-    negatives="other"`. With `joint`, the one positive of a pair is :math:`z^{1T}_i W z^2_i`, as in Keller et al.'s
-    numerator. With W the identity the loss is :func:`info_nce` of the same form.
+    negatives="other"`. With `joint`, both anchors of a pair share one term, whose positive is :math:`z^{1T}_i W z^2_i`,
+    as in Keller et al.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -51,10 +50,12 @@ def log_bilinear_info_nce(
     Keller et al., Appendix C       positive_in_denominator=False, joint=True     log(4(N-1))
     =============================== ============================================= ===========
 
-    Keller et al. print sim(a, b) = exp(a^T W b) inside another exponential; here sim(a, b) = a^T W b, as in CPC. The
-    negatives are other samples only; CPC and Deep InfoMax also draw other places of the same sample.
+    CPC: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018). Keller et al.,
+    Homomorphic Self-Supervised Learning, write Deep InfoMax's local loss in this way. They define sim(a, b) = exp(a^T W
+    b) and take its exponential again; here, as in CPC, there is one exponential. The negatives are other samples only;
+    CPC and Deep InfoMax also draw negatives from other positions in the same sample.
 
-    Memory is O(N^2): up to four dense matrices of logits, and what autograd keeps of them. The loss can be
+    Memory is O(N^2): up to four dense matrices of logits, and the tensors that autograd saves. The loss can be
     differentiated any number of times. Autocast has no effect.
 
     Args:
@@ -62,7 +63,7 @@ def log_bilinear_info_nce(
         z2: (N, P), embeddings of view 2.
         weight: (P, P), W. Any float dtype.
         temperature: tau > 0, one number.
-        form: An InfoNCE with `normalize=False`, the similarity "dot", the denominator "sum" and without `include_self`.
+        form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
@@ -71,7 +72,7 @@ def log_bilinear_info_nce(
 
     Raises:
         ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.
-        TypeError: If there is no such switch.
+        TypeError: If a switch is unknown.
 
     >>> z = torch.eye(4)
     >>> log_bilinear_info_nce(z, z, 2 * torch.eye(4))  # log(e^2 + 6) - 2
@@ -85,9 +86,7 @@ def log_bilinear_info_nce(
     with torch.autocast(z1.device.type, enabled=False):
         views = in_full_precision(z1, z2)
         w = weight.to(views[0].dtype) / temperature
-        anchors = [
-            matrix_product(view, w) for view in (views if form.symmetric else views[:1])
-        ]  # row i is a_i^T W / tau
+        anchors = [matrix_product(view, w) for view in (views if form.symmetric else views[:1])]  # rows a_i^T W / tau
         if len(z1) == 1:
             return without_negatives(torch.linalg.vecdot(anchors[0], views[1]))
         total = torch.stack([_negative_logsumexp(a, _seen(views, v, form.negatives)) for v, a in enumerate(anchors)])
@@ -104,13 +103,15 @@ def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
     for field in ("normalize", "include_self", "denominator", "similarity"):
         expected, got = getattr(BILINEAR, field), getattr(form, field)
         if got != expected:
-            raise ValueError(f"Expected `{field}` = {expected!r} beside a weight, but got {got!r}.")
+            raise ValueError(f"Expected `{field}` = {expected!r} for a log-bilinear similarity, but got {got!r}.")
     if torch.as_tensor(temperature).ndim != 0:
-        raise ValueError(f"Expected `temperature` to be one number (W scales dimensions), but got {temperature!r}.")
+        raise ValueError(
+            f"Expected `temperature` to be one number, since W scales dimensions, but got {temperature!r}."
+        )
 
 
 def _seen(views: tuple[Tensor, Tensor], own: int, negatives: str) -> tuple[Tensor, ...]:
-    """Return the views whose samples are negatives of an anchor of view `own`."""
+    """Return the views that hold the negatives of anchors of view `own`."""
     return {"both": views, "same": views[own : own + 1], "other": views[1 - own : 2 - own]}[negatives]
 
 

@@ -31,16 +31,16 @@ def info_nce(
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` lists the other forms and their papers. The logits are
-    computed in tiles, once forward and once backward, so that memory grows with N and not with N^2. Autocast has no
-    effect. There is no second derivative.
+    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` defines the symbols and lists the other forms with their
+    papers. The logits are computed in tiles, once forward and once backward, so memory grows with N and not with N^2.
+    Autocast has no effect. The loss has no second derivative.
 
     Args:
         z1: (N, P), embeddings of view 1. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0, which divides the similarity; or P values, one per dimension, which divide the product or
-            the power of the difference in each dimension. A tensor may require a gradient.
-        form: Which InfoNCE it is: a :class:`InfoNCEForm` or the name of one, such as "RUSAK".
+        temperature: tau > 0, which divides the similarity; or P values, one per dimension, which divide each
+            dimension's product or power of the difference. A tensor may require a gradient.
+        form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
@@ -49,12 +49,11 @@ def info_nce(
         log(1) = 0, with gradient 0.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, P), if the denominator is empty (N = 1, without the positive or
-            `include_self`), or if an argument is out of its range or contradicts another.
-        TypeError: If there is no such switch.
+        ValueError: If a shape is wrong, the denominator is empty (N = 1, without the positive or `include_self`), or an
+            argument is out of its range or contradicts another.
+        TypeError: If a switch is unknown.
 
-    >>> z = torch.eye(4)
-    >>> info_nce(z, z, temperature=0.5)  # log(e^2 + 6) - 2
+    >>> info_nce(torch.eye(4), torch.eye(4), temperature=0.5)  # log(e^2 + 6) - 2
     tensor(0.5944)
     """
     form = named_form(form, **switches)
@@ -94,7 +93,7 @@ def _block_size(x: Tensor) -> int:
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
 ) -> tuple[Tensor, Tensor, Similarity]:
-    """Scale and shift the views; return them with the similarity whose values are the logits."""
+    """Scale and shift the views; return them with the similarity whose value for two rows is their logit."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:

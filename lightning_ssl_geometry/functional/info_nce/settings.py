@@ -1,4 +1,4 @@
-"""Which temperatures and views InfoNCE takes, for the functions and for the modules."""
+"""Checks of InfoNCE's temperatures and views."""
 
 __all__ = ["check_views", "temperature_range", "without_negatives"]
 
@@ -14,13 +14,9 @@ from lightning_ssl_geometry.checks import floating, shaped
 def temperature_range(
     temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest temperature. Waits for the device if the temperature is a tensor.
+    """Return the smallest and the largest temperature; reading a tensor waits for its device.
 
-    Raises:
-        ValueError: If one is not positive and finite, or if there is neither one temperature nor P = `dimensions`.
-
-    >>> temperature_range([0.5, 1.0], dimensions=2)
-    (0.5, 1.0)
+    A ValueError says if a temperature is not positive and finite, or if their number is neither 1 nor P = `dimensions`.
     """
     if isinstance(temperature, int | float):
         smallest = largest = temperature
@@ -39,10 +35,7 @@ def temperature_range(
 
 
 def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
-    """Check that both views have one shape (N, P) with N >= `least`, and a float dtype.
-
-    >>> check_views(torch.ones(4, 2), torch.ones(4, 2), least=2)
-    """
+    """Check that both views have the same shape (N, P) with N >= `least`, and a float dtype."""
     shaped("N, P", z1=z1, z2=z2)
     floating(z1=z1, z2=z2)
     if len(z1) < least:
@@ -53,6 +46,6 @@ def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
 def without_negatives(positive: Tensor) -> Tensor:
     """Return the loss of one sample whose denominator holds only the positive: log(1) = 0, with gradient 0.
 
-    `positive` (1,) is the logit of the pair; if it is NaN or infinite, the loss is NaN.
+    `positive` (1,) is the logit of the positive pair; if it is NaN or infinite, the loss is NaN.
     """
     return 0 * positive.mean() + 0.0  # not -0

@@ -14,18 +14,14 @@ from lightning_ssl_geometry.checks import inside, switch
 
 
 class Similarity(abc.ABC):
-    """A symmetric similarity of two embeddings.
-
-    Attributes:
-        scale: Factor of the similarity; InfoNCE sets it to the inverse temperature.
-    """
+    """A symmetric similarity of two embeddings; InfoNCE sets its factor `scale` to the inverse temperature."""
 
     scale: float
 
     @property
     @abc.abstractmethod
     def degree(self) -> float:
-        """The power of c by which the similarity grows when both embeddings are multiplied by c > 0."""
+        """The exponent d for which scaling both embeddings by c > 0 scales the similarity by c^d."""
 
     @property
     @abc.abstractmethod
@@ -37,12 +33,12 @@ class Similarity(abc.ABC):
         return replace(self, scale=scale)  # type: ignore[type-var]
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift both views (N, P) by one vector if that keeps the similarity and reduces its rounding error."""
+        """Shift both views (N, P) by one vector if this keeps the similarity and reduces its rounding error."""
         return x1, x2
 
     @abc.abstractmethod
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the logits (N,) of row i of `a` (N, P) with row i of `b` (N, P), differentiable."""
+        """Return the logits (N,) of corresponding rows of `a` and `b`, (N, P) each; differentiable."""
 
     @abc.abstractmethod
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -60,12 +56,10 @@ class _Quadratic(Similarity):
 
     @property
     def degree(self) -> float:
-        """2, one factor c from each of the two embeddings."""
         return 2.0
 
     @property
     def spread(self) -> float:
-        """2 for inner products, from -1 to 1; 4 for squared distances, from 0 to 4."""
         return self._spread
 
 
@@ -76,15 +70,15 @@ class Dot(_Quadratic):
     _spread: ClassVar[float] = 2.0
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply row by row."""
+        """Return scale <a_i, b_i>."""
         return torch.linalg.vecdot(a, b) * self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Compute scale a b^T, one matrix product."""
+        """Write scale a b^T, by one matrix product."""
         return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add scale w b for `a` and scale w^T a for `b`."""
+        """Add scale w b to `grad_a` and scale w^T a to `grad_b`, where w is `weight`."""
         grad_a.addmm_(weight, b, alpha=self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=self.scale)
@@ -102,11 +96,11 @@ class SquaredDistance(_Quadratic):
         return x1 - centre, x2 - centre
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return -scale |a_i - b_i|^2, from the differences."""
+        """Return -scale |a_i - b_i|^2, computed from the differences."""
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write -scale |a_i - b_j|^2, by the expansion."""
+        """Write -scale |a_i - b_j|^2, computed by the expansion."""
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
         out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
         if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
@@ -114,7 +108,7 @@ class SquaredDistance(_Quadratic):
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add 2 scale (w b - a sum w) for `a`, and the transposed expression for `b`."""
+        """Add 2 scale (w b - a sum w) to `grad_a`, and the transposed expression to `grad_b`, where w is `weight`."""
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
@@ -123,12 +117,7 @@ class SquaredDistance(_Quadratic):
 
 @dataclass(frozen=True)
 class LpDistance(Similarity):
-    """-scale ||a - b||_p^p, or -scale ||a - b||_p with `power=False`, computed from the differences.
-
-    Attributes:
-        p: The norm, 1 <= p < inf.
-        power: Whether the norm is raised to the power p.
-    """
+    """-scale ||a - b||_p^p for a norm with 1 <= p < inf; with `power=False` the norm is not raised to the power p."""
 
     scale: float = 1.0
     p: float = 2.0
@@ -149,18 +138,18 @@ class LpDistance(Similarity):
         return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the similarity of corresponding rows."""
+        """Return the similarities of corresponding rows."""
         difference = a - b
         if self.power:
             return difference.abs().pow(self.p).sum(dim=-1) * -self.scale
         return torch.linalg.vector_norm(difference, ord=self.p, dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write the similarity of every two rows."""
+        """Write the similarities of all pairs of rows."""
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add the gradients that autograd finds for the tile; equal rows have gradient 0."""
+        """Add the gradients of the tile by autograd; pairs of equal rows have gradient 0."""
         with torch.enable_grad():
             a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
             distances = self._distances(a, b)

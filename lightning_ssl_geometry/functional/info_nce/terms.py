@@ -1,8 +1,4 @@
-"""InfoNCE split into an alignment and a uniformity term for each anchor.
-
-Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), Table 1. The split is
-that of Wang & Isola (2020), with the finite sum of InfoNCE in place of an expectation.
-"""
+"""InfoNCE split into an alignment and a uniformity term for each anchor."""
 
 __all__ = ["ONE_SIDED", "LossTerms", "alignment_uniformity_terms", "check_split"]
 
@@ -23,12 +19,9 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """The terms of each anchor. Their means are the terms of the loss.
+    """The terms of each anchor, (N,) each; their means are the terms of the loss.
 
-    Attributes:
-        align: (N,), minus the similarity to the positive.
-        uniform: (N,), the logarithm of the denominator.
-        total: (N,), the sum of both.
+    `align` is minus the similarity to the positive, `uniform` the logarithm of the denominator, and `total` their sum.
     """
 
     align: Tensor
@@ -45,7 +38,7 @@ def alignment_uniformity_terms(
     block_size: int = 1024,
     **switches: Unpack[InfoNCESwitches],
 ) -> LossTerms:
-    r"""Split the InfoNCE of each anchor into a term of its positive and a term of its denominator.
+    r"""Split the InfoNCE of each anchor into the term of its positive and the term of its denominator.
 
     .. math::
         L_\mathrm{align} &= \frac1N \sum_i -s(z_i, \tilde z_i), \quad
@@ -53,22 +46,23 @@ def alignment_uniformity_terms(
         s(a, b) &= \sum_k \frac{a_k b_k}{\tau_k} \;\text{("dot")}, \quad
         s(a, b) = -\sum_k \frac{(a_k - b_k)^2}{\tau_k} \;\text{("distance")}
 
-    Table 1 of Rusak et al. prints the means and the standard deviations over the samples, and their sum as the total.
-    The paper does not name the similarity: `normalize=False, similarity="distance"` on the box and "dot" on the sphere,
-    both with temperature 1, give its numbers for the inverse of the process. Without the positive in the denominator
-    the total has no lower bound: it falls to minus infinity as collapsed embeddings grow. With
-    `positive_in_denominator`, as in their Eq. 1, total becomes :math:`\log(1 + e^\mathrm{total})`, which is >= 0; with
-    `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >= log 2. The table's trained network on the
-    box has 0.23 + 0.66 = 0.89.
+    Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
+    the means and standard deviations of both terms and of their sum, the total. It is the split of Wang & Isola (2020),
+    with a finite sum in place of their expectation. The paper does not name the similarity. For the exact inverse of
+    the generating process, its numbers come from temperature 1 and `normalize=False` with the similarity "distance" if
+    the latents lie in a box, and "dot" if they lie on a sphere. Its network trained on the box has 0.23 + 0.66 = 0.89.
 
-    The logits are computed in tiles: O(N P + block_size^2) memory, O(N^2 P) time. Differentiable once.
+    Without the positive in the denominator the total has no lower bound: it falls to minus infinity as collapsed
+    embeddings grow. With `positive_in_denominator`, as in their Eq. 1, it becomes :math:`\log(1 + e^\mathrm{total})`,
+    which is >= 0; with `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >= log 2. The logits are
+    computed in tiles: O(N P + block_size^2) memory, O(N^2 P) time. Differentiable once.
 
     Args:
         z1: (N, P), the anchors, N >= 2. Any float dtype.
         z2: (N, P), their positives.
         temperature: tau > 0 and finite, a number or one per dimension.
-        form: An InfoNCE whose anchors and negatives are all of view 1, such as `RUSAK` or `CL_ICA`; the default is
-            `RUSAK` without the positive in the denominator.
+        form: A form with anchors and negatives of view 1 only and another similarity than :class:`LpDistance`, such as
+            `RUSAK` or `CL_ICA`; by default `RUSAK` without the positive in the denominator.
         block_size: Rows and columns of a tile of logits.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
 
@@ -76,8 +70,7 @@ def alignment_uniformity_terms(
         Three tensors (N,) in float32 (float64 for float64 input). The mean of `total` is :func:`info_nce` in this form.
 
     Raises:
-        ValueError: If an argument is out of its range, or the form has other anchors or negatives, or the similarity
-            :class:`LpDistance`.
+        ValueError: If an argument is out of its range or `form` does not fit.
 
     >>> z = torch.eye(4)
     >>> [round(term.mean().item(), 3) for term in alignment_uniformity_terms(z, z)]  # -1, log 3
@@ -96,9 +89,7 @@ def alignment_uniformity_terms(
         x1, x2 = x1 * scale, x2 * scale  # either similarity is of degree 2
         logit = form.logit
         if isinstance(logit, SquaredDistance):
-            centre = x1.detach().mean(
-                dim=0
-            )  # distances stay the same, and the rounding error of their expansion is smaller
+            centre = x1.detach().mean(dim=0)  # the shift keeps distances and reduces the rounding error
             x1, x2 = x1 - centre, x2 - centre
         negatives = Contrast(
             logit, anchors=1, same=True, other=False, own=form.include_self, bounded=False, block=block_size
@@ -113,7 +104,7 @@ def alignment_uniformity_terms(
 
 
 def check_split(form: InfoNCEForm) -> None:
-    """Check that InfoNCE of this form splits into an alignment and a uniformity term for each anchor."""
+    """Check that the InfoNCE of this form has an alignment and a uniformity term for each anchor."""
     if (form.symmetric, form.negatives, form.denominator) != (False, "same", "sum"):
         raise ValueError(
             "Expected a `form` with symmetric=False, negatives='same' and denominator='sum', but got "

@@ -2,8 +2,8 @@
 
 The N x N logits of two views are never in memory together: each tile of `block` x `block` logits is written into one
 buffer, reduced, and overwritten by the next tile; the backward pass computes it again. Beside the inputs and their
-gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal also
-serves below it; between views, a tile serves the anchors of both.
+gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal
+replaces its mirror image below; between views, a tile serves the anchors of both.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
@@ -28,12 +28,12 @@ class Contrast:
 
     Attributes:
         similarity: The logit of a pair.
-        anchors: 1: the rows of view 1 are anchors; 2: those of view 2 too.
+        anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
         same: Whether samples of the anchor's own view are negatives.
         other: Whether samples of the other view are negatives.
-        own: Whether the anchor's own sample is among them.
-        bounded: Whether the size and the spread of the logits stay below two thirds of the largest exponent of the
-            dtype. Exponentials of logits can then be summed without subtracting each row's maximum.
+        own: Whether the anchor's own sample is a negative too, in those views.
+        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype), so that
+            their exponentials can be summed without subtracting each row's maximum.
         block: Rows and columns of a tile.
     """
 
@@ -47,20 +47,10 @@ class Contrast:
 
 
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
-    """Compute the log-sum-exp of each anchor's similarities with its negatives.
+    """Return the log-sum-exp (contrast.anchors, N) of each anchor's logits with its negatives; differentiable once.
 
-    Args:
-        x1: (N, P) float32 or float64, view 1.
-        x2: (N, P) of the same dtype, view 2.
-        contrast: The pairs to sum, and how to sum them.
-
-    Returns:
-        (contrast.anchors, N): row v holds the anchors of view v + 1. Differentiable once.
-
-    >>> from lightning_ssl_geometry.functional.info_nce.similarity import Dot
-    >>> contrast = Contrast(Dot(1.0), anchors=2, same=True, other=True, own=False, bounded=True, block=256)
-    >>> negative_logsumexp(torch.zeros(5, 3), torch.zeros(5, 3), contrast).exp()[0]  # 2 (N-1) negatives
-    tensor([8., 8., 8., 8., 8.])
+    The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result holds the anchors of view v +
+    1.
     """
     logsumexp: Tensor = _NegativeLogSumExp.apply(x1.contiguous(), x2.contiguous(), contrast)
     return logsumexp
@@ -80,13 +70,11 @@ class _NegativeLogSumExp(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x1, x2, total = ctx.saved_tensors
         with torch.autocast(x1.device.type, enabled=False):
-            gradients = _gradients((x1, x2), total, grad, ctx.contrast)
+            gradients = _gradients((x1, x2), total, grad, contrast=ctx.contrast)
         return *gradients, None
 
 
 class _Tile(NamedTuple):
-    """The rows and columns of a tile, each as (view, samples)."""
-
     row: tuple[int, slice]
     col: tuple[int, slice]
     mirrored: bool  # the columns are anchors too, with the rows as negatives
@@ -119,7 +107,7 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
-        terms = _logits(x, tile, contrast, buffer).exp_()
+        terms = _logits(x, tile, contrast, buffer=buffer).exp_()
         total[tile.row] += terms.sum(dim=1)
         if tile.mirrored:
             total[tile.col] += terms.sum(dim=0)
@@ -131,7 +119,7 @@ def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
     n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
     total = x[0].new_full((contrast.anchors, n), -torch.inf)
     for tile in _tiles(n, contrast):
-        logits, scratch = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+        logits, scratch = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
         total[tile.row] = torch.logaddexp(total[tile.row], _logsumexp(logits, 1, scratch))
         if tile.mirrored:
             total[tile.col] = torch.logaddexp(total[tile.col], _logsumexp(logits, 0, scratch))
@@ -152,7 +140,10 @@ def _exp_(exponent: Tensor) -> Tensor:
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Weigh each logit by d total_a / d logit_ab = exp(logit_ab - total_a), summed over both anchors of the pair."""
+    """Return the gradients of a loss with respect to the views; `grad` is its gradient with respect to `total`.
+
+    The weight of a logit is grad_a exp(logit_ab - total_a); if a and b are both anchors, their two weights are added.
+    """
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
     scale = grad * total.neg().exp() if contrast.bounded else None
@@ -171,7 +162,7 @@ def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Return exp(logit_ab) (scale_a + scale_b), with scale_a = grad_a exp(-total_a)."""
-    terms = _logits(x, tile, contrast, buffers[0]).exp_()
+    terms = _logits(x, tile, contrast, buffer=buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
     return terms.mul_(torch.add(scale[tile.row][:, None], scale[tile.col], out=_shaped(buffers[1], tile)))
@@ -181,7 +172,7 @@ def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Return grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b); no exponent is above 0."""
-    logits, weight = _logits(x, tile, contrast, buffers[0]), _shaped(buffers[1], tile)
+    logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:
         weight.addcmul_(_exp_(logits.sub_(total[tile.col])), grad[tile.col])

@@ -1,12 +1,10 @@
 r"""InfoNCE with an entropy term, its upper bound, and the hardest negative of each anchor.
 
-Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), on their Eq. 1,
-`info_nce(z1, z2, temperature, positive_in_denominator=False, symmetric=False)`:
+Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). Their Eq. 1 is
+`info_nce` of the form `COSENTINO`, with Sim the cosine and :math:`\beta = 1/\tau`:
 
 .. math:: L = -\frac1N \sum_i \log \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^2_i))}
-    {\sum_{j \ne i, k} \exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}, \quad \beta = 1/\tau
-
-where Sim is the cosine.
+    {\sum_{j \ne i, k} \exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
 """
 
 __all__ = ["hardest_negative", "info_nce_entropy", "info_nce_upper_bound"]
@@ -39,15 +37,14 @@ def info_nce_entropy(
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0.
-        eps: >= 0; a row no longer than this counts as 0.
+        temperature: tau > 0, the inverse of beta.
+        eps: >= 0; a row of at most this length is treated as 0.
         block_size: Anchors handled at once; memory is O(N x block_size).
 
     Returns:
-        invariance in [-1, 1], expectation in [-1, 1] and entropy in [0, log(2(N-1))] in nats, three scalars.
+        Three scalars: invariance in [-1, 1], expectation in [-1, 1], and entropy in [0, log(2(N-1))] in nats.
 
-    >>> z = torch.eye(4)
-    >>> info_nce_entropy(z, z, temperature=0.5)  # log 6: all negatives alike
+    >>> info_nce_entropy(torch.eye(4), torch.eye(4))  # log 6: all negatives are equally similar
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
@@ -56,7 +53,7 @@ def info_nce_entropy(
         for start in range(0, len(u1), block_size):
             cosine = _negative_cosines(u1, u2, slice(start, start + block_size))  # (2, block, N)
             top = cosine.amax((0, 2)).detach()
-            p = ((cosine - top[:, None]) / temperature).exp()  # p times its sum; 0 for the sample itself
+            p = ((cosine - top[:, None]) / temperature).exp()  # not yet divided by its sum; 0 for the own sample
             total = p.sum((0, 2))  # (block,)
             expected = (p * cosine.masked_fill(p == 0, 0)).sum((0, 2)) / total
             expectation = expectation + expected.sum()
@@ -74,19 +71,16 @@ def info_nce_upper_bound(
         L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
-    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine.
+    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine. The three results are
+    scalars, invariance in [-1, 1], repulsion in [-1, 1] and the bound; differentiable.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
         temperature: tau > 0.
-        eps: >= 0; a row no longer than this counts as 0.
+        eps: >= 0; a row of at most this length is treated as 0.
 
-    Returns:
-        invariance in [-1, 1], repulsion in [-1, 1] and the bound, three scalars; differentiable.
-
-    >>> z = torch.eye(4)
-    >>> info_nce_upper_bound(z, z, temperature=0.5)  # the bound is -2 + log 6, and so is the loss
+    >>> info_nce_upper_bound(torch.eye(4), torch.eye(4))  # here the loss equals its bound, -2 + log 6
     (tensor(-1.), tensor(0.), tensor(-0.2082))
     """
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
@@ -102,21 +96,15 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
 
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
-    Sim is the cosine; the maximum runs over both views of the N-1 other samples (Proposition 3.1 of Cosentino et al.,
-    2022). If several are equally similar, the first is taken. Memory is O(N x 256).
-
-    Args:
-        z1: (N, P), embeddings of view 1, the anchors.
-        z2: (N, P), embeddings of view 2.
-        eps: >= 0; a row no longer than this counts as 0.
+    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine; the maximum runs over both views (N, P) of the N-1
+    other samples, and takes the first of several equal ones. A row of at most the length `eps` >= 0 is treated as 0.
+    Memory is O(N x 256).
 
     Returns:
-        index: (N,) int64, the sample j. view: (N,) int64, 0 where the negative is a row of `z1`, 1 where it is one of
-        `z2`. similarity: (N,) in [-1, 1], the cosine with it; differentiable.
+        The sample j, (N,) int64; its view, (N,) int64, 0 for a row of `z1` and 1 for a row of `z2`; and the cosine with
+        that row, (N,) in [-1, 1], differentiable.
 
-    >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> z2 = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
-    >>> hardest_negative(z1, z2)
+    >>> hardest_negative(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
     """
     u1, u2 = _unit_views(z1, z2, 1.0, eps=eps)

@@ -23,7 +23,7 @@ from lightning_ssl_geometry.checks import one_of, switch
 from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 
-Elementwise = Callable[[Tensor], Any]  # to a tensor; with that written out, jsonargparse would want a class of tensors
+Elementwise = Callable[[Tensor], Any]  # the result is a Tensor; if annotated so, jsonargparse would expect a class
 Negatives = Literal["other", "both"]
 
 
@@ -44,7 +44,7 @@ class Form:
         psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
         eta: A positive similarity of t = half a squared distance, largest at t = 0, with a finite slope, applied to
             each element. None: exp(-t / tau).
-        negatives: "other": the points of the other view; "both": those of the anchor's own view too.
+        negatives: "other": the points of the other view; "both": also those of the anchor's own view.
         include_self: Whether the sums include j = i.
         symmetric: Average the loss over both orders of the views.
     """
@@ -67,7 +67,7 @@ class Form:
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether Psi is log(1 + t); then it is computed from the logarithm of G."""
+        """Whether Psi is log(1 + t), which the loss computes from the logarithm of G."""
         return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
@@ -84,13 +84,9 @@ class Derivatives(NamedTuple):
 
 
 def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
-    """Evaluate a function and its first two derivatives, without a graph.
+    """Evaluate a function of each element and its first two derivatives, without a graph.
 
-    Raises:
-        ValueError: If the function returns anything but a tensor of the same shape.
-
-    >>> derivatives(torch.square, torch.tensor([3.0]), "psi")
-    Derivatives(value=tensor([9.]), first=tensor([6.]), second=tensor([2.]))
+    Raises a ValueError that says `name` if the function returns anything but a tensor of the same shape.
     """
     with torch.inference_mode(False), torch.enable_grad():
         t = t.clone().requires_grad_()
@@ -101,23 +97,25 @@ def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
 
 
 def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
-    """Evaluate a user's function; a ValueError if it returns anything but a tensor of the same shape."""
+    """Evaluate a user's function; a ValueError if its result is not a tensor of the same shape."""
     value = function(t)
     if not isinstance(value, Tensor) or value.shape != t.shape:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"Expected `{name}` to map a tensor element by element, but got {got} for {tuple(t.shape)}.")
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"Expected `{name}` to map a tensor element by element, but got {got} for shape {tuple(t.shape)}."
+        )
     return value
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """Return the similarities of the two views of each point; a ValueError if one is not positive."""
+    """Return the similarities of both views of each point; a ValueError if one is not positive."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:
-    """Return half the squared distances of all rows (N, N), at least 0."""
+    """Return half the squared distances between all rows of `a` and all rows of `b`, (N, N), at least 0."""
     squares = a.square().sum(-1)[:, None] + b.square().sum(-1)
     return (squares / 2 - matrix_product(a, b.T)).clamp(min=0)
 

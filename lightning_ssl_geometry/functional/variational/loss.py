@@ -1,4 +1,4 @@
-r"""The contrastive loss as a functional of the latent distribution, with its first and second variation.
+"""The contrastive loss as a functional of the latent distribution, with its first variation.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
 Perspectives (2025): NT-Xent without the indicator of x != y, for any increasing Psi and any similarity eta of half the
@@ -40,9 +40,9 @@ def variational_loss(
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5; the sum includes j = i. With `negatives="both"` and `include_self=False` and rows on the unit sphere it
-    is Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent has means
-    where SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop. 2.1).
+    Eq. 4 and 5; the sum includes j = i. With `negatives="both"`, `include_self=False` and rows on the unit sphere it is
+    Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent has means where
+    SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop. 2.1).
 
     The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms, so that
     neither overflows. The points are not normalised. O(N^2) memory. Autocast has no effect.
@@ -59,15 +59,15 @@ def variational_loss(
             the views; default False).
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). With the defaults: log 2 if all points are equal, and
-        less if they spread.
+        The loss, a scalar in float32 (float64 for float64 input). By default log 2 if all points are equal, and less if
+        they spread.
 
     Raises:
-        ValueError: If the shapes differ or are not (N, d), N = 0, an argument is out of its range, `psi` or `eta`
-            changes the shape, or `eta` is not positive for the two views of a point.
+        ValueError: If a shape is wrong, N = 0, an argument is out of its range, `psi` or `eta` changes the shape, or
+            `eta` is not positive for the two views of a point.
 
     >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    >>> variational_loss(z, z, temperature=1.0)
+    >>> variational_loss(z, z, temperature=1.0)  # log(1 + (1 + e^-2) / 2)
     tensor(0.4496)
     """
     form = Form(temperature, psi, eta, **switches)
@@ -95,19 +95,16 @@ def first_variation(
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
     This is N times the gradient: along directions h the loss changes by the mean of <g_i, h_i>. The bracket of Prop.
-    3.1 is twice this result with `symmetric=True`, since each view is half of nu there. Its printed Psi' at y belongs
-    to G with T and T' exchanged; as printed it is no derivative. At an invariant map the sum over the two views is Eq.
-    7.
+    3.1 is twice this result with `symmetric=True`, since each view is half of nu there. In that bracket, Psi' at y
+    belongs to G with T and T' exchanged; as printed, the bracket is not the derivative. At an invariant map the sum
+    over the two views is Eq. 7.
 
-    The arguments are those of :func:`variational_loss`.
-
-    Returns:
-        (2, N, d), with respect to z1 and to z2, in float32 (float64 for float64 input), without a graph.
+    The arguments are those of :func:`variational_loss`. The result (2, N, d), with respect to z1 and to z2, is in
+    float32 (float64 for float64 input) and has no graph.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> first_variation(z, z, temperature=1.0).sum(0)  # apart: descent goes against it
-    tensor([[-0.2185,  0.2185],
-            [ 0.2185, -0.2185]])
+    >>> first_variation(z, z, temperature=1.0).sum(0)[0]  # gradient descent moves the points apart
+    tensor([-0.2185,  0.2185])
     """
     form = Form(temperature, psi, eta, **switches)
     check_views(z1, z2, least=1)
@@ -118,19 +115,11 @@ def first_variation(
 
 
 def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
-    r"""Project a vector onto the tangent space of the sphere through a point.
+    r"""Project vectors (..., d) onto the tangent spaces of the spheres through points `z` (..., d).
 
     .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
 
-    Args:
-        z: (..., d), points, none of them 0.
-        vector: (..., d), a vector at each point.
-
-    Returns:
-        (..., d), orthogonal to `z`.
-
-    Raises:
-        ValueError: If the last axes differ, or a point is 0.
+    A ValueError says if the last axes differ, or if a point is 0, where a sphere has no tangent.
 
     >>> tangential_gradient(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
     tensor([0., 1.])
@@ -139,7 +128,10 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
         raise ValueError(f"Expected `z` and `vector` (..., d), but got {tuple(z.shape)}, {tuple(vector.shape)}.")
     square = z.square().sum(-1, keepdim=True)
     if not square.all():
-        raise ValueError("Expected `z` without points at 0, where a sphere has no tangent, but got such.")
+        zeros = int((square == 0).sum())
+        raise ValueError(
+            f"Expected points `z` other than 0, where a sphere has no tangent, but got {zeros} points at 0."
+        )
     return vector - (vector * z).sum(-1, keepdim=True) / square * z
 
 
@@ -153,7 +145,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances to the other view (N,) and to all points (N, N), and a mask of skipped pairs."""
+    """Return half squared distances of each pair (N,) and to all points (N, N), and a mask of pairs to leave out."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -189,7 +181,7 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
 
 
 def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return the weights of :func:`_weights` for the default Psi and eta, from logarithms."""
+    """Compute :func:`_weights` for the default Psi and eta, from log eta so that nothing overflows."""
     log_ratio = _log_ratio(own, others, left_out, form=form)
     least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
     weights = [

@@ -33,6 +33,7 @@ def second_variation(
     This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2, for any Psi and eta. Along that
     line the points leave the sphere; with `on_sphere` they follow great circles, which adds :math:`-\frac1N \sum_i
     \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7. A local minimum on the sphere then has no negative curvature.
+    The result is a scalar in float32 (float64 for float64 input), without a graph.
 
     Args:
         z: (N, d), the latent points of an invariant map, N >= 1.
@@ -42,15 +43,8 @@ def second_variation(
         eta: The similarity, twice differentiable; None: exp(-t / tau).
         on_sphere: Follow great circles; rows of `z` must have length 1, and rows of `direction` be orthogonal to them.
 
-    Returns:
-        A scalar in float32 (float64 for float64 input), without a graph.
-
     Raises:
         ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
-
-    >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    >>> second_variation(z, z, temperature=0.3) > 0  # apart
-    tensor(True)
     """
     form = Form(temperature, psi, eta)
     switch(on_sphere=on_sphere)
@@ -84,7 +78,7 @@ def _check_tangent(z: Tensor, h: Tensor) -> None:
     length = torch.linalg.vector_norm(z, dim=-1)
     if not ((length - 1).abs() < _UNIT).all():
         spread = f"{length.min():.3g} to {length.max():.3g}"
-        raise ValueError(f"Expected rows of `z` of length 1 for `on_sphere`, but got {spread}.")
+        raise ValueError(f"Expected rows of `z` of length 1 for `on_sphere`, but got lengths from {spread}.")
     radial = (z * h).sum(-1).abs().max()
     if not radial <= _UNIT * h.abs().max().clamp(min=1):
         raise ValueError(f"Expected `direction` tangent to the sphere, but got a radial part of {radial:.3g}.")
