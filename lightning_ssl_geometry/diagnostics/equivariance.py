@@ -31,27 +31,22 @@ _ACROSS: tuple[Knob, ...] = ("width", "temperature", "batch size", "method")
 class EquivarianceError(Diagnostic):
     r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). Where the host has
-    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`.
+    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). If the host has
+    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0:
+    equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
+    `layers`, the error of each layer shows where equivariance is lost. Cost per update: 1 + E forward passes for E
+    group elements (rotation 3, translation 4, S scales S (S - 1) / 2). Equation: :func:`functional.equivariance_error`.
 
-    0: equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
-    `layers`, the error of each layer shows where equivariance is lost. It keeps a sum of numerators and one of
-    denominators for every layer and group element. Cost per update: 1 + E forward passes for E group elements (rotation
-    3, translation 4, S scales S (S - 1) / 2).
-
-    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode at each update, and the
-    weights may change between updates: the value is then an average. Equation:
-    :func:`lightning_ssl_geometry.functional.equivariance_error`.
+    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode at each update; if its
+    weights change between updates, the value is an average.
 
     Args:
         group: "rotation", "translation" or "scale".
         fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
             black, or the border, has after normalisation.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
-
-    Raises:
-        ValueError: If an argument is out of range, names of layers differ only in "." and "_", or shapes do not fit.
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers must differ in more than "."
+            and "_".
     """
 
     section = "equivariance"
@@ -124,10 +119,7 @@ class EquivarianceError(Diagnostic):
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the group's elements and `elements` (E,).
-
-        With `layers`, the layer's name follows each, with an underscore for a dot, as in `mean_layers_0`.
-        """
+        """Compute `mean` over the group's elements and `elements` (E,), with `layers` for each: `mean_layers_0`, ..."""
         if not self.rows:
             raise ValueError(f"Expected {type(self).__name__} to have observed images, but got none.")
         error = self.difference / self.reference
@@ -141,13 +133,13 @@ class InvarianceError(Diagnostic):
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
     Observes image (N, C, H, W) and encoder, which maps images to h (N, D). 0: h is invariant to the group. 1: a
-    transformed image is as far from the original as another image is. NaN where h is the same for all images up to
+    transformed image is as far from the original as another image is. NaN if h is the same for all images up to
     rounding, or not finite. A network that pools an equivariant z over the group begins at 0; a plain encoder gets
-    there by training on such views. O(D) memory. Cost per update: 1 + E forward passes for E group elements.
+    there by training on such views. O(D) memory. Cost per update: 1 + E forward passes for E group elements. Equation:
+    :func:`functional.invariance_error`.
 
     For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode at each update; weights
-    that change between the updates count as variance of h. Equation:
-    :func:`lightning_ssl_geometry.functional.invariance_error`.
+    that change between the updates count as variance of h.
 
     Args:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` pixels down, up, right and left. "scale":
@@ -157,9 +149,6 @@ class InvarianceError(Diagnostic):
         circular: Whether a translation brings back at the opposite border what leaves.
         fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
             black, or the border, has after normalisation.
-
-    Raises:
-        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "equivariance"

@@ -37,22 +37,18 @@ _LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
 class IntrinsicDimension(SampledRows):
     """Dimension of the cloud that `contrast_size` representations form, by two estimators.
 
-    Observes h and index. Of several views it takes the first, since the views of one sample would be its nearest
-    neighbours. At least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may
-    be curved. High: they fill many dimensions around each point. `two_nn` uses two neighbours and `mle` `neighbors`:
-    the first is noisier and sees finer scales. Both underestimate high dimensions, where the sample would have to grow
-    exponentially; their values depend on `contrast_size`. Representations that coincide up to rounding, such as those
-    of two blank crops, count as one point. NaN with fewer than 20 distinct points, where the standard error of `two_nn`
-    exceeds d / 4, and where a value is not finite; `mle` also with no more distinct points than `neighbors`.
-    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations:
-    :func:`lightning_ssl_geometry.functional.two_nn_dimension`, :func:`lightning_ssl_geometry.functional.mle_dimension`.
+    Observes h and index; of several views the first, since the views of one sample would be its nearest neighbours. At
+    least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may be curved.
+    High: they fill many dimensions around each point. `two_nn` is noisier than `mle` and sees finer scales. Both
+    underestimate high dimensions, where the sample would have to grow exponentially; their values depend on
+    `contrast_size`. Representations that coincide up to rounding, such as those of two blank crops, count as one point.
+    NaN if a value is not finite, and with fewer than 20 distinct points, where the standard error of `two_nn` exceeds d
+    / 4; `mle` also with no more distinct points than `neighbors`. O(contrast_size D) memory, O(contrast_size^2 D) to
+    compute. Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
 
     Args:
         neighbors: Number of neighbours for `mle`, from 2 to contrast_size - 1.
         discard: Share of the ratios, the largest ones, that the fit of `two_nn` leaves out, in (0, 1).
-
-    Raises:
-        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
     """
 
     section = "ranks"

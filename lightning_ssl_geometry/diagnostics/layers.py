@@ -13,15 +13,9 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class LayerSample(SampledRows):
-    """Keep the representations of the same samples in several layers, to compare the layers, or models.
+    """The outputs of `num_layers` >= 1 layers for the same `contrast_size` samples, to compare layers or models.
 
     O(contrast_size x total width) memory.
-
-    Args:
-        num_layers: Number of layers L, >= 1.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there is another number of layers.
     """
 
     section = "layers"

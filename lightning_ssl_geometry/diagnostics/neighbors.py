@@ -45,21 +45,18 @@ def _chance(title: str, label: str) -> Quantity:
 
 
 class HardestNegativeDistance(SampledRows):
-    """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Fig. 5).
+    """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Cosentino et al., Fig. 5).
 
     Observes h, z and index. The hardest negative is found in the projector's space z among `contrast_size` samples,
     both views of each; the distance is measured in h. `distance` and `pair` are means from 0 (they coincide) over 1.41
-    (orthogonal) to 2. `distance` grows where training pushes neighbours apart, as with small augmentations. `pair` is
-    the distance between the two views of a sample, to compare with. O(contrast_size (D + P)) memory, O(contrast_size^2
-    P) to compute. `distance` and `histogram` are NaN where all of z has one direction: then no negative is the hardest.
-    All are NaN where a row of h is 0, which has no direction, or a value is not finite.
+    (orthogonal) to 2. `distance` grows if training pushes neighbours apart, as with small augmentations. `pair` is the
+    distance between the two views of a sample, to compare with. `distance` and `histogram` are NaN if all of z has one
+    direction, since then no negative is the hardest. All are NaN if a row of h is 0, which has no direction, or a value
+    is not finite. O(contrast_size (D + P)) memory, O(contrast_size^2 P) to compute.
 
     Args:
         bins: Number of bins of the histogram, of equal width from 0 to 2; >= 1.
-        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than two views.
+        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
     """
 
     section = "neighbors"
@@ -119,19 +116,14 @@ class HardestNegativeDistance(SampledRows):
 
 
 class LabelAgreement(SampledRows):
-    """How often the hardest negative h* has the label of its anchor, and so of h2 (Fig. 6).
+    """How often the hardest negative h* has the label of its anchor, and so of h2 (Cosentino et al., Fig. 6).
 
-    Observes z, index and label, and coarse_label where there is one. The hardest negative is found in the projector's
-    space z among `contrast_size` samples, both views of each. From 0 to 1. High: displacements h2 - h* stay within a
-    class, as they would along the data manifold. `fine_chance`, about 1 / C, is the value for a random sample in place
-    of h*. `fine` and `coarse` are NaN where all of z has one direction or a value is not finite. O(contrast_size P)
-    memory, O(contrast_size^2 P) to compute.
-
-    Args:
-        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
-
-    Raises:
-        ValueError: In `update`, if there are fewer than two views, or some batches have coarse labels and others not.
+    Observes z, index and label, and coarse_label, which every batch has or none. The hardest negative is found in the
+    projector's space z among `contrast_size` samples, both views of each. From 0 to 1. High: displacements h2 - h* stay
+    within a class, as they would along the data manifold. `fine_chance`, about 1 / C, is the value for a random sample
+    in place of h*. More samples have harder negatives, so that the value depends on `contrast_size`. `fine` and
+    `coarse` are NaN if all of z has one direction or a value is not finite. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute.
     """
 
     section = "neighbors"

@@ -57,17 +57,13 @@ class JacobianRank(_AroundSamples):
 
     Observes h (its view 1), index and `projector`. From 0 to min(D, P). Low: around a sample the projector keeps few
     directions of the representation; 0 for a dead or saturated projector. For a linear projector it equals
-    :class:`ProjectorRank`. NaN where h is not finite. O(contrast_size D) memory; to compute, one backward pass per
-    sample and dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand still. Equation:
-    :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
+    :class:`ProjectorRank`. NaN if h is not finite. O(contrast_size D) memory; to compute, one backward pass per sample
+    and dimension of z, and O(contrast_size D P min(D, P)). For the stages "val", "test" and "probe": the weights must
+    not change. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
-
-    Raises:
-        ValueError: If `tau`, `mode` or `contrast_size` is out of range; in `update`, if the projector's weights have
-            changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
     """
 
     section = "augmentations"
@@ -112,21 +108,14 @@ class JacobianRank(_AroundSamples):
 
 
 class LinearRegions(_AroundSamples):
-    """Number of regions of the projector's partition that the samples lie in (Eq. 11).
+    """Number of regions of the projector's partition that the samples lie in (Cosentino et al., Eq. 11).
 
     Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number of
     samples n, `fraction` from 1/n to 1. 1 region: one affine map for all samples, as of a linear projector. As many
-    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. It
-    grows with width, depth and n; compare at one n. O(contrast_size D) memory; to compute, a forward pass and a sort of
-    contrast_size patterns. For the stages where weights stand still. Equation:
-    :func:`lightning_ssl_geometry.functional.piecewise_affine.linear_regions`.
-
-    Args:
-        contrast_size: Number of samples kept, >= 2; part of the value.
-
-    Raises:
-        ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; in
-            `compute`, if the projector is not piecewise affine.
+    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. The
+    number grows with width, depth and n = `contrast_size`; compare at one n. O(contrast_size D) memory; to compute, a
+    forward pass and a sort of contrast_size patterns. For the stages "val", "test" and "probe": the weights must not
+    change. Equation: :func:`functional.piecewise_affine.linear_regions`.
     """
 
     section = "augmentations"
@@ -170,23 +159,20 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     Observes h and z (two views), index and `projector`. The displacement of sample i is h2_i - h*_i, where h* is the
     encoder's vector at the hardest negative, which is found in z among all samples kept. The local map is the Jacobian
-    at h1_i. All values are in [0, 1]. `full`: 0 where the projector sees every displacement, 1 where it sees none.
+    at h1_i. All values are in [0, 1]. `full`: 0 if the projector sees every displacement, 1 if it sees none.
     `full_isotropic`: the value for displacements without preferred directions, 1 - mean rank / D; a projector that fits
-    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN where all
-    embeddings are equal: then no negative is the hardest. For the stages where weights stand still. For a linear
-    projector it equals :class:`UnexplainedVariance` on `samples`. O(contrast_size (D + P)) memory; O(contrast_size^2 P)
-    for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P min(D, P)).
-    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.local_unexplained_variance`.
+    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN if all
+    embeddings are equal, since then no negative is the hardest. For a linear projector it equals
+    :class:`UnexplainedVariance` on `samples`. For the stages "val", "test" and "probe": the weights must not change.
+    O(contrast_size (D + P)) memory; O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward
+    pass per dimension of z and O(D P min(D, P)). Equation:
+    :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
         contrast_size: Number of samples kept, >= 2, among which negatives are sought.
-        samples: Number of samples whose displacement and map are computed, >= 1; all where fewer were observed.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
-            weights have changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
+        samples: Number of samples whose displacement and map are computed, >= 1; all if fewer were observed.
     """
 
     section = "augmentations"

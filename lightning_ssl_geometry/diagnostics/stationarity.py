@@ -54,19 +54,16 @@ class Stationarity(SampledEmbeddings):
     loss by one view of one sample. `tangential` is this size. 0: a stationary point, which the loss alone, without a
     network, would not leave: evenly spaced points, evenly spaced clusters of one size, or all points at one spot. A
     network can come to rest elsewhere, and leave such a point. `relative` is its ratio to the size of the whole g, from
-    0 to 1; 1 means that all of the gradient runs along the sphere; NaN where all embeddings are equal. Both are NaN
-    where an embedding is 0 or not finite. Compare at one loss, temperature and `contrast_size`. O(contrast_size P)
-    memory, O(contrast_size^2 P) to compute. Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
-    :func:`lightning_ssl_geometry.functional.tangential_gradient`.
+    0 to 1; 1 means that all of the gradient runs along the sphere; NaN if all embeddings are equal. Both are NaN if an
+    embedding is 0 or not finite. Compare at one loss, temperature and `contrast_size`. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute. Equations: :func:`functional.first_variation`,
+    :func:`functional.tangential_gradient`.
 
     Args:
-        loss: The loss, made symmetric in its views as in Prop. 3.1; None:
-            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
-        contrast_size: Number of samples kept, >= 2; part of the value.
+        loss: The loss, made symmetric in its views as in Prop. 3.1; None: :class:`losses.VariationalLoss` with its
+            defaults.
+        contrast_size: Number of samples kept, >= 2; the value depends on it.
         **old: Deprecated: settings of the loss.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit.
     """
 
     section = "dynamics"

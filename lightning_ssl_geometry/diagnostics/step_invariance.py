@@ -30,9 +30,9 @@ class StepInvariance(SampledRows):
     r"""How far embeddings of augmented samples are from those of the samples, and how differently a step moves them.
 
     Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the representations of views and
-    image, index, encoder and, where there is one, projector. f(x) is the projector's output, put on the unit sphere. h
-    may be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the
-    step keeps that part fixed. Results:
+    image, index, encoder and, if there is one, projector. f(x) is the projector's output, put on the unit sphere. h may
+    be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step
+    keeps that part fixed. Results:
 
     - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
       0: f is invariant; 1: a view is as far from its sample as another sample is.
@@ -41,23 +41,18 @@ class StepInvariance(SampledRows):
       the step keeps a view and its sample together; about 1.4: it moves them unrelatedly. An invariant network with
       `step` > 0 does not stay invariant.
 
-    Both are NaN where the embeddings of all samples are equal. `step` is NaN also where the step moves no sample: at a
+    Both are NaN if the embeddings of all samples are equal. `step` is NaN also if the step moves no sample: at a
     stationary point of the weights, and in one dimension, where the sphere is two points. For the stages "val", "test"
-    and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode. Cost:
+    and "probe", which have `image` and `views`: the weights must not change. The networks run in eval mode. Cost:
     `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one backward pass and
-    O(contrast_size^2 P). Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
-    :func:`lightning_ssl_geometry.functional.output_velocity`,
-    :func:`lightning_ssl_geometry.functional.step_invariance_error`.
+    O(contrast_size^2 P). Equations: :func:`functional.invariance_error`, :func:`functional.output_velocity`,
+    :func:`functional.step_invariance_error`.
 
     Args:
         loss: The loss, made symmetric, so that views which coincide have one gradient; None:
-            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
-        contrast_size: Number of samples kept, >= 2; part of the value.
+            :class:`losses.VariationalLoss` with its defaults.
+        contrast_size: Number of samples kept, >= 2; the value depends on it.
         **old: Deprecated: settings of the loss.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
-            than two, or a module has changed; in `compute`, if the velocity cannot be computed for the network.
     """
 
     section = "dynamics"
