@@ -21,8 +21,8 @@ from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
-_DESCRIPTION = """Say what the results of a diagnostic, a method, a probe or a callback mean: title, what low and high
-say, range, paper. Without a name, list what there is."""
+_DESCRIPTION = """Describe the results of a diagnostic, a method, a probe or a callback: titles, meaning of low and high
+values, ranges and papers. Without a name, list all classes."""
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
 

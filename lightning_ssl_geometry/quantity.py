@@ -6,6 +6,9 @@ Quantity; the key of a single result is "". A result without a declaration is dr
 """
 
 __all__ = [
+    "CLASSIFIER_ACCURACY",
+    "CLASSIFIER_LOSS",
+    "POLICY_ENTROPY",
     "PROBES",
     "SECTIONS",
     "Chart",
@@ -258,3 +261,37 @@ def _role(picture: Picture | None) -> str:
 def _one_of(name: str, value: object, choices: tuple[object, ...]) -> None:
     if value not in choices:
         raise ValueError(f"Expected `{name}` to be one of {choices}, but got {value!r}.")
+
+
+# Declared by several rooms, each of which replaces the fields that differ.
+CLASSIFIER_ACCURACY = Quantity(
+    title="Probe",
+    text="Accuracy of a classifier beside the model, on the validation set.",
+    low="Near chance: the representation does not tell the classes apart in this way (yet).",
+    high="The representation tells the classes apart.",
+    unit="accuracy",
+    bounds=(0.0, 1.0),
+    comparable=("width", "temperature", "batch size", "method"),
+    better="high",
+    percent=True,
+    chart=PROBES,
+    headline=True,
+)
+CLASSIFIER_LOSS = Quantity(
+    title="Loss",
+    text="The cross entropy of the classifier, which training lowers.",
+    low="Near 0: the classifier is sure of the right classes.",
+    high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+    unit="nats",
+    bounds=(0.0, None),
+    better="low",
+)
+POLICY_ENTROPY = Quantity(
+    title="Entropy of the policy",
+    text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
+    low="Near 0: each image has a single augmentation left, from which h generalises badly.",
+    high="Up to log K for K augmentations: the policy prefers none.",
+    where="Sec. 5.3",
+    bounds=(0.0, None),
+    chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+)

@@ -1,6 +1,6 @@
 """Make an observation with every key from a cloud of points, for the laws that all Metrics obey."""
 
-__all__ = ["metric_of", "observed", "permuted", "results", "variants"]
+__all__ = ["at_once", "metric_of", "observed", "of_rank", "permuted", "results", "variants"]
 
 import inspect
 import warnings
@@ -118,3 +118,12 @@ def results(metric, observation):
             if each is first:
                 metric.reset()
     return found if isinstance(found, dict) else {"": found}
+
+
+def at_once(n):
+    return [torch.arange(n)]
+
+
+def of_rank(rank, n, size):
+    """The batches of one of two ranks, which have unequal numbers of n samples."""
+    return torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(size)

@@ -87,10 +87,10 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base: the same `contrast_size` samples in whatever order they arrive, for quantities that contrast samples.
 
-    The samples with the smallest hash of (seed, index) are kept. This choice does not depend on batches, order or
+    The samples with the smallest hash of (`seed`, index) are kept. This choice does not depend on batches, order or
     ranks, and a repeated sample counts once. A subclass names the columns that it keeps of each sample, such as ("h",
-    "z"), calls :meth:`offer` in `update` and computes from :meth:`rows`. `contrast_size` is >= 2; where fewer samples
-    were observed, all are kept.
+    "z"), calls :meth:`offer` in `update` and computes from :meth:`rows`. `contrast_size` is >= 2; if fewer samples were
+    observed, all are kept. `seed` also determines all other random choices of a subclass.
     """
 
     full_state_update = False
@@ -132,7 +132,7 @@ class SampledRows(Diagnostic):
 
 
 class SampledEmbeddings(SampledRows):
-    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, however they arrive."""
+    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, in whatever order they arrive."""
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)

@@ -1,8 +1,9 @@
-"""Which augmentations a policy P(T | X) chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
+"""The augmentations that a policy P(T | X) chooses, and the embeddings that follow from it (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -16,7 +17,7 @@ from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
 from lightning_ssl_geometry.papers import CRL_TAC
-from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.quantity import POLICY_ENTROPY, Chart, Picture, Quantity
 
 _filled = partial(
     Quantity,
@@ -37,8 +38,6 @@ _embedding = partial(Quantity, paper=CRL_TAC, chart=Chart("embeddings", "Embeddi
 
 
 class _Family(Protocol):
-    """The part of an `AugmentationFamily` that the diagnostics here need."""
-
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
@@ -118,17 +117,11 @@ class PolicyEntropy(Diagnostic):
 
     section = "channel"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "": Quantity(
-            title="Entropy of the policy",
-            text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
-            low="Near 0: each image has a single augmentation left, from which h generalises badly.",
-            high="Up to log K for K augmentations: the policy prefers none.",
+        "": replace(
+            POLICY_ENTROPY,
             paper=CRL_TAC,
-            where="Sec. 5.3",
-            bounds=(0.0, None),
             invariances=("permutation",),
             comparable=("width", "temperature", "batch size"),
-            chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
         )
     }
 

@@ -35,8 +35,8 @@ def quantities_of(thing: object) -> Mapping[str, Quantity]:
 def words(name: str) -> str:
     """Write the name of a class as words.
 
-    >>> words("MeanSquaredError"), words("KNNProbe"), words("BinaryF1Score")
-    ('Mean squared error', 'KNN probe', 'Binary F1 score')
+    >>> words("MeanSquaredError"), words("BinaryF1Score")
+    ('Mean squared error', 'Binary F1 score')
     """
     first, *rest = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+\d*|\d+", name) or [name]
     return " ".join([first[:1].upper() + first[1:], *(each if each.isupper() else each.lower() for each in rest)])

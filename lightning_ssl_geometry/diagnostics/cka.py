@@ -1,4 +1,4 @@
-"""How far a representation has moved since the first and the last readout, by CKA (Kornblith et al. 2019)."""
+"""Change of a representation since the first and the previous readout, by CKA (Kornblith et al. 2019)."""
 
 __all__ = ["CKADrift"]
 

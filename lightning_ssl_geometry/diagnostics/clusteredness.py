@@ -1,4 +1,4 @@
-"""Whether embeddings keep given clusters or spread uniformly over the sphere (Calder & Lee 2025)."""
+"""Clusters of embeddings, or their uniform spread over the sphere (Calder & Lee 2025)."""
 
 __all__ = ["Clusteredness"]
 
@@ -32,7 +32,7 @@ class Clusteredness(SampledRows):
     """Clusters of `contrast_size` embeddings, given and found, against their uniformity (Fig. 5 and 6).
 
     Observes z, index and label, the given clusters: classes, or clusters of the input, at least 2 and fewer than
-    samples. For another space rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Each result is a
+    samples. For another space rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Results, each a
     mean over views:
 
     - `nmi`: normalised mutual information of the given clusters and as many of k-means. 1: they are the same. 0: they
@@ -51,7 +51,6 @@ class Clusteredness(SampledRows):
         normalize: Look for clusters on the unit sphere; uniformity is always computed there.
         t: Inverse squared width of the kernel of uniformity, > 0.
         n_init: Starts of k-means, >= 1.
-        seed: Chooses the samples, and the starts of k-means.
     """
 
     section = "dynamics"

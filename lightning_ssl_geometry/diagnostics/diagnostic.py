@@ -81,7 +81,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Observe a module; a ValueError if it is not the module of before, or its weights have changed."""
+        """Observe a module; a ValueError if it is another module than before, or its weights have changed."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:

@@ -1,4 +1,4 @@
-"""How close the losses of H-SSL and A-SSL are with the same weights (Keller et al. 2022)."""
+"""The losses of H-SSL and A-SSL with the same weights (Keller et al. 2022)."""
 
 __all__ = ["LossGap"]
 
@@ -28,17 +28,16 @@ _STREAM = 0x10559A9  # apart from other draws by (seed, index)
 class LossGap(SampledRows):
     """The loss of A-SSL (Eq. 2) on transformed images beside that of H-SSL (Eq. 3) on the fibers of the same images.
 
-    Keller et al. (2022), Section 3: both losses are equal where the network is equivariant. Two group elements are
-    drawn for every sample. A-SSL transforms the image by each of them, and takes the same fiber g_0 of both feature
-    maps. H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same projector embeds all of
-    these fibers.
+    Keller et al. (2022), Section 3: both losses are equal if the network is equivariant. Two group elements are drawn
+    for every sample. A-SSL transforms the image by each of them, and takes the same fiber g_0 of both feature maps.
+    H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same projector embeds all of these
+    fibers. Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the
+    smallest. Translations are whole strides, by at most a fifth of the feature map.
 
     Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
     `h_ssl`, the losses; `difference`, the first minus the second; `similarity` in [-1, 1], the mean cosine of an
-    embedding with its counterpart. With equal losses the difference is 0, with equal embeddings the similarity is 1.
-    Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the smallest.
-    Translations are whole strides, by at most a fifth of the feature map. Cost per update: 3 forward passes in eval
-    mode. For the stages "val", "test" and "probe".
+    embedding with its counterpart, 1 if they are the same. Cost per update: 3 forward passes in eval mode. For the
+    stages "val", "test" and "probe".
 
     Args:
         group: "rotation", "translation" or "scale".
@@ -46,7 +45,6 @@ class LossGap(SampledRows):
         stride: Pixels per step of the feature map, for "translation"; None: the feature extractor's own `stride`.
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2; the value depends on it.
-        seed: Chooses the samples and the group elements.
         fill: Value of the pixels that enter the image at the border: that of black, or of the border, after
             normalisation.
     """

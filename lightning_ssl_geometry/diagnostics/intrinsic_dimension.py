@@ -119,5 +119,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return the distance (N,) within which rounding to float32 may put a row equal to each row of `h` (N, D)."""
+    """Return for each row of `h` (N, D) the distance below which float32 may not tell another row from it: (N,)."""
     return 1e-6 * h.double().abs().amax(dim=1)

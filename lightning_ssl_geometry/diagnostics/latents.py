@@ -1,4 +1,4 @@
-"""How much of the true latents of a synthetic process every layer keeps (Rusak et al. 2022, Figure 1)."""
+"""R^2 of the true latents of a synthetic process at every layer (Rusak et al. 2022, Figure 1)."""
 
 __all__ = ["LatentR2", "check_content", "fitted_half", "r2_or_nan"]
 
@@ -49,16 +49,15 @@ class LatentR2(Diagnostic):
 
     Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
     encoder, which maps images to h, and projector, which maps h to z (without one, there is no z). 1: a linear map of
-    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. Where
-    it suppresses style, the R^2 of style falls from layer to layer, most in the last.
+    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. If it
+    suppresses style, the R^2 of style falls from layer to layer, most in the last.
 
     Half of the samples, by a hash of (seed, index), are fitted, and the others scored. A layer needs about ten samples
     for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or a value is not
-    finite. Memory: the second moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. Cost per
-    update: a forward pass and O(N D^2) per layer; to compute, O(D^3) per layer. Equation: :func:`functional.latent_r2`.
-
-    For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update; if their
-    weights change between updates, the value belongs to a mixture of networks.
+    finite. For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update;
+    if their weights change between updates, the value belongs to a mixture of networks. Memory: the second moments of
+    both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. Cost per update: a forward pass and O(N D^2)
+    per layer; to compute, O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
@@ -140,7 +139,7 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Pass the images through the networks, and add the moments of what every layer returns."""
+        """Pass the images through the networks, and add the moments of the layers' outputs."""
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):

@@ -31,7 +31,7 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Offer samples: each layer's output (N, D_l), index (N,) and, where there are some, label (N,)."""
+        """Offer samples: each layer's output (N, D_l), index (N,) and, if samples have labels, label (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}

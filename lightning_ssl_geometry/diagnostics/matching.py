@@ -1,4 +1,4 @@
-"""Which output of the projector is which latent of a synthetic process, and how the temperatures order them."""
+"""Correspondence of the projector's outputs and a synthetic process's latents, and of the temperatures' order."""
 
 __all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 

@@ -1,4 +1,4 @@
-"""What the network adds to gradient descent: the neural kernel between samples (Calder & Lee 2025)."""
+"""The neural kernel between samples: how a network changes gradient descent (Calder & Lee 2025)."""
 
 __all__ = ["NeuralKernel"]
 
@@ -43,14 +43,14 @@ class NeuralKernel(ComparedRows):
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum. `effective_rank`: the exponential of their
       entropy, from 1 (all samples move alike) to n (each moves by itself, as without a network).
     - `drift`: 1 minus the cosine with the kernel of the first readout, from 0 (training is that of a fixed kernel) to
-      1; NaN at the first readout. Every readout needs the same samples; `reset` keeps the first kernel, in CPU memory;
+      1; NaN at the first readout. Every readout needs the same samples. `reset` keeps the first kernel, in CPU memory;
       a resumed run or another encoder begins anew.
 
     A sample with K_ii = 0, which no weight moves, has no cosine and is left out. All results are NaN if the kernel is
-    not finite; `within`, `between` and `alignment` for labels that are all alike; `alignment` also for samples that all
-    move alike. For the stages "val", "test" and "probe": the weights must not change. Cost: one forward and `outputs`
-    backward passes over `contrast_size` samples, O(contrast_size^2 W) per output and layer of width W,
-    O(contrast_size^3) for the eigenvalues.
+    not finite; `within`, `between` and `alignment` if all labels are alike; `alignment` also if all samples move alike.
+    For the stages "val", "test" and "probe": the weights must not change. Cost: one forward and `outputs` backward
+    passes over `contrast_size` samples, O(contrast_size^2 W) per output and layer of width W, O(contrast_size^3) for
+    the eigenvalues.
 
     Args:
         output: "h", of the encoder, or "z", of the projector behind it.
@@ -58,7 +58,6 @@ class NeuralKernel(ComparedRows):
             then an unbiased estimate whose error (:func:`functional.neural_kernel_trace`) falls as 1 / sqrt(outputs).
             None, or as many as dimensions: exact.
         contrast_size: Number of samples kept, >= 2; the value of the spectrum depends on it.
-        seed: Chooses the samples and the directions.
         memory: Bytes that the work may take, > 0.
     """
 
@@ -161,7 +160,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Offer image (N, ...), index and label (N,), and hold the modules; h_image (N, D) is compared with theirs."""
+        """Offer image (N, ...), index and label (N,), and the modules; h_image (N, D) must be the encoder's output."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):

@@ -1,4 +1,4 @@
-"""What a non-linear projector does around each sample: rank, regions, unexplained variance (Cosentino et al. 2022)."""
+"""Rank, regions and unexplained variance of a non-linear projector around each sample (Cosentino et al. 2022)."""
 
 __all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
 
@@ -34,8 +34,6 @@ _CHUNK = 32  # maps (D, P) held at once
 
 
 class _AroundSamples(SampledRows):
-    """Base: a sample of rows, and the projector that is examined around them."""
-
     def __init__(self, columns: Sequence[str], contrast_size: int, seed: int) -> None:
         super().__init__(columns, contrast_size, seed)
         self.projector = Standing()
@@ -45,14 +43,23 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column, finite, and the factor of the results: NaN where the column was not finite."""
+        """Return a kept column with finite numbers, and a factor for the results: NaN if the column was not finite."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
         return rows.nan_to_num(posinf=0.0, neginf=0.0), float(undefined(self, f"`{column}` is not finite"))
 
 
-class JacobianRank(_AroundSamples):
+class _AroundRepresentations(_AroundSamples):
+    def __init__(self, contrast_size: int, seed: int) -> None:
+        super().__init__(("h",), contrast_size, seed)
+
+    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer samples: h (V, N, D), index (N,), and the projector."""
+        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+
+
+class JacobianRank(_AroundRepresentations):
     """Mean numerical rank of the projector's Jacobian at the samples, with its mean spectrum (Eq. 2 for MLPs).
 
     Observes h (its view 1), index and `projector`. From 0 to min(D, P). Low: around a sample the projector keeps few
@@ -88,14 +95,10 @@ class JacobianRank(_AroundSamples):
     }
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
-        super().__init__(("h",), contrast_size, seed)
+        super().__init__(contrast_size, seed)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
         self.tau = tau
         self.mode: RankMode = mode
-
-    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
-        self.observe(projector, index, h=by_sample("h", h)[:, 0])
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the means `rank` and `singular_values` (min(D, P),), descending, in float64."""
@@ -107,7 +110,7 @@ class JacobianRank(_AroundSamples):
         return {"rank": known * rank.mean(), "singular_values": known * sigma.mean(0)}
 
 
-class LinearRegions(_AroundSamples):
+class LinearRegions(_AroundRepresentations):
     """Number of regions of the projector's partition that the samples lie in (Cosentino et al., Eq. 11).
 
     Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number of
@@ -140,11 +143,7 @@ class LinearRegions(_AroundSamples):
     }
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
-        super().__init__(("h",), contrast_size, seed)
-
-    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
-        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+        super().__init__(contrast_size, seed)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `visited` and `fraction`, in float64."""
@@ -217,7 +216,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,); and hold the projector."""
+        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,), and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:

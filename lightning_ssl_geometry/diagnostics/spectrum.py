@@ -37,11 +37,9 @@ class EffectiveRank(Moments):
     """Effective rank of the rows seen (RankMe: singular values, uncentred, eps = 1e-7).
 
     Observes h. From 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they use all
-    directions alike. O(N D^2) per update, O(D^3) to compute. Equation: :func:`functional.effective_rank`.
-
-    Args:
-        center: Subtract the mean row first.
-        eps: Added to the shares of the singular values, which keeps log(0) out of their entropy.
+    directions alike. `center` subtracts the mean row first; `eps` is added to the shares of the singular values, which
+    keeps log(0) out of their entropy. O(N D^2) per update, O(D^3) to compute. Equation:
+    :func:`functional.effective_rank`.
     """
 
     section = "ranks"

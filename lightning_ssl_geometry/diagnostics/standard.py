@@ -1,4 +1,4 @@
-"""The diagnostics that `GeometryMonitor()` observes when it is given none."""
+"""The diagnostics that `GeometryMonitor()` observes by default."""
 
 __all__ = ["STANDARD_RENAME", "standard_diagnostics"]
 

@@ -1,4 +1,4 @@
-"""How near an embedded cloud is to a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
+"""Distance of embeddings from a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
 
 __all__ = ["OldSettings", "Stationarity", "symmetric_form"]
 
@@ -60,9 +60,7 @@ class Stationarity(SampledEmbeddings):
     :func:`functional.tangential_gradient`.
 
     Args:
-        loss: The loss, made symmetric in its views as in Prop. 3.1; None: :class:`losses.VariationalLoss` with its
-            defaults.
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        loss: The loss, made symmetric in its views as in Prop. 3.1; None: `VariationalLoss()`.
         **old: Deprecated: settings of the loss.
     """
 

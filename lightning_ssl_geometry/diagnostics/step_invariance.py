@@ -1,4 +1,4 @@
-"""Whether a network is invariant to augmentations, and whether a step keeps it so (Calder & Lee 2025, Theorem 4.2)."""
+"""Invariance of a network to augmentations, before and after a training step (Calder & Lee 2025, Theorem 4.2)."""
 
 __all__ = ["StepInvariance"]
 
@@ -29,10 +29,10 @@ _CHUNK = 256  # images per pass
 class StepInvariance(SampledRows):
     r"""How far embeddings of augmented samples are from those of the samples, and how differently a step moves them.
 
-    Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the representations of views and
-    image, index, encoder and, if there is one, projector. f(x) is the projector's output, put on the unit sphere. h may
-    be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step
-    keeps that part fixed. Results:
+    Observes image (N, ...), views (V >= 2 tensors of its shape), h and h_image, the representations of views and image,
+    index, encoder and, if there is one, projector. f(x) is the projector's output, put on the unit sphere. h may be the
+    encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step keeps
+    that part fixed. Results:
 
     - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
       0: f is invariant; 1: a view is as far from its sample as another sample is.
@@ -49,8 +49,7 @@ class StepInvariance(SampledRows):
     :func:`functional.step_invariance_error`.
 
     Args:
-        loss: The loss, made symmetric, so that views which coincide have one gradient; None:
-            :class:`losses.VariationalLoss` with its defaults.
+        loss: The loss, made symmetric, so that views which coincide have one gradient; None: `VariationalLoss()`.
         contrast_size: Number of samples kept, >= 2; the value depends on it.
         **old: Deprecated: settings of the loss.
     """
@@ -101,7 +100,7 @@ class StepInvariance(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Offer samples: image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,); and hold the modules."""
+        """Offer samples: image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,), and the modules."""
         if len(views) < 2 or any(view.shape != image.shape for view in views):
             shapes = [tuple(view.shape) for view in views]
             raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")

@@ -9,7 +9,7 @@ from torchmetrics.utilities.prints import rank_zero_warn
 
 
 class UndefinedWarning(UserWarning):
-    """A value of a diagnostic is NaN because it does not exist for what was observed, such as the direction of 0."""
+    """A value is NaN because it is undefined for the observations, such as the direction of a zero vector."""
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:

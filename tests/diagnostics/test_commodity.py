@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from observations import of_rank
 
 from lightning_ssl_geometry.diagnostics import AlphaReQ, CKADrift, IntrinsicDimension, LiDAR, SIGReg
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
@@ -63,15 +64,8 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name, h, index):
-    halves = torch.arange(len(index)).split([37, 23])  # uneven
-    metric = copy.deepcopy(METRICS[name])
-    if isinstance(metric, CKADrift):
-        update(metric, h[:, halves[rank]].sin(), index[halves[rank]])
-        metric.compute()
-        metric.reset()
-    for rows in halves[rank].split(10):
-        update(metric, h[:, rows], index[rows])
-    return metric.compute()
+    own = torch.cat(of_rank(rank, len(index), len(index)))
+    return fed(METRICS[name], h[:, own], index[own], torch.arange(len(own)).split(10)).compute()
 
 
 @pytest.mark.parametrize("name", METRICS)

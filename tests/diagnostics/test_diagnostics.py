@@ -6,6 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
+from observations import of_rank
 from torch import nn
 from torch.nn.functional import normalize
 from torchmetrics import Metric
@@ -84,11 +85,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name, z, index):
-    metric = copy.deepcopy(OF_ROWS[name])
-    half = slice(0, 37) if rank == 0 else slice(37, None)  # uneven
-    for rows in torch.arange(len(index))[half].split(10):
-        update(metric, z[:, rows], index[rows])
-    return metric.compute()
+    return fed(OF_ROWS[name], z, index, of_rank(rank, len(index), 10)).compute()
 
 
 @pytest.mark.parametrize("name", OF_ROWS)

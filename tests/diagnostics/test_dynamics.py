@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from jsonargparse import ArgumentParser
+from observations import of_rank
 from torch import nn
 from torch.nn.functional import normalize
 from torchmetrics import Metric
@@ -108,8 +109,7 @@ def test_it_does_not_depend_on_batches_or_order(name, given):
 
 
 def rank_result(rank, name, given):
-    half = torch.arange(N)[slice(0, 37) if rank == 0 else slice(37, None)]  # uneven
-    return fed(METRICS[name], given, half.split(10)).compute()
+    return fed(METRICS[name], given, of_rank(rank, N, 10)).compute()
 
 
 @pytest.mark.parametrize("name", METRICS)

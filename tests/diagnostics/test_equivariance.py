@@ -5,7 +5,9 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from observations import at_once, of_rank
 from torch import nn
+from torch.testing import assert_close as close
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
@@ -55,12 +57,6 @@ def fed(metric, image, chunks, module):
     return metric
 
 
-def close(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        torch.testing.assert_close(value, expected[name], **tolerance)
-
-
 CASES = {
     "rotation": (EquivarianceError, Extractor),
     "translation": (lambda: EquivarianceError("translation", layers=["0", "4"], stride=[2, 2], margin=1), Extractor),
@@ -77,10 +73,6 @@ def observed(name, chunks):
     return fed(metric(), images(), [rows for rows in chunks(N) if len(rows)], module()).compute()
 
 
-def at_once(n):
-    return [torch.arange(n)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_it_does_not_depend_on_batches_or_order(name):
     once = observed(name, at_once)
@@ -89,7 +81,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name):
-    return observed(name, lambda n: torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(3))
+    return observed(name, lambda n: of_rank(rank, n, 3))
 
 
 @pytest.mark.parametrize("name", CASES)

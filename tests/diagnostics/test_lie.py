@@ -2,7 +2,9 @@ import copy
 
 import pytest
 import torch
+from observations import at_once, of_rank
 from torch import nn
+from torch.testing import assert_close as close
 
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.functional.groups.lie import lie_action
@@ -59,12 +61,6 @@ def fed(metric, image, index, chunks, *modules):
     return metric
 
 
-def close(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        torch.testing.assert_close(value, expected[name], **tolerance)
-
-
 CASES = {
     "rotation": (lambda: LieGenerator(contrast_size=20, dimensions=2), images, True),
     "rotation_exponential": (lambda: LieGenerator(contrast_size=16, order="exponential", seed=3), images, True),
@@ -80,10 +76,6 @@ def observed(name, chunks):
     return fed(metric(), image, index, [rows for rows in chunks(len(index)) if len(rows)], encoder).compute()
 
 
-def at_once(n):
-    return [torch.arange(n)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_it_does_not_depend_on_batches_or_order(name):
     once = observed(name, at_once)
@@ -93,7 +85,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name):
-    return observed(name, lambda n: torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(10))
+    return observed(name, lambda n: of_rank(rank, n, 10))
 
 
 @pytest.mark.parametrize("name", CASES)
