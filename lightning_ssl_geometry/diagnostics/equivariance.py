@@ -199,7 +199,9 @@ class InvarianceError(Diagnostic):
             h = _encoded(encoder, image.clone())  # the first layer may work in place
             eps, h = rounding_eps(h.dtype), h.double()
             moved = [
-                (_encoded(encoder, transformed(image, self.group, element, self.circular, fill)) - h).square().sum()
+                (_encoded(encoder, transformed(image, self.group, element, circular=self.circular, fill=fill)) - h)
+                .square()
+                .sum()
                 for element in self.elements
             ]
         self.rows = self.rows + len(h)

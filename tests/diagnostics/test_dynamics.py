@@ -226,7 +226,7 @@ def test_step_invariance_is_the_functions(given):
         image, *views = (network(x.clone()) for x in (given["image"], *given["views"]))
     gradient = F.first_variation(*views, temperature=0.5, symmetric=True)
     at = torch.cat([given["image"], *given["views"]])
-    v, *moved = output_velocity(network, torch.cat(given["views"]), gradient.flatten(0, 1), at).split(N)
+    v, *moved = output_velocity(network, torch.cat(given["views"]), gradient.flatten(0, 1), at=at).split(N)
     found = fed(StepInvariance(loss=VariationalLoss(0.5)), given).compute()
     close(found["step"], F.step_invariance_error(v, torch.stack(moved)))
     square = torch.stack([(view - image).square().sum(1).mean() for view in views]).mean()
@@ -341,19 +341,23 @@ def test_functions_come_from_yaml(name):
         assert parser.instantiate_classes(config).metric.form.psi is psi
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"`t` in \(0, 1e"):
-        Clusteredness(t=0)
-    with pytest.raises(ValueError, match="`n_init` >= 1, but got 0"):
-        Clusteredness(n_init=0)
-    for metric in (Stationarity, StepInvariance):
-        with pytest.raises(ValueError, match="`temperature` > 0"):
-            metric(temperature=0)
-        with pytest.raises(ValueError, match=r"`negatives` to be one of \('other', 'both'\), but got 'same'"):
-            metric(negatives="same")
-    for metric in (Clusteredness, Stationarity, StepInvariance):
-        with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
-            metric(contrast_size=1)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Clusteredness(t=0), r"`t` in \(0, 1e"),
+        (lambda: Clusteredness(n_init=0), "`n_init` >= 1, but got 0"),
+        (lambda: Stationarity(temperature=0), "`temperature` > 0"),
+        (lambda: Stationarity(negatives="same"), r"`negatives` to be one of \('other', 'both'\), but got 'same'"),
+        (lambda: StepInvariance(temperature=0), "`temperature` > 0"),
+        (lambda: StepInvariance(negatives="same"), r"`negatives` to be one of \('other', 'both'\), but got 'same'"),
+        (lambda: Clusteredness(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: Stationarity(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: StepInvariance(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_bad_observations(given):

@@ -282,36 +282,46 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_bad_input():
-    for metric in (EquivarianceError, InvarianceError):
-        with pytest.raises(ValueError, match=r"`group` to be one of .*, but got 'mirror'"):
-            metric("mirror")
-        with pytest.raises(ValueError, match=r"of shape \(N, C, H, W\), but got \(11, 13, 13\)"):
-            metric().update(images()[:, 0], Pooled())
-        with pytest.raises(ValueError, match="of a float dtype"):
-            metric().update(images().to(torch.uint8), Pooled())
-    with pytest.raises(ValueError, match="to have observed images, but got none"):
-        EquivarianceError().compute()
-    with pytest.raises(ValueError, match="multiple of 4, for quarter turns, but got 3"):
-        EquivarianceError(group_shape=(1, 3))
-    with pytest.raises(ValueError, match="`scales` > 0, at least 2, ascending"):
-        EquivarianceError("scale", scales=(1.0,))
-    with pytest.raises(ValueError, match="`stride` >= 1, but got 0"):
-        EquivarianceError(stride=0)
-    with pytest.raises(ValueError, match="`margin` >= 0, but got -1"):
-        EquivarianceError(margin=-1)
-    with pytest.raises(ValueError, match=r"`layers` that differ in more than '.' and '_', but got \['a.b', 'a_b'\]"):
-        EquivarianceError(layers=["a.b", "a_b"])
-    with pytest.raises(ValueError, match="`layers` to name submodules of Extractor, but got 'head'"):
-        EquivarianceError(layers=["head"]).update(images(), Extractor())
-    with pytest.raises(ValueError, match="`shift` >= 1, but got 0"):
-        InvarianceError(shift=0)
-    for factors in ((), (0.5, 0.0), (float("inf"),)):
-        with pytest.raises(ValueError, match="`factors` with at least one, each > 0 and finite, but got"):
-            InvarianceError(factors=factors)
-    with pytest.raises(ValueError, match=r"`encoder` to return \(N, D\) for N = 11 images, but got \(11, 1, 13, 13\)"):
-        InvarianceError().update(images(), nn.Identity())
-    with pytest.raises(ValueError, match="at least 2 samples, but got none"):
-        InvarianceError().compute()
-    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
-        fed(InvarianceError(), images(1), at_once(1), Pooled()).compute()
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: EquivarianceError("mirror"), r"`group` to be one of .*, but got 'mirror'"),
+        (
+            lambda: EquivarianceError().update(images()[:, 0], Pooled()),
+            r"of shape \(N, C, H, W\), but got \(11, 13, 13\)",
+        ),
+        (lambda: EquivarianceError().update(images().to(torch.uint8), Pooled()), "of a float dtype"),
+        (lambda: InvarianceError("mirror"), r"`group` to be one of .*, but got 'mirror'"),
+        (
+            lambda: InvarianceError().update(images()[:, 0], Pooled()),
+            r"of shape \(N, C, H, W\), but got \(11, 13, 13\)",
+        ),
+        (lambda: InvarianceError().update(images().to(torch.uint8), Pooled()), "of a float dtype"),
+        (lambda: EquivarianceError().compute(), "to have observed images, but got none"),
+        (lambda: EquivarianceError(group_shape=(1, 3)), "multiple of 4, for quarter turns, but got 3"),
+        (lambda: EquivarianceError("scale", scales=(1.0,)), "`scales` > 0, at least 2, ascending"),
+        (lambda: EquivarianceError(stride=0), "`stride` >= 1, but got 0"),
+        (lambda: EquivarianceError(margin=-1), "`margin` >= 0, but got -1"),
+        (
+            lambda: EquivarianceError(layers=["a.b", "a_b"]),
+            r"`layers` that differ in more than '.' and '_', but got \['a.b', 'a_b'\]",
+        ),
+        (
+            lambda: EquivarianceError(layers=["head"]).update(images(), Extractor()),
+            "`layers` to name submodules of Extractor, but got 'head'",
+        ),
+        (lambda: InvarianceError(shift=0), "`shift` >= 1, but got 0"),
+        (lambda: InvarianceError(factors=()), "`factors` with at least one, each > 0 and finite, but got"),
+        (lambda: InvarianceError(factors=(0.5, 0.0)), "`factors` with at least one, each > 0 and finite, but got"),
+        (lambda: InvarianceError(factors=(float("inf"),)), "`factors` with at least one, each > 0 and finite, but got"),
+        (
+            lambda: InvarianceError().update(images(), nn.Identity()),
+            r"`encoder` to return \(N, D\) for N = 11 images, but got \(11, 1, 13, 13\)",
+        ),
+        (lambda: InvarianceError().compute(), "at least 2 samples, but got none"),
+        (lambda: fed(InvarianceError(), images(1), at_once(1), Pooled()).compute(), "at least 2 samples, but got 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
