@@ -75,11 +75,9 @@ class Paper:
 class Chart:
     """Axes that several quantities of a section share, from one class or from several.
 
-    Attributes:
-        name: Differs from the names of other charts; part of a file name.
-        title: Text above the axes.
-        unit: Label of the value axis; if empty, the unit of the first quantity.
-        remark: A sentence below the chart that is true of all runs.
+    `name` differs from the names of other charts and is part of a file name. `title` stands above the axes. `unit`
+    labels the value axis; if empty, it is the unit of the first quantity. `remark` is a sentence below the chart, true
+    of all runs.
     """
 
     name: str
@@ -88,7 +86,7 @@ class Chart:
     remark: str = ""
 
 
-PROBES = Chart("probes", "Probes during training", "accuracy")  # shared by a model's own classifier and by probes
+PROBES = Chart("probes", "Probes during training", "accuracy")  # also of a model's own classifier
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ def _one_of(name: str, value: object, choices: tuple[object, ...]) -> None:
         raise ValueError(f"Expected `{name}` to be one of {choices}, but got {value!r}.")
 
 
-# Declared by several rooms, each of which replaces the fields that differ.
+# Quantities that several classes declare; each class replaces the fields that differ.
 CLASSIFIER_ACCURACY = Quantity(
     title="Probe",
     text="Accuracy of a classifier beside the model, on the validation set.",

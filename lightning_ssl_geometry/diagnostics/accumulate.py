@@ -103,7 +103,7 @@ class SampledRows(Diagnostic):
         self.contrast_size = contrast_size
         self.seed = seed
         for name in (*(f"kept_{column}" for column in columns), "key"):
-            # lists of at most one tensor: their length may differ between ranks, which a tensor state's may not
+            # lists of at most one tensor, because the length of a tensor state may not differ between ranks
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
@@ -162,7 +162,7 @@ class ComparedRows(SampledRows):
 
     def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__((*columns, "sample"), contrast_size, seed)
-        self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns; no state: reset keeps it
+        self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
         """Return the columns of the readout "first" or "last", or None; a ValueError if its samples differ."""

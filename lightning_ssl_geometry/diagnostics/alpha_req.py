@@ -90,11 +90,11 @@ class AlphaReQ(Moments):
         """Compute the scalars `alpha`, `r2`, `first` and `last`."""
         eigenvalues = self.singular_values().square()
         length = min(int(self.rows) - self.center, len(eigenvalues))
-        if self.first is self.last is None and length < 3:  # too few rows for any fit
+        if self.first is self.last is None and length < 3:  # too few for any fit
             nan = undefined(self, f"{int(self.rows)} rows have too few eigenvalues for a fit")
             return {"alpha": nan, "r2": nan, "first": nan, "last": nan}
         first, last = fit_range(length, self.first, self.last)
-        if not eigenvalues[last - 1] > 0:  # NaN is not either, and has its reason already
+        if not eigenvalues[last - 1] > 0:  # also true for NaN, whose reason was given before
             undefined(self, f"eigenvalues of its range, {first} to {last}, are 0 but for rounding, or not finite")
         eigenvalues = eigenvalues.where(eigenvalues > 0, torch.nan)
         found = eigenvalues_alpha_req(eigenvalues, first, last, weighted=self.weighted)

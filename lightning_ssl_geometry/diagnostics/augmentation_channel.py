@@ -224,7 +224,7 @@ class PairSimilarity(SampledRows):
         """Compute the quantiles, (quantiles,), each the value of a pair."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
-        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16; NaN stays
+        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
         place = torch.linspace(0, len(similarity) - 1, self.quantiles, dtype=torch.float64, device=z.device)
         return similarity[place.round().long()]
 
@@ -274,4 +274,4 @@ class EmbeddingVectors(SampledRows):
 
 
 def _probability(log_policy: Tensor) -> Tensor:
-    return log_policy.double().softmax(1)  # sums to 1 however coarse the dtype was
+    return log_policy.double().softmax(1)  # sums to 1 also for a coarse dtype

@@ -106,7 +106,7 @@ def range_of(quantity: Quantity) -> str:
     >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
     'from 1 to min(N, D) (directions)'
     """
-    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # whose bounds are no shares
+    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # its bounds are those of the bins
     percent = quantity.percent and not bins
     low, high = ("" if end is None else f"{100 * end:g}%" if percent else f"{end:g}" for end in quantity.bounds)
     high = quantity.cap or high

@@ -53,14 +53,11 @@ class GradientSpectrum(Moments):
     Let Sigma_x be the covariance of the first view and Sigma_x~ that of the differences between the views.
     `singular_values` (D,) descending are those of Sigma_x - Sigma_x~: large for directions that differ little between
     the views (content), up to their variance. `ratio` (D,) ascending is Sigma_x~ relative to Sigma_x: 0 for exact
-    content, 2 where the views are independent, NaN for directions without variance, which come last.
-    `content_dimension` is the place where the ratio grows most, 0 if there is no such place. All are NaN if h is one
-    point up to rounding, or not finite. O(D^2) memory, O(N D^2) per update, O(D^3) to compute. Equations:
+    content, 2 if the views are independent, NaN for directions without variance, which come last. `content_dimension`
+    is the number of ratios before their largest growth, 0 if it is by a factor below `min_ratio` > 1. Ratios below
+    `eps` > 0 count as `eps`, since those of exact content are rounding errors. All are NaN if h is one point up to
+    rounding, or not finite. O(D^2) memory, O(N D^2) per update, O(D^3) to compute. Equations:
     :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
-
-    Args:
-        min_ratio: The smallest growth of the ratio that separates content from style, a factor > 1.
-        eps: > 0; smaller ratios count as this, since the ratios of exact content are rounding errors.
     """
 
     section = "content_style"

@@ -74,7 +74,7 @@ class Standing:
     """
 
     def __init__(self) -> None:
-        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
+        self._held: tuple[nn.Module, ...] = ()  # in a tuple, so that it is not a submodule of the Metric
         self._moment: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
@@ -117,6 +117,6 @@ def preferred(metric: Metric) -> Mapping[str, str]:
 
 
 def _moment(module: nn.Module) -> tuple[int, ...]:
-    # every in-place change of a tensor counts its version up
+    # every in-place change of a tensor increases its version
     tensors = (*module.parameters(), *module.buffers())
     return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

@@ -96,18 +96,18 @@ class EquivarianceError(Diagnostic):
         if len(set(self.keys)) < len(self.keys):
             raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
         self.sums = settings.sums
-        elements = len(settings.elements())  # 0 where the network has to say how many scales there are
+        elements = len(settings.elements())  # 0 if the number of scales is read from the network
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
         """Add images (N, C, H, W), with the present weights of the network."""
-        if not len(image):  # of a rank whose samples are all repeats
+        if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
             sums = self.sums(feature_extractor, image)
         self.rows = self.rows + len(image)
-        first = not self.difference.numel()  # how many scales the network has was not known
+        first = not self.difference.numel()  # the number of scales is known only now
         self.difference = sums.difference if first else self.difference + sums.difference
         self.reference = sums.reference if first else self.reference + sums.reference
 
@@ -192,11 +192,11 @@ class InvarianceError(Diagnostic):
         """Add images (N, C, H, W), with the present weights of the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
-        if not len(image):  # of a rank whose samples are all repeats
+        if not len(image):  # all samples of this rank are repeats
             return
         fill = _fill(self.fill)
         with evaluating(encoder), torch.no_grad():
-            h = _encoded(encoder, image.clone())  # the first layer may work in place
+            h = _encoded(encoder, image.clone())  # the first layer may change its input
             eps, h = rounding_eps(h.dtype), h.double()
             moved = [
                 (_encoded(encoder, transformed(image, self.group, element, circular=self.circular, fill=fill)) - h)

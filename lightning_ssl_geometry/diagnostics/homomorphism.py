@@ -22,7 +22,7 @@ from lightning_ssl_geometry.random import counter_uniform
 _quantity = partial(Quantity, paper=KELLER, invariances=("permutation",))
 _loss = partial(_quantity, chart=Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss"))
 
-_STREAM = 0x10559A9  # apart from other draws by (seed, index)
+_STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):

@@ -30,8 +30,8 @@ _dimension = partial(
     comparable=("temperature", "batch size"),
     chart=_CHART,
 )
-_ROWS = 512  # whose distances to all others are in memory at once
-_LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
+_ROWS = 512  # rows whose distances to all others are in memory at once
+_LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 
 
 class IntrinsicDimension(SampledRows):
@@ -39,16 +39,14 @@ class IntrinsicDimension(SampledRows):
 
     Observes h and index; of several views the first, since the views of one sample would be its nearest neighbours. At
     least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may be curved.
-    High: they fill many dimensions around each point. `two_nn` is noisier than `mle` and sees finer scales. Both
-    underestimate high dimensions, where the sample would have to grow exponentially; their values depend on
-    `contrast_size`. Representations that coincide up to rounding, such as those of two blank crops, count as one point.
-    NaN if a value is not finite, and with fewer than 20 distinct points, where the standard error of `two_nn` exceeds d
-    / 4; `mle` also with no more distinct points than `neighbors`. O(contrast_size D) memory, O(contrast_size^2 D) to
-    compute. Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
-
-    Args:
-        neighbors: Number of neighbours for `mle`, from 2 to contrast_size - 1.
-        discard: Share of the ratios, the largest ones, that the fit of `two_nn` leaves out, in (0, 1).
+    High: they fill many dimensions around each point. `two_nn` uses the distances to two neighbours, without the
+    largest share `discard`, in (0, 1), of their ratios; `mle` uses `neighbors`, from 2 to contrast_size - 1, is less
+    noisy and sees coarser scales. Both underestimate high dimensions, where the sample would have to grow
+    exponentially; their values depend on `contrast_size`. Representations that coincide up to rounding, such as those
+    of two blank crops, count as one point. NaN if a value is not finite, and with fewer than 20 distinct points, where
+    the standard error of `two_nn` exceeds d / 4; `mle` also with no more distinct points than `neighbors`.
+    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations: :func:`functional.two_nn_dimension`,
+    :func:`functional.mle_dimension`.
     """
 
     section = "ranks"
@@ -90,7 +88,7 @@ class IntrinsicDimension(SampledRows):
         if all_alike(h[:, None]):
             return dict.fromkeys(("two_nn", "mle"), undefined(self, "all of `h` is one point but for rounding"))
         distance = self._distances(h) if len(h) >= _LEAST else None
-        if distance is None or (distance[:, 0] <= _lost(h)).any():  # rare: finding equal points costs as much again
+        if distance is None or (distance[:, 0] <= _lost(h)).any():  # rare: finding equal points is slow
             distinct = _distinct(h)
             if len(distinct) < _LEAST:
                 reason = f"{len(distinct)} distinct points of `h` are too few, at least {_LEAST} are needed"

@@ -40,7 +40,7 @@ _by_layer = partial(
 _of_z = partial(_r2, chart=Chart("latent_r2_z", "R² of content and style in z", "adjusted R²"), headline=True)
 _of_h = partial(_r2, chart=Chart("latent_r2_h", "R² of content and style in h", "adjusted R²"))
 
-_STREAM = 0x1A7E27  # apart from other draws by (seed, index)
+_STREAM = 0x1A7E27  # makes the draws differ from others by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"
 
 
@@ -168,8 +168,7 @@ class LatentR2(Diagnostic):
                 found |= {f"{kind}_{name}": found[kind][place] for name, place in places.items()}
         return found
 
-    def _halves(self) -> list[Tensor]:
-        """Return the moments of each layer, (2, 1 + D + d, 1 + D + d)."""
+    def _halves(self) -> list[Tensor]:  # of each layer (2, 1 + D + d, 1 + D + d)
         sides = [1 + width + len(self._content) for width in self._widths]
         return [
             moments.unflatten(1, (side, side))
@@ -193,7 +192,7 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
-        return undefined(metric, f"a half of the samples does not do ({error})", like=fit[0, 1 + dim :])
+        return undefined(metric, f"half of the samples cannot be used ({error})", like=fit[0, 1 + dim :])
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
@@ -240,7 +239,6 @@ def _place(network: nn.Module, name: str) -> str:
 
 
 def _calls(network: nn.Module, names: Sequence[str], x: Tensor) -> list[tuple[str, object]]:
-    """Return the name and the output of every call of the named submodules in a pass."""
     calls: list[tuple[str, object]] = []
     modules = dict(network.named_modules(remove_duplicate=False))
 

@@ -23,12 +23,9 @@ class LiDAR(Diagnostic):
     Observes h, with V = q >= 2 augmented views of each sample, the same q in every update; h[:, i] are the views of
     sample i. From 1 to min(n - 1, D). Low: few directions vary between samples and are stable under augmentation. High:
     many do. The value depends on q: 2 views, as training has them, give another number than 10 or 50. A sample that
-    comes again counts again. D x D memory, O(V N D^2) per update, O(D^3) to compute. Equation:
-    :func:`functional.lidar`.
-
-    Args:
-        delta: Added to the variance within samples, > 0.
-        eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
+    comes again counts again. `delta` > 0 is added to the variance within samples, and `eps` to the shares of the
+    eigenvalues, which keeps log(0) out of their entropy. D x D memory, O(V N D^2) per update, O(D^3) to compute.
+    Equation: :func:`functional.lidar`.
     """
 
     section = "ranks"

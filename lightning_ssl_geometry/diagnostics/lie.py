@@ -36,7 +36,7 @@ _rank = partial(
     picture=Picture("profile"),
     xlabel="largest angle, degrees",
 )
-_STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that keep the draws apart
+_STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that make the draws differ
 _CHUNK = 256  # images per forward pass
 
 
@@ -200,10 +200,10 @@ class LieGenerator(SampledRows):
 class RotationRank(SampledRows):
     """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
 
-    Observes image (N, C, H, W), index and encoder. For each kept image and each range, `count` >= 2 angles are uniform
-    in [0, range], the same fractions of every range; ranks are averaged over images. From 0 to min(`count` - 1,
-    dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low: the encoder maps the
-    rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
+    Observes image (N, C, H, W), index and encoder. For each kept image and each range, the angles of `count` >= 2
+    rotations are uniform in [0, range], the same fractions of every range; ranks are averaged over images. From 0 to
+    min(`count` - 1, dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low: the encoder
+    maps the rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
     (Proposition 4.2). As high as in pixels: the encoder keeps rotations as far apart as pixels do. The paper uses
     one-hot images, in pixels. For the stages "val", "test" and "probe": the weights must not change. The encoder runs
     in eval mode. Cost: `contrast_size` >= 2 images of memory; to compute, `contrast_size` times `count` forward passes
@@ -211,7 +211,6 @@ class RotationRank(SampledRows):
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
-        count: Number of rotations of each image.
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
     """

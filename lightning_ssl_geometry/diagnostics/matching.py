@@ -27,7 +27,7 @@ _correlation = partial(
     better="high",
     chart=_MCC,
 )
-_LEAST = 3  # samples: two numbers correlate with any two others
+_LEAST = 3  # samples, since any two pairs of numbers correlate fully
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 _order = partial(Quantity, paper=RUSAK, invariances=("scale", "permutation"))
 _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batch size"))

@@ -107,7 +107,7 @@ class HardestNegativeDistance(SampledRows):
             return {"distance": pair * torch.nan, "pair": pair, "histogram": pair.new_full((self.bins,), torch.nan)}
         index, view, _ = hardest_negative(z[:, 0], z[:, 1])
         distance = normalized_distance(h[:, 0], h[index, view])
-        bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # 2 itself is in the last
+        bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # the last bin includes 2
         histogram = bin_of.bincount(minlength=self.bins) / len(distance)
         return {"distance": distance.mean(), "pair": pair, "histogram": histogram}
 
@@ -174,7 +174,7 @@ class LabelAgreement(SampledRows):
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
     """Whether the unit rows z (N, V, P) are finite and do not all have one direction; if not, warn with the reason."""
     if not z.isfinite().all():
-        return False  # `directions` has said why
+        return False  # `directions` has warned
     if all_alike(z):
         undefined(metric, "all of `z` has one direction: no negative is the hardest")
         return False

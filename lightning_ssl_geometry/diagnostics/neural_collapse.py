@@ -88,7 +88,7 @@ class NeuralCollapse(Diagnostic):
     def __init__(self) -> None:
         super().__init__()
         for name in ("classes", "count", "total"):
-            # lists of at most one tensor: a rank may have seen other classes than the others
+            # lists of at most one tensor, because ranks may see different classes
             self.add_state(name, [], dist_reduce_fx="cat")
         self.add_sums("outer", shape=(0, 0))
         self.add_sums("rounding")

@@ -149,7 +149,7 @@ class NeuralKernel(ComparedRows):
         self.output, self.outputs, self.memory = output, outputs, memory
         self.encoder, self.projector = Standing(), Standing()
         self.has_label = False
-        self._of: weakref.ref[nn.Module] | None = None  # whose readouts these are
+        self._of: weakref.ref[nn.Module] | None = None  # the encoder of the earlier readouts
 
     def update(
         self,
@@ -190,7 +190,7 @@ class NeuralKernel(ComparedRows):
         if self.output == "z":
             network.append(self.projector.module())
         with evaluating(network):
-            image = image.clone()  # those of inference mode do not go through autograd
+            image = image.clone()  # autograd refuses tensors of inference mode
             with torch.no_grad():
                 d = network(image[:1].clone()).shape[-1]
             return neural_kernel_trace(network, image, directions=self._directions(d), memory=self.memory)

@@ -30,7 +30,7 @@ _regions = partial(
     where="Eq. 11, Fig. 8",
 )
 _missed = partial(_quantity, where="Eq. 10 and 11", bounds=(0, 1), better="low", label="unexplained")
-_CHUNK = 32  # maps (D, P) held at once
+_CHUNK = 32  # maps (D, P) in memory at once
 
 
 class _AroundSamples(SampledRows):
@@ -227,7 +227,7 @@ class LocalUnexplainedVariance(_AroundSamples):
             return dict.fromkeys(
                 ("full", "full_isotropic", "tau", "tau_isotropic"), undefined(self, "`h` is not finite")
             )
-        if not delta.any():  # but those of samples beyond are not 0: of these, it is 0 / 0
+        if not delta.any():  # displacements of the other samples are not 0; the ratio of these is 0 / 0
             undefined(self, "all displacements in `h` are 0")
         parts = []
         with evaluating(projector):

@@ -127,7 +127,7 @@ class ProjectorRank(Diagnostic):
             "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
             low="W passes on few directions. Strong augmentations lead there.",
             high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
-            cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
+            cap="min(D, P)",  # for a single linear layer; the widths of inner layers are not known here
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
         ),
@@ -179,7 +179,7 @@ class ProjectorRank(Diagnostic):
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
         names = [f"_{name.replace('.', '_')}" for name in layers] if len(layers) > 1 else [""]
-        with evaluating(projector):  # in training mode, reading a weight with spectral norm changes its state
+        with evaluating(projector):  # in training mode, reading a weight with spectral norm would change it
             weights = [layer.weight.detach().clone() for layer in layers.values()]
         self.weights = dict(zip(names, weights, strict=True))
 

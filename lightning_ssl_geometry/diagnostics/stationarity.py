@@ -21,7 +21,7 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 _quantity = partial(
     Quantity, paper=CALDER_LEE, invariances=("rotation", "scale", "permutation"), comparable=("width", "method")
 )
-_ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
+_ROUNDING = 1e-12  # relative to a gradient of size 1 / temperature, in float64
 
 
 class OldSettings(TypedDict, total=False):

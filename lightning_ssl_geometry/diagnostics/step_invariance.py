@@ -120,9 +120,9 @@ class StepInvariance(SampledRows):
         embedding = _Embedding(self.encoder.module(), self.projector.module() if self.projector else None)
         with evaluating(embedding), torch.no_grad():
             represented = torch.cat([embedding.encoded(part.clone()) for part in x.split(_CHUNK)])
-            shift = h.to(represented) - represented  # rounding, or what is not the encoder's
+            shift = h.to(represented) - represented  # rounding, or the part of h that the encoder did not compute
             image, *views = embedding.embedded(represented + shift).double().split(n)
-            gradient = first_variation(views[0], views[1], **vars(self.form)).flatten(0, 1)  # n times the slope
+            gradient = first_variation(views[0], views[1], **vars(self.form)).flatten(0, 1)  # n times the gradient
             pair = x[n : 3 * n], shift[n : 3 * n]
             at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):

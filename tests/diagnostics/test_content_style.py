@@ -34,7 +34,7 @@ METRICS = {
 
 
 def data(n=N):
-    """Two views that differ in all but the first two dimensions, mixed."""
+    """Two views that are equal in the first two dimensions only, then rotated."""
     generator = torch.Generator().manual_seed(1)
     latent = torch.randn(n, D, generator=generator, dtype=torch.float64)
     change = 0.3 * torch.randn(n, D, generator=generator, dtype=torch.float64)

@@ -40,7 +40,7 @@ STEPS = [name for name in METRICS if "step" in name]
 
 
 def encoder():
-    """With batch statistics and dropout, which count for nothing in eval mode."""
+    """A network with batch statistics and dropout, which have no effect in eval mode."""
     layers = nn.Linear(D, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, H)
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -50,7 +50,7 @@ def encoder():
 
 
 def observed(network=None, projector=None, noise=0.3, keep=0):
-    """What a step in evaluation shows; the noise leaves the first `keep` coordinates alone."""
+    """The observation of an evaluation step; the noise does not change the first `keep` coordinates."""
     generator = torch.Generator().manual_seed(1)
     label = torch.arange(N) % 4
     image = 2 * torch.eye(D, dtype=torch.float64)[label] + 0.2 * torch.randn(N, D, generator=generator).double()
@@ -255,7 +255,7 @@ def test_a_network_whose_weights_happen_to_ignore_the_noise_does_not():
 
 
 def test_what_h_has_beside_the_encoders_output_stays_where_it_is():
-    """A network that says 0 so far, and a cloud that points start from, as `ContrastiveFlowModule` has it."""
+    """A network whose output is 0 at first, and a cloud that points start from, as in `ContrastiveFlowModule`."""
     network = nn.Sequential(nn.Linear(D, 8), nn.Tanh(), nn.Linear(8, P)).double()
     start = copy.deepcopy(network)
     cloud = torch.randn(N, P, dtype=torch.float64)

@@ -23,7 +23,7 @@ def images(n=N, size=13):
 
 
 class Extractor(nn.Sequential):
-    """Scales and orientations, with what behaves otherwise in training."""
+    """Scales and orientations, with layers that behave differently in training."""
 
     def __init__(self):
         with torch.random.fork_rng([]):
@@ -40,7 +40,7 @@ class Extractor(nn.Sequential):
 
 
 class Pooled(nn.Module):
-    """The mean over the maps, and over the orientations if asked."""
+    """The mean over the maps and, with `orientations`, over the orientations."""
 
     def __init__(self, orientations=True):
         super().__init__()
@@ -92,7 +92,7 @@ def test_it_is_the_same_on_two_processes(name, two_processes):
 
 
 def idle_rank(rank):
-    """Rank 1 has repeated samples alone, which the monitor cuts off."""
+    """Rank 1 has only repeated samples, which the monitor cuts off."""
     metric, other = EquivarianceError(), EquivarianceError("translation")
     for each in (metric, other):
         each.update(images()[: N if rank == 0 else 0], Extractor())

@@ -21,7 +21,7 @@ def generator():
 
 
 def act(image, strength):
-    """The group on vectors, as images of one row."""
+    """The group acts on vectors, which are images of one row."""
     return lie_action(generator(), image.flatten(1), strength).view_as(image)
 
 
@@ -48,7 +48,7 @@ def convolutional():
 
 
 def linear(columns):
-    """A projector that sees these coordinates only."""
+    """A projector that keeps these coordinates only."""
     layer = nn.Linear(D, len(columns), bias=False)
     with torch.no_grad():
         layer.weight.copy_(torch.eye(D)[columns])
@@ -111,7 +111,7 @@ def test_the_unit_of_the_strength_does_not_matter():
 
 
 def test_rotations_through_an_encoder():
-    """Rotating a set of off-centre dots: the encoder keeps every pixel, so the angle is there to be found."""
+    """Off-centre dots are rotated; the encoder keeps every pixel, so that the angle can be found."""
     image, index = images(200)
     y, x = torch.meshgrid(torch.arange(12.0), torch.arange(12.0), indexing="ij")
     image = image * 0.05 + torch.exp(-((x - 5.5) ** 2 + (y - 2.5) ** 2) / 6)
