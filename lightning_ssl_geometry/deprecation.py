@@ -4,28 +4,47 @@ __all__ = ["by_position", "deprecated", "old_names"]
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import FrameType
 from typing import Any, TypeVar
 
+_PACKAGE = f"{__package__}."
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def deprecated(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that something will be removed in the next release.
+def deprecated(old: str, new: str) -> None:
+    """Warn the nearest caller outside this package that something will be removed in the next release.
 
     Args:
         old: The old name or call.
         new: Its replacement.
-        stacklevel: Number of calls from this function up to the user's.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
     >>> str(caught[0].message)
     '`Judge` will be removed in the next release: use `LogisticRegression`.'
     """
-    warnings.warn(f"{old} will be removed in the next release: use {new}.", FutureWarning, stacklevel)
+    warnings.warn(f"{old} will be removed in the next release: use {new}.", FutureWarning, _callers())
+
+
+def _callers() -> int:
+    """Count the calls from :func:`deprecated` up to the user's, as `warnings.warn` counts them."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and (_imports(frame) or _name(frame).startswith(_PACKAGE)):
+        frame = frame.f_back
+        level += not _imports(frame)
+    return level
+
+
+def _name(frame: FrameType) -> str:
+    return f"{frame.f_globals.get('__name__', '')}."
+
+
+def _imports(frame: FrameType) -> bool:
+    return "importlib" in frame.f_code.co_filename and "_bootstrap" in frame.f_code.co_filename
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -210,7 +210,7 @@ def test_the_settings_of_an_equivariant_convolution_by_position(layer, settings)
 @pytest.mark.parametrize(
     ("switches", "message"),
     [
-        ({"similarity": "distance", "p": 0.5}, r"`p` with 1 <= p < inf, but got 0\.5"),
+        ({"similarity": "distance", "p": 0.5}, r"`p` >= 1 and finite, but got 0\.5"),
         ({"similarity": "distance", "power": 2.0}, r"`power` to be True or False, but got 2\.0"),
         ({"p": 1.0}, r"`p` = 2 where `similarity` is 'dot', which has no norm, but got 1\.0"),
         ({"power": False}, "`power` = True where `similarity` is 'dot', which has no norm, but got False"),
@@ -357,9 +357,13 @@ class Theirs(LightningDataModule):
         return [split]
 
 
-class TheirDigits(DigitsDataModule):
-    def clean_dataloader(self, split):
-        return [split]
+class Delegating:
+    """A DataModule that finds its methods in another."""
+
+    def __getattr__(self, name):
+        if name == "unaugmented_dataloader":
+            raise AttributeError(name)
+        return getattr(Theirs(), name)
 
 
 def test_a_datamodule_of_ours_keeps_the_old_method():
@@ -369,8 +373,47 @@ def test_a_datamodule_of_ours_keeps_the_old_method():
     assert len(old) == len(data.unaugmented_dataloader("test"))
 
 
-@pytest.mark.parametrize("data", [Theirs, TheirDigits])
+@pytest.mark.parametrize("data", [Theirs, Delegating])
 def test_a_datamodule_with_the_old_method_is_evaluated(data):
     trainer = SimpleNamespace(datamodule=data(), strategy=SimpleNamespace(batch_to_device=lambda batch: batch))
     with pytest.warns(FutureWarning, match="clean_dataloader` .* use the name `unaugmented_dataloader`"):
         assert list(clean_batches(trainer, "val", "LinearEvaluation")) == ["val"]
+
+
+def test_an_override_by_the_old_name_is_called_by_the_new():
+    with pytest.warns(FutureWarning, match="`clean_dataloader` of `TheirDigits` .* use the name `unaugmented_data"):
+
+        class TheirDigits(DigitsDataModule):
+            def clean_dataloader(self, split):
+                return [split, len(super().clean_dataloader(split))]
+
+    expected = len(DigitsDataModule().unaugmented_dataloader("test"))
+    for call in (TheirDigits().unaugmented_dataloader, TheirDigits().clean_dataloader):
+        with pytest.warns(FutureWarning, match="TheirDigits.clean_dataloader"):
+            assert call("test") == ["test", expected]
+    with pytest.warns(FutureWarning, match="TheirDigits.clean_dataloader"):
+        assert TheirDigits().predict_dataloader() == ["test", expected]
+
+
+@pytest.mark.parametrize("kind", [GeometryMonitor, LinearProbe, KNNProbe])
+def test_the_old_keyword_beside_the_new_is_refused(kind):
+    classes = {} if kind is GeometryMonitor else {"num_classes": 2}
+    with pytest.raises(ValueError, match="Expected `view_layout` alone, but got 'halves' and `views` = 'calls'"):
+        kind(**classes, taps={"h": "net"}, view_layout="halves", views="calls")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: GeometryMonitor(taps={"h": "net"}, views="halves"),
+        lambda: LinearProbe(num_classes=2, taps={"h": "net"}, views="halves"),
+        lambda: sslg.MeanCorrelation,
+        lambda: Stationarity(temperature=0.5),
+        lambda: AdaptiveTemperatureLoss(),
+        lambda: exec("from lightning_ssl_geometry.diagnostics import MeanCorrelation"),
+    ],
+)
+def test_a_warning_points_to_the_users_line(call):
+    with pytest.warns(FutureWarning) as caught:
+        call()
+    assert {each.filename for each in caught} <= {__file__, "<string>"}

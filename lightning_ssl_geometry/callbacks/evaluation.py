@@ -23,9 +23,6 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
-_OLD = "clean_dataloader"
-_LOADERS = ("unaugmented_dataloader", _OLD)
-
 
 class Evaluation(RunCallback, ABC):
     """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
@@ -140,12 +137,12 @@ def gather_split(
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
     """Yield the batches of a split without augmentation, on the device; a ValueError where the DataModule has none."""
     datamodule = getattr(trainer, "datamodule", None)
-    name = next((name for kind in type(datamodule).__mro__ for name in _LOADERS if name in vars(kind)), None)
-    if name is None:
+    load = getattr(datamodule, "unaugmented_dataloader", None)
+    if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:
+        deprecated(f"`{type(datamodule).__name__}.clean_dataloader`", "the name `unaugmented_dataloader`")
+    if load is None:
         raise ValueError(f"Expected a DataModule with `unaugmented_dataloader(split)` for {asker}, but got none.")
-    if name == _OLD:  # defined in a user's class, behind which ours may have the new one
-        deprecated(f"`{type(datamodule).__name__}.{_OLD}`", "the name `unaugmented_dataloader`")
-    return map(trainer.strategy.batch_to_device, getattr(datamodule, name)(split))
+    return map(trainer.strategy.batch_to_device, load(split))
 
 
 def flat_pixels(image: Tensor) -> Tensor:

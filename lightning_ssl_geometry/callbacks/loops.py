@@ -66,21 +66,23 @@ class EvaluationCallback(RunCallback, ABC):
         """Begin a test."""
         self.begin_pass("test", trainer, pl_module)
 
-    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
         """Prepare for a step of a validation."""
         self._open("val")
 
-    def on_test_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_test_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
         """Prepare for a step of a test."""
         self._open("test")
 
-    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any) -> None:
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
+    ) -> None:
         """Take in a step of a validation, or of Lightning's sanity check."""
-        self._take("val", trainer, step)
+        self._take("val", trainer, Step(*step, **named))
 
-    def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any) -> None:
+    def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
         """Take in a step of a test."""
-        self._take("test", trainer, step)
+        self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End a validation."""
@@ -100,9 +102,9 @@ class EvaluationCallback(RunCallback, ABC):
         if self.watches(stage):
             self.open()
 
-    def _take(self, stage: Stage, trainer: L.Trainer, taken: tuple[Any, ...]) -> None:
+    def _take(self, stage: Stage, trainer: L.Trainer, taken: Step) -> None:
         loaders = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
-        step = Step(*taken)._replace(loaders=loaders)
+        step = taken._replace(loaders=loaders)
         if trainer.sanity_checking:
             self.take_sanity_check(trainer, step)
         elif self.watches(stage):

@@ -159,7 +159,8 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, ste
     """Names that the callback will log; with "warn", values that are not finite are no error here."""
     names: set[str] = set()
     with _named(callback, stage):
-        names = callback.rehearse(callback.observation_of(step, trainer, stage), stage)
+        seen = callback.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage)
+        names = callback.rehearse(seen, stage)
         callback.failures.prove(stage)
     callback.observer.restart(stage)
     return names

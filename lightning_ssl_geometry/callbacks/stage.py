@@ -103,10 +103,10 @@ class StageCallback(EvaluationCallback):
         if self.wants("train", batch_idx):
             self.open()
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
         """See what the step returned or passed through the taps."""
-        super().on_train_batch_end(trainer, pl_module, *step)
-        taken = Step(*step)
+        taken = Step(*step, **named)
+        super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
             self.take("train", trainer, taken)
 
@@ -137,7 +137,7 @@ class StageCallback(EvaluationCallback):
         """See what a step returned or passed through the taps."""
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
-            seen = step.own(self.observation_of(step, trainer, stage))
+            seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
             failed = False
         if failed:
             self.miss(stage, trainer)
@@ -148,12 +148,12 @@ class StageCallback(EvaluationCallback):
         """Rehearse with a step of Lightning's sanity check."""
         self.rehearsal.sanity_check(trainer, step)
 
-    def observation_of(self, step: Step, trainer: L.Trainer, stage: str) -> dict[str, Any]:
+    def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """End to observe a step; where the observer makes views, pass them through the host."""
         if self.observer.augment is None:
-            return self.observer.close(step.outputs, step.batch, trainer, stage=stage)
+            return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):
-            return self.observer.look(trainer.lightning_module, step.batch, trainer, stage=stage)
+            return self.observer.look(trainer.lightning_module, batch, trainer, stage=stage)
 
     def _begin_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._epoch_begun = True

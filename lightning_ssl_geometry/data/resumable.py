@@ -3,6 +3,7 @@
 __all__ = ["ResumableDataModule", "Split", "SyntheticDataModule"]
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import lightning as L
@@ -39,22 +40,31 @@ class ResumableDataModule(L.LightningDataModule, ABC):
     def training_loader(self) -> BatchLoader:
         """Make the loader of an epoch's batches."""
 
-    @abstractmethod
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split's samples, each once, in order, with `image`.
+        """Make the loader of a split's samples, each once, in order, with `image`; a subclass has to define it.
 
         Raises:
             ValueError: If there is no such split.
         """
+        raise NotImplementedError(f"Expected `{type(self).__name__}` to define `unaugmented_dataloader`.")
 
     def predict_dataloader(self) -> BatchLoader:
         """Batches of :meth:`unaugmented_dataloader` for the test set."""
         return self.unaugmented_dataloader("test")
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        old = vars(cls).get("clean_dataloader")
+        if old is not None and "unaugmented_dataloader" not in vars(cls):
+            deprecated(f"`clean_dataloader` of `{cls.__name__}`", "the name `unaugmented_dataloader`")
+            cls.unaugmented_dataloader = _renamed(old)  # type: ignore[method-assign, assignment]
+
     def clean_dataloader(self, split: Split) -> BatchLoader:
         """Call `unaugmented_dataloader`, the new name of this method."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
-        return self.unaugmented_dataloader(split)
+        loaders = (vars(kind).get("unaugmented_dataloader") for kind in type(self).__mro__)
+        # a subclass that overrides this method by its old name calls it as `super()`, and must not get itself
+        return next(load for load in loaders if load and not hasattr(load, "renamed"))(self, split)
 
     def train_dataloader(self) -> BatchLoader:
         """Batches for training; after a resume, from the checkpoint's position on."""
@@ -91,6 +101,14 @@ class ResumableDataModule(L.LightningDataModule, ABC):
             return BatchLoader(source, sampler)
         progress = trainer.fit_loop.epoch_loop.batch_progress
         return BatchLoader(source, sampler, lambda: progress.current.processed)  # type: ignore[attr-defined]
+
+
+def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split], BatchLoader]:
+    def unaugmented_dataloader(self: Any, split: Split) -> BatchLoader:
+        return old(self, split)
+
+    unaugmented_dataloader.renamed = True  # type: ignore[attr-defined]
+    return unaugmented_dataloader
 
 
 class SyntheticDataModule(ResumableDataModule):

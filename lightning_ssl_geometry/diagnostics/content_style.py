@@ -205,7 +205,7 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
         loss = InfoNCELoss(**{"temperature": 1.0, "form": ONE_SIDED, **old})  # type: ignore[arg-type]
-        deprecated("Settings of the loss of `LossTerms`", f"`loss=InfoNCELoss({loss.extra_repr()})`", stacklevel=5)
+        deprecated("Settings of the loss of `LossTerms`", f"`loss=InfoNCELoss({loss.extra_repr()})`")
     if loss is None:
         return 1.0, ONE_SIDED
     if isinstance(loss.temperature, nn.Module | nn.Parameter) or loss.mode != "distance":

@@ -41,7 +41,7 @@ def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
         loss = VariationalLoss(**old)
         given = ", ".join(f"{name}={value!r}" for name, value in old.items())
-        deprecated(", ".join(f"`{name}`" for name in old), f"`loss=VariationalLoss({given})`", stacklevel=5)
+        deprecated(", ".join(f"`{name}`" for name in old), f"`loss=VariationalLoss({given})`")
     return replace(loss.form if loss else Form(), symmetric=True)
 
 

@@ -32,7 +32,6 @@ class AdaptiveTemperatureLoss(InfoNCELoss):
         deprecated(
             "`AdaptiveTemperatureLoss`",
             '`InfoNCELoss(temperature, form="RUSAK", normalize=False, similarity="distance")`',
-            stacklevel=4,
         )
         form = RUSAK.but(normalize=False, similarity="distance").but(**switches)
         super().__init__(temperature, form=form, mode=mode, gather=gather)

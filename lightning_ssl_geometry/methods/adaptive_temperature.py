@@ -101,7 +101,7 @@ def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
         raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in sorted(old))} beside it.")
     if old:
         given = ", ".join(f"`{name}`" for name in sorted(old))
-        deprecated(f"{given} of `AdaptiveTemperatureModule`", "`loss=InfoNCELoss(...)` with them", stacklevel=5)
+        deprecated(f"{given} of `AdaptiveTemperatureModule`", "`loss=InfoNCELoss(...)` with them")
     form = forms.RUSAK.but(normalize=False, similarity="distance")
     return loss or InfoNCELoss(**{"temperature": 1.0, "form": form, **old})  # type: ignore[arg-type]
 

@@ -65,7 +65,9 @@ class Host:
         views: ViewLayout | None = None,
     ) -> None:
         if views is not None:
-            deprecated("the keyword `views`", f"`view_layout={views!r}`", stacklevel=5)
+            if view_layout not in ("calls", views):
+                raise ValueError(f"Expected `view_layout` alone, but got {view_layout!r} and `views` = {views!r}.")
+            deprecated("the keyword `views`", f"`view_layout={views!r}`")
             view_layout = views
         self.taps = taps
         self.view_layout = view_layout
