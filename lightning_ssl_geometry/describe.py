@@ -21,18 +21,16 @@ from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
-_DESCRIPTION = """Say what the results of a diagnostic, a method, a probe or a callback mean: title, what low and high
-say, range, paper. Without a name, list what there is."""
+_DESCRIPTION = """Describe the results of a diagnostic, a method, a probe or a callback: titles, meaning of low and high
+values, ranges and papers. Without a name, list all classes."""
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
 
 
 def run(args: Sequence[str]) -> None:
-    """Run the command line, without the word `describe` itself; an unknown name ends it with one line and exit code 2.
+    """Run `ssl-geometry describe` with these arguments: the name of a class or log, or the import path of a class.
 
-    Args:
-        args: The name of a class of this package, or the import path of another; without a name, a table of all is
-            printed.
+    Without a name, a table of all classes is printed. An unknown name ends the program with one line and exit code 2.
     """
     parser = argparse.ArgumentParser("ssl-geometry describe", description=_DESCRIPTION)
     parser.add_argument("name", nargs="?", help="such as LiDAR, val/effective_rank_h or your_package.YourMetric")
@@ -59,7 +57,7 @@ def _said(name: str) -> str:
 
 
 def _near(name: str) -> list[str]:
-    """Return classes whose snake-case names begin with the first words of a name, and those spelt nearly like it."""
+    """Return classes whose snake-case names begin with the first words of `name`, then those with similar names."""
     base = name.rpartition("/")[2].lower()
     snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
     parts = base.split("_")
@@ -120,7 +118,7 @@ def _classes() -> dict[str, type]:
 
 
 def _logs(kind: type) -> dict[str, list[str]]:
-    """Return key -> names under which the results of a class are logged by default; empty if that is not known."""
+    """Map each key to the names under which a class logs it by default; empty if they are not known."""
     if kind not in _classes().values() or not getattr(kind, "quantities", {}):
         return {}
     found: dict[str, list[str]] = defaultdict(list)
@@ -134,7 +132,7 @@ def _logs(kind: type) -> dict[str, list[str]]:
 
 
 def _of_log(name: str) -> list[str]:
-    """Return the classes with a result that a logged name begins with, by default name or class name."""
+    """Return the classes that own a logged name: it begins with a default name of theirs, or with the class name."""
     parts = name.rpartition("/")[2].split("_")
     owners: dict[str, list[str]] = defaultdict(list)
     for owner, kind in _classes().items():
@@ -163,7 +161,7 @@ def _imported(path: str) -> type:
 
 @contextmanager
 def _or_one_line(expected: str) -> Iterator[None]:
-    """Turn any error of other code, SystemExit included, into an error that is printed in one line."""
+    """Turn any error of other code, also SystemExit, into a ValueError whose message is printed in one line."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The papers that the diagnostics, methods and probes are from."""
+"""The papers that define the quantities of diagnostics, methods and probes."""
 
 __all__ = [
     "ALPHA_REQ",

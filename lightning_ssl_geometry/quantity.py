@@ -1,15 +1,14 @@
 """The meaning of a diagnostic's results: declared in its class, written to the run's folder, and shown on the page.
 
-A Metric, a method, a probe or an evaluation has two class attributes:
-
-    section: the part of the page that it belongs to, a key of SECTIONS or a heading of its own
-    quantities: {key of a result: Quantity}; the key of a single result is ""
-
-A quantity with `parts` also describes results with keys "{its key}_{part}" that are not declared themselves:
-`rank_layers_3` is a `rank` of the part `layers_3`. Any other result without a declaration is drawn under its own name.
+A Metric, a method, a probe or an evaluation declares the class attributes `section`, the part of the page that it
+belongs to (a key of SECTIONS or a heading of its own), and `quantities`, which maps the key of each result to its
+Quantity; the key of a single result is "". A result without a declaration is drawn under its own name.
 """
 
 __all__ = [
+    "CLASSIFIER_ACCURACY",
+    "CLASSIFIER_LOSS",
+    "POLICY_ENTROPY",
     "PROBES",
     "SECTIONS",
     "Chart",
@@ -60,7 +59,7 @@ SECTIONS = {  # the order of a page
 
 @dataclass(frozen=True)
 class Paper:
-    """A source: authors and year, title, and its number on arXiv, if it has one."""
+    """A source: authors and year, title, and its number on arXiv if it has one."""
 
     short: str
     title: str
@@ -68,7 +67,7 @@ class Paper:
 
     @property
     def address(self) -> str:
-        """Address of the paper on arXiv; empty if there is none."""
+        """Address of the paper on arXiv; empty if it is not there."""
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else ""
 
 
@@ -76,11 +75,9 @@ class Paper:
 class Chart:
     """Axes that several quantities of a section share, from one class or from several.
 
-    Attributes:
-        name: Differs from the names of other charts; part of a file name.
-        title: Text above the axes.
-        unit: Label of the value axis; if empty, the unit of the first quantity.
-        remark: A sentence below the chart that is true of all runs.
+    `name` differs from the names of other charts and is part of a file name. `title` stands above the axes. `unit`
+    labels the value axis; if empty, it is the unit of the first quantity. `remark` is a sentence below the chart, true
+    of all runs.
     """
 
     name: str
@@ -89,7 +86,7 @@ class Chart:
     remark: str = ""
 
 
-PROBES = Chart("probes", "Probes during training", "accuracy")  # shared by a model's own classifier and by probes
+PROBES = Chart("probes", "Probes during training", "accuracy")  # also of a model's own classifier
 
 
 @dataclass(frozen=True)
@@ -105,12 +102,9 @@ class Picture:
             below the chart's result with the role "overlay". "path": two scalars against each other, one of them with
             the role "x". "dots": a dot for each value.
         role: The function of the result in its chart, if it has no drawing of its own.
-        logarithm: The values are natural logarithms of the drawn values; for a spectrum, profile, histogram or
+        logarithm: The values are natural logarithms of the drawn values. Only for a spectrum, profile, histogram or
             quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
-
-    Raises:
-        ValueError: If an attribute has an unknown value, or `logarithm` is set for another kind.
     """
 
     kind: Kind
@@ -130,15 +124,16 @@ class Quantity:
     """One result of a diagnostic: its name, the meaning of low and high values, and how it is drawn.
 
     Attributes:
-        title: Its name for people. The page adds the space in which it was computed.
-        text: What is measured, in a sentence, where the title does not say it.
-        low: What a low value means, in a sentence for a person.
+        title: Its name for people, required. The page adds the space in which it was computed.
+        low: What a low value means, in a sentence for a person. `low` and `high` are required if the result is drawn,
+            unless it is a baseline or has a `text`.
         high: What a high value means.
+        text: What is measured, in a sentence, if the title does not say it.
         short: Its name in narrow tables; the title if empty.
         paper: The paper that defines it.
         where: The place in that paper, such as "Eq. 10, Fig. 7".
         unit: Unit of its axis, such as "directions".
-        bounds: Least and largest possible value; None where there is none.
+        bounds: Least and largest possible value; None if there is none.
         cap: The largest value that rows and width allow: an expression of N samples, V views, D dimensions of the
             observed space and P dimensions of z, such as "min(V * N, D)".
         null: Key of the result that has the value for data without structure.
@@ -146,23 +141,20 @@ class Quantity:
         comparable: In what two models may differ whose values are compared.
         better: Which end is better, if one is.
         percent: The value is a share that people read in percent.
-        chart: Axes that it shares with others; its own if None.
+        chart: Axes that it shares with other results; None: it has its own axes.
         label: Name of its line on a shared chart.
-        baseline: The value for data without structure: drawn grey and dotted, and once where data agree.
-        picture: How it is drawn; if None by the result's shape: "line", (K,) "profile", (A, B) "matrix".
+        baseline: The value for data without structure: drawn grey and dotted, and once if data agree.
+        picture: How it is drawn; None: by the result's shape, "line", (K,) "profile", (A, B) "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted
-            to eigenvalues {first:.0f} to {last:.0f}."; left out where one of them is missing.
+            to eigenvalues {first:.0f} to {last:.0f}."; left out if one of them is missing.
         delayed: It compares with an earlier readout, so that its first value is NaN.
         headline: It is among the numbers at the top of a page.
         shown: It is drawn. A result that only explains another one is in the tables alone.
-        parts: The diagnostic computes it for several parts, such as layers, under keys that end with "_" and the part.
+        parts: The diagnostic computes it for several parts, such as layers, under keys that end with "_" and the part:
+            `rank_layers_3` is the `rank` of the part `layers_3`, if it is not declared itself.
         of_weights: It depends only on the model's weights, so that it is the same for all data and drawn once.
         section: The part of the page, if it is not that of the class.
-
-    Raises:
-        ValueError: If an attribute has an unknown value or `title` is empty; or if `low` or `high` is empty, although
-            the result is drawn, is no baseline and has no `text`.
     """
 
     title: str
@@ -213,14 +205,9 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Find the declaration of a result: under its own key, else under the longest key with `parts` that it begins with.
+    """Find the key under which a result is declared, and its Quantity; None if there is none.
 
-    Returns:
-        The key under which it is declared, and the quantity; None if there is none.
-
-    >>> quantities = {"rank": Quantity(title="Rank", low="Few.", high="Many.", parts=True)}
-    >>> declared(quantities, "rank_layers_3")[0]
-    'rank'
+    This is the result's own key, or else the longest key with `parts` with which, and "_", the result's key begins.
     """
     if key in quantities:
         return key, quantities[key]
@@ -230,11 +217,10 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 
 
 def cap_at(cap: str, **sizes: float) -> float:
-    """Evaluate a cap, such as "min(V * N, D)".
+    """Evaluate a cap, such as "min(V * N, D)": an expression of numbers, names of sizes, +, -, *, min and max.
 
-    Args:
-        cap: An expression of numbers, names of sizes, +, -, *, min and max; anything else is a ValueError.
-        sizes: N samples, V views, D and P dimensions; NaN where one is not known, which can make the value NaN.
+    `sizes` are N samples, V views, D and P dimensions; an unknown one is NaN, which can make the value NaN. Any other
+    expression is a ValueError.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0
@@ -273,3 +259,37 @@ def _role(picture: Picture | None) -> str:
 def _one_of(name: str, value: object, choices: tuple[object, ...]) -> None:
     if value not in choices:
         raise ValueError(f"Expected `{name}` to be one of {choices}, but got {value!r}.")
+
+
+# Quantities that several classes declare; each class replaces the fields that differ.
+CLASSIFIER_ACCURACY = Quantity(
+    title="Probe",
+    text="Accuracy of a classifier beside the model, on the validation set.",
+    low="Near chance: the representation does not tell the classes apart in this way (yet).",
+    high="The representation tells the classes apart.",
+    unit="accuracy",
+    bounds=(0.0, 1.0),
+    comparable=("width", "temperature", "batch size", "method"),
+    better="high",
+    percent=True,
+    chart=PROBES,
+    headline=True,
+)
+CLASSIFIER_LOSS = Quantity(
+    title="Loss",
+    text="The cross entropy of the classifier, which training lowers.",
+    low="Near 0: the classifier is sure of the right classes.",
+    high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
+    unit="nats",
+    bounds=(0.0, None),
+    better="low",
+)
+POLICY_ENTROPY = Quantity(
+    title="Entropy of the policy",
+    text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
+    low="Near 0: each image has a single augmentation left, from which h generalises badly.",
+    high="Up to log K for K augmentations: the policy prefers none.",
+    where="Sec. 5.3",
+    bounds=(0.0, None),
+    chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+)

@@ -1,6 +1,6 @@
 """Make an observation with every key from a cloud of points, for the laws that all Metrics obey."""
 
-__all__ = ["metric_of", "observed", "permuted", "results", "variants"]
+__all__ = ["at_once", "metric_of", "observed", "of_rank", "permuted", "results", "variants"]
 
 import inspect
 import warnings
@@ -13,10 +13,10 @@ from torch import nn
 from lightning_ssl_geometry.views.family import CropFamily
 
 SIDE = 6
-SPACES = ("h", "z", "h_image", "z_image")  # what rotation, scale and translation move
+SPACES = ("h", "z", "h_image", "z_image")  # the keys that rotation, scale and translation change
 SAMPLES = {"h": 1, "z": 1, "latent": 1}  # the axis of the samples, where it is not the first
 WITHOUT_SAMPLES = ("content", "temperature", "encoder", "projector", "feature_extractor", "family")
-SMALL = {  # settings of these names, for small clouds; a diagnostic that has others keeps its own
+SMALL = {  # arguments for small clouds; for others a diagnostic keeps its defaults
     "count": 8,
     "layer": "linear",
     "n_init": 2,
@@ -51,7 +51,7 @@ class FeatureExtractor(nn.Module):
 
 
 def observed(rows, p=4):
-    """All that is observed of points (V, N, D): images are a linear map of them, networks are the same always."""
+    """An observation with all keys of points (V, N, D): images are a linear map of them, networks are fixed."""
     _, n, d = rows.shape
     dtype = rows.dtype
     with torch.random.fork_rng([]):
@@ -118,3 +118,12 @@ def results(metric, observation):
             if each is first:
                 metric.reset()
     return found if isinstance(found, dict) else {"": found}
+
+
+def at_once(n):
+    return [torch.arange(n)]
+
+
+def of_rank(rank, n, size):
+    """The batches of one of two ranks: a third of n samples, or the others."""
+    return torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(size)

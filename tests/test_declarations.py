@@ -1,4 +1,4 @@
-"""What diagnostics, methods and callbacks declare of what they log agrees, and leaves nothing out."""
+"""The declarations of diagnostics, methods and callbacks agree with each other and with all that is logged."""
 
 import ast
 import inspect

@@ -45,7 +45,7 @@ class Tightness:
             high="Many.",
             bounds=(1, None),
             cap="min(N - 1, D)",
-            chart=Chart("rank", "Ranks", "directions", "Ranks compare at one N."),
+            chart=Chart("rank", "Ranks", "directions", remark="Ranks compare at one N."),
         ),
         "first": Quantity(title="First", text="For the remark.", shown=False),
         "label": Quantity(title="Label", text="Colours.", picture=Picture("points", role="label")),

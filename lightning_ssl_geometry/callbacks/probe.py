@@ -1,6 +1,6 @@
 """What online probes share: h and labels of each step, and a score on the validation set."""
 
-__all__ = ["PROBE_ACCURACY", "Probe", "ProbeSettings"]
+__all__ = ["Probe", "ProbeSettings"]
 
 import itertools
 from abc import abstractmethod
@@ -24,22 +24,8 @@ from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
-from lightning_ssl_geometry.quantity import PROBES, Quantity
+from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, Quantity
 from lightning_ssl_geometry.settings import passed_on
-
-PROBE_ACCURACY = Quantity(
-    title="Probe",
-    text="Accuracy of a classifier beside the model, on the validation set.",
-    low="Near chance: the representation does not tell the classes apart in this way (yet).",
-    high="The representation tells the classes apart.",
-    unit="accuracy",
-    bounds=(0.0, 1.0),
-    comparable=("width", "temperature", "batch size", "method"),
-    better="high",
-    percent=True,
-    chart=PROBES,
-    headline=True,
-)
 
 
 class ProbeSettings(TapSettings, total=False):
@@ -66,7 +52,7 @@ class Probe(StageCallback):
     """
 
     section: ClassVar[str] = "probes"
-    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": PROBE_ACCURACY}  # of what is logged as `{name}_{key}`
+    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # of what is logged as `{name}_{key}`
 
     default_name: str
     looks_itself = True

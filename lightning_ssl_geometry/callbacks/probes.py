@@ -14,12 +14,12 @@ from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.loops import Stage
-from lightning_ssl_geometry.callbacks.probe import PROBE_ACCURACY, Probe, ProbeSettings
+from lightning_ssl_geometry.callbacks.probe import Probe, ProbeSettings
 from lightning_ssl_geometry.checks import at_least, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.knn import knn_predict
 from lightning_ssl_geometry.papers import SIMCLR, WU
-from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, CLASSIFIER_LOSS, Quantity
 from lightning_ssl_geometry.settings import passed_on
 
 
@@ -43,7 +43,7 @@ class LinearProbe(Probe):
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "accuracy": replace(
-            PROBE_ACCURACY,
+            CLASSIFIER_ACCURACY,
             title="Linear probe",
             text="Accuracy of a linear classifier that is trained on h beside the network. It has no effect on the "
             "network.",
@@ -52,14 +52,10 @@ class LinearProbe(Probe):
             paper=SIMCLR,
             label="linear",
         ),
-        "loss": Quantity(
+        "loss": replace(
+            CLASSIFIER_LOSS,
             title="Loss of the linear probe",
             text="The cross entropy of the linear classifier on the training set.",
-            low="Near 0: the classifier is sure of the right classes.",
-            high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
-            unit="nats",
-            bounds=(0.0, None),
-            better="low",
         ),
     }
 
@@ -170,7 +166,7 @@ class KNNProbe(Probe):
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "accuracy": replace(
-            PROBE_ACCURACY,
+            CLASSIFIER_ACCURACY,
             title="kNN",
             text="Accuracy of a vote among the nearest neighbours in h. Nothing is trained for it.",
             low="Near chance: which samples are neighbours has little to do with the classes.",

@@ -1,4 +1,4 @@
-"""Diagnostics as torchmetrics Metrics: what each `update` names is what it observes."""
+"""Diagnostics as torchmetrics Metrics. The arguments of `update` name the observations that a Metric needs."""
 
 __all__ = [
     "Alignment",

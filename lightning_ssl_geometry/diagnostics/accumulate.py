@@ -1,4 +1,4 @@
-"""What diagnostics accumulate over batches and ranks: second moments, or a limited sample of rows."""
+"""States that diagnostics accumulate over batches and ranks: second moments, or a limited sample of rows."""
 
 __all__ = [
     "ComparedRows",
@@ -27,12 +27,9 @@ from lightning_ssl_geometry.random import counter_hash
 class Moments(Diagnostic):
     """Base: the second moments of rows, exact over any number of batches, in D x D memory.
 
-    It keeps the number of rows, the sums of h and of h h^T in float64, and an estimate of how far the dtype of h
-    rounded them. All of these add up over batches and ranks. An update costs O(N D^2). A subclass computes from
-    :meth:`singular_values`.
-
-    Args:
-        center: Subtract the mean row.
+    The states are the number of rows, the sums of h and of h h^T in float64, and an estimate of the rounding errors of
+    h. All add up over batches and ranks. An update costs O(N D^2). A subclass computes from :meth:`singular_values`;
+    with `center` the mean row is subtracted first.
     """
 
     full_state_update = False
@@ -53,7 +50,7 @@ class Moments(Diagnostic):
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add h2 - h1 of each sample: h (N, V, D), V >= 2. The rounding of both views stays in the difference."""
+        """Add h2 - h1 of each sample: h (N, V, D), V >= 2. The rounding errors of both views count."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -69,14 +66,14 @@ class Moments(Diagnostic):
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
     def noise(self) -> Tensor:
-        """Return the size below which an eigenvalue of the moments, divided by n, is only rounding."""
+        """Return the threshold below which an eigenvalue of the moments, divided by n, is only a rounding error."""
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending; a ValueError without rows.
+        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending; NaN if an h was not finite.
 
-        A singular value that is only rounding is 0: one below about 1e-7 of the size of the rows, before a mean is
-        subtracted. All are NaN where an h was not finite.
+        Values below about 1e-7 of the size of the rows, before centring, are rounding errors and become 0. No rows are
+        a ValueError.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -88,18 +85,12 @@ class Moments(Diagnostic):
 
 
 class SampledRows(Diagnostic):
-    """Base: the same `contrast_size` samples however they arrive, for quantities that contrast samples.
+    """Base: the same `contrast_size` samples in whatever order they arrive, for quantities that contrast samples.
 
-    It keeps the samples whose hash of (seed, index) is smallest. This choice does not depend on batches, order or
-    ranks, and a repeated sample counts once. A subclass names the columns that it keeps of each sample, calls
-    :meth:`offer` in `update` and computes from :meth:`rows`.
-
-    Args:
-        columns: What is kept of a sample, such as ("h", "z").
-        contrast_size: Number of samples kept, >= 2; all of them where fewer were observed.
-
-    Raises:
-        ValueError: If `contrast_size` < 2.
+    The samples with the smallest hash of (`seed`, index) are kept. This choice does not depend on batches, order or
+    ranks, and a repeated sample counts once. A subclass names the columns that it keeps of each sample, such as ("h",
+    "z"), calls :meth:`offer` in `update` and computes from :meth:`rows`. `contrast_size` is >= 2; if fewer samples were
+    observed, all are kept. `seed` also determines all other random choices of a subclass.
     """
 
     full_state_update = False
@@ -112,7 +103,7 @@ class SampledRows(Diagnostic):
         self.contrast_size = contrast_size
         self.seed = seed
         for name in (*(f"kept_{column}" for column in columns), "key"):
-            # lists of at most one tensor: their length may differ between ranks, which a tensor state's may not
+            # lists of at most one tensor, because the length of a tensor state may not differ between ranks
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
@@ -128,7 +119,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Columns of the n >= 2 kept samples, n rows each, in an order that does not depend on their arrival."""
+        """Return the columns of the n >= 2 kept samples, n rows each; their order does not depend on their arrival."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -141,7 +132,7 @@ class SampledRows(Diagnostic):
 
 
 class SampledEmbeddings(SampledRows):
-    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, however they arrive."""
+    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, in whatever order they arrive."""
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
@@ -151,11 +142,11 @@ class SampledEmbeddings(SampledRows):
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
-        """Views of the kept samples, (V, n, P), n >= 2."""
+        """Return all views of the kept samples, (V, n, P), n >= 2."""
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """First two views of the kept samples, (2, n, P), n >= 2; a ValueError if there is one view only."""
+        """Return the first two views of the kept samples, (2, n, P), n >= 2; a ValueError if there is only one view."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -163,18 +154,18 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base: what was computed from the same samples at earlier readouts, to compare the present readout with it.
+    """Base: compares a readout with earlier readouts of the same samples.
 
-    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. What it remembers is kept in CPU memory. It
-    outlives `reset`, but neither a checkpoint nor :meth:`begin_anew`.
+    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered columns stay in CPU memory.
+    They outlive `reset`, but are not in checkpoints.
     """
 
     def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__((*columns, "sample"), contrast_size, seed)
-        self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns; no state: reset keeps it
+        self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Columns of the readout "first" or "last"; None if there is none; a ValueError if its samples differ."""
+        """Return the columns of the readout "first" or "last", or None; a ValueError if its samples differ."""
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
             same = int(torch.isin(now, then["sample"]).sum())
@@ -186,7 +177,7 @@ class ComparedRows(SampledRows):
         return then
 
     def remember(self, **columns: Tensor) -> None:
-        """Keep columns of this readout, among them `sample`, for later ones."""
+        """Keep columns of this readout, one of which is `sample`, for later readouts."""
         self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
 
     def begin_anew(self) -> None:

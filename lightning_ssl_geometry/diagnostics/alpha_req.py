@@ -26,21 +26,18 @@ _end = partial(Quantity, text="Counted from 1. Exponents compare only over the s
 class AlphaReQ(Moments):
     """Exponent alpha of a power law, lambda_i ~ i^-alpha, fitted to the eigenvalues of the covariance of the rows seen.
 
-    Observes h. `alpha` is at least 0. Low: the variance is spread over many directions, at 0 evenly. High: a few
-    directions hold it (collapse). The paper finds the best representations near 1. `r2` is at most 1; where it is low,
-    the spectrum is no power law and alpha means little. Compare only fits with the same `first` and `last` index.
-    `alpha` and `r2` are NaN where the range contains eigenvalues that are only rounding, as in a collapsed spectrum.
-    O(N D^2) per update, O(D^3) to compute. Equation: :func:`lightning_ssl_geometry.functional.alpha_req`.
+    Observes h. `alpha` >= 0: at 0 the variance is spread evenly over all directions; where it is high, a few directions
+    hold the variance (collapse). The paper finds the best representations near 1. `r2` <= 1: where it is low, the
+    spectrum is no power law and alpha means little. Compare only fits with the same `first` and `last` index. `alpha`
+    and `r2` are NaN if the range contains eigenvalues that are only rounding errors. O(N D^2) per update, O(D^3) to
+    compute. Equation: :func:`functional.alpha_req`.
 
     Args:
-        first: First index of the range, counted from 1; None: chosen by
-            :func:`lightning_ssl_geometry.functional.alpha_req.fit_range`.
-        last: Last index of the range, inclusive; None: chosen by the same function.
+        first: First index of the range, counted from 1; None: chosen by :func:`functional.alpha_req.fit_range`.
+        last: Last index, inclusive; None: chosen by the same function. The range has at least 3 indices of the
+            spectrum.
         center: Subtract the mean row first.
         weighted: Weigh index i with 1/i, as the authors' code does.
-
-    Raises:
-        ValueError: If the range has fewer than 3 indices; in `compute`, if it leaves the spectrum or nothing was seen.
     """
 
     section = "ranks"
@@ -93,11 +90,11 @@ class AlphaReQ(Moments):
         """Compute the scalars `alpha`, `r2`, `first` and `last`."""
         eigenvalues = self.singular_values().square()
         length = min(int(self.rows) - self.center, len(eigenvalues))
-        if self.first is self.last is None and length < 3:  # too few rows for any fit
+        if self.first is self.last is None and length < 3:  # too few for any fit
             nan = undefined(self, f"{int(self.rows)} rows have too few eigenvalues for a fit")
             return {"alpha": nan, "r2": nan, "first": nan, "last": nan}
         first, last = fit_range(length, self.first, self.last)
-        if not eigenvalues[last - 1] > 0:  # NaN is not either, and has its reason already
+        if not eigenvalues[last - 1] > 0:  # also true for NaN, whose reason was given before
             undefined(self, f"eigenvalues of its range, {first} to {last}, are 0 but for rounding, or not finite")
         eigenvalues = eigenvalues.where(eigenvalues > 0, torch.nan)
         found = eigenvalues_alpha_req(eigenvalues, first, last, weighted=self.weighted)

@@ -1,8 +1,9 @@
-"""Which augmentations a policy P(T | X) chooses, and how far it keeps samples apart (Koyama et al. 2021)."""
+"""The augmentations that a policy P(T | X) chooses, and the embeddings that follow from it (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -16,7 +17,7 @@ from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
 from lightning_ssl_geometry.papers import CRL_TAC
-from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.quantity import POLICY_ENTROPY, Chart, Picture, Quantity
 
 _filled = partial(
     Quantity,
@@ -37,8 +38,6 @@ _embedding = partial(Quantity, paper=CRL_TAC, chart=Chart("embeddings", "Embeddi
 
 
 class _Family(Protocol):
-    """What is asked of an `AugmentationFamily`."""
-
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
@@ -46,17 +45,14 @@ class _Family(Protocol):
 
 
 class NonEmptyProbability(Diagnostic):
-    r"""How probable it is that an augmented image shows anything (Section 3.2).
+    r"""Probability that an augmented image shows anything (Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, whose `empty` tells which views are blank: they hold only their image's
-    darkest value. `learned` is the probability under the policy, `uniform` that under equal probabilities. From 0 (all
-    views are blank, and alike for all samples) to 1. An image whose views are all empty counts as 0, with a warning;
-    NaN where all images are so. O(N K).
-
-    Raises:
-        ValueError: In `update`, if log_policy is not (N, K); in `compute`, if nothing was observed.
+    Observes image, log_policy and family, whose `empty` finds the blank views: those that hold only their image's
+    darkest value. `learned` is the probability under the policy, `uniform` under equal probabilities, from 0 (all views
+    are blank, and alike for all samples) to 1. An image whose views are all empty counts as 0, with a warning; if all
+    images are so, the results are NaN. O(N K).
     """
 
     section = "channel"
@@ -113,25 +109,19 @@ class NonEmptyProbability(Diagnostic):
 
 
 class PolicyEntropy(Diagnostic):
-    """Mean entropy of P(T | X) over the samples, in nats.
+    """Mean entropy of P(T | X) over the samples, in nats; equation: :func:`functional.policy_entropy`.
 
-    Observes log_policy. From 0 (one member has all the probability, the collapse that CRL-TAC's entropy term prevents)
-    to log K (uniform). O(N K). Equation: :func:`lightning_ssl_geometry.functional.policy_entropy`.
+    Observes log_policy. From 0 (one augmentation has all the probability, the collapse that CRL-TAC's entropy term
+    prevents) to log K (uniform). O(N K).
     """
 
     section = "channel"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "": Quantity(
-            title="Entropy of the policy",
-            text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
-            low="Near 0: each image has a single augmentation left, from which h generalises badly.",
-            high="Up to log K for K augmentations: the policy prefers none.",
+        "": replace(
+            POLICY_ENTROPY,
             paper=CRL_TAC,
-            where="Sec. 5.3",
-            bounds=(0.0, None),
             invariances=("permutation",),
             comparable=("width", "temperature", "batch size"),
-            chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
         )
     }
 
@@ -155,16 +145,10 @@ class PolicyEntropy(Diagnostic):
 
 
 class PolicyMaps(SampledRows):
-    """The images of a few samples, and P(T | X) on the grid of the family's members (Fig. 3).
+    """The images of `count` >= 2 samples, and P(T | X) on the grid of the family's members (Fig. 3).
 
-    Observes image, log_policy, family and index. A trained policy is probable where the image shows something; an even
-    map belongs to a policy that has learned nothing. O(count (C H W + K)) memory.
-
-    Args:
-        count: Number of samples, >= 2.
-
-    Raises:
-        ValueError: If `count` < 2; in `update`, if the family has no grid, or log_policy has another size.
+    Observes image, log_policy, index and family, which must have a grid. A trained policy is probable where the image
+    shows something; a policy that has learned nothing has an even map. O(count (C H W + K)) memory.
     """
 
     section = "channel"
@@ -202,15 +186,10 @@ class PolicyMaps(SampledRows):
 class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of `contrast_size` samples (Fig. 8).
 
-    Observes z_image and index. Values ascend from 0 to 1. Low up to the last ones: samples are as orthogonal to each
-    other as they can be. 1 from the first ones on: all lie in one direction (collapse). NaN where all of z is 0 or a
-    value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
-
-    Args:
-        quantiles: How many, at equal spaces from the least value to the greatest, >= 2.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if z_image is not (N, P).
+    Observes z_image and index. `quantiles` >= 2 values ascend from 0 to 1, at equal shares of the pairs. Low up to the
+    last ones: samples are as orthogonal as they can be. 1 from the first ones on: all samples lie in one direction
+    (collapse). NaN if all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to
+    compute.
     """
 
     section = "channel"
@@ -245,22 +224,16 @@ class PairSimilarity(SampledRows):
         """Compute the quantiles, (quantiles,), each the value of a pair."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
-        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16; NaN stays
+        similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
         place = torch.linspace(0, len(similarity) - 1, self.quantiles, dtype=torch.float64, device=z.device)
         return similarity[place.round().long()]
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some samples, to look at (Fig. 6 and 7).
+    """The embeddings of `count` >= 2 samples, to look at (Fig. 6 and 7).
 
-    Observes z_image and index, and label where there is one. Where all curves look alike, the representation has
-    collapsed. O(count P) memory.
-
-    Args:
-        count: Number of samples, >= 2.
-
-    Raises:
-        ValueError: If `count` < 2; in `update`, if z_image is not (N, P), or some batches have labels and others not.
+    Observes z_image and index, and label, which every batch has or none. Where all embeddings look alike, the
+    representation has collapsed. O(count P) memory.
     """
 
     section = "channel"
@@ -287,7 +260,7 @@ class EmbeddingVectors(SampledRows):
         self.has_label = False
 
     def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
-        """Offer samples: z_image (N, P), index and, where there is one, label (N,)."""
+        """Offer samples: z_image (N, P), index (N,) and, if they have labels, label (N,)."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
@@ -295,10 +268,10 @@ class EmbeddingVectors(SampledRows):
         self.offer(index, z=z_image, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `z` (count, P) and, where there are labels, `label` (count, 1), row by row."""
+        """Compute `z` (count, P) and, if samples have labels, `label` (count, 1), row by row."""
         rows = self.rows()
         return {name: column.unsqueeze(1) if name == "label" else column for name, column in rows.items()}
 
 
 def _probability(log_policy: Tensor) -> Tensor:
-    return log_policy.double().softmax(1)  # sums to 1 however coarse the dtype was
+    return log_policy.double().softmax(1)  # sums to 1 also for a coarse dtype

@@ -14,12 +14,11 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return the `quantities` of a class or an object; without any, those that a Metric's attributes give.
+    """Return the `quantities` of a class or an object; for a Metric without any, one that is made from its attributes.
 
     >>> from torchmetrics import MeanSquaredError
-    >>> quantity = quantities_of(MeanSquaredError())[""]
-    >>> quantity.title, quantity.better, quantity.bounds
-    ('Mean squared error', 'low', (0.0, None))
+    >>> quantities_of(MeanSquaredError())[""].title
+    'Mean squared error'
     """
     kind = _class(thing)
     if found := getattr(thing, "quantities", None):
@@ -36,26 +35,18 @@ def quantities_of(thing: object) -> Mapping[str, Quantity]:
 def words(name: str) -> str:
     """Write the name of a class as words.
 
-    >>> words("MeanSquaredError"), words("KNNProbe"), words("BinaryF1Score")
-    ('Mean squared error', 'KNN probe', 'Binary F1 score')
+    >>> words("MeanSquaredError"), words("BinaryF1Score")
+    ('Mean squared error', 'Binary F1 score')
     """
     first, *rest = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+\d*|\d+", name) or [name]
     return " ".join([first[:1].upper() + first[1:], *(each if each.isupper() else each.lower() for each in rest)])
 
 
 def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Describe the results of a Metric, a method, a probe or an evaluation in plain text.
+    """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
-    Args:
-        thing: The class or an object of it.
-        logs: Key of a result -> names under which it is logged. Where they are missing, the names follow from the key.
-
-    Returns:
-        Lines of at most 100 characters: for each result its title, text, low and high, range and paper.
-
-    >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
-    >>> card(EffectiveRank).splitlines()[0]
-    'EffectiveRank'
+    Each result has its title, text, low and high, range and paper. `logs` maps the key of a result to the names under
+    which it is logged; for other results, the names follow from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():
@@ -110,12 +101,12 @@ def _said(quantity: Quantity, quantities: Mapping[str, Quantity]) -> Iterable[tu
 
 
 def range_of(quantity: Quantity) -> str:
-    """Say between which values a quantity lies, and its unit; for a histogram, the range of its bins.
+    """Write the range of a quantity and its unit; for a histogram, the range of its bins.
 
     >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
     'from 1 to min(N, D) (directions)'
     """
-    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # whose bounds are no shares
+    bins = bool(quantity.picture and quantity.picture.kind == "histogram")  # its bounds are those of the bins
     percent = quantity.percent and not bins
     low, high = ("" if end is None else f"{100 * end:g}%" if percent else f"{end:g}" for end in quantity.bounds)
     high = quantity.cap or high

@@ -1,4 +1,4 @@
-"""How far a representation has moved since the first and the last readout, by CKA (Kornblith et al. 2019)."""
+"""Change of a representation since the first and the previous readout, by CKA (Kornblith et al. 2019)."""
 
 __all__ = ["CKADrift"]
 
@@ -30,21 +30,15 @@ _similarity = partial(
 class CKADrift(ComparedRows):
     """Linear CKA of `contrast_size` representations with those of the same samples at earlier readouts.
 
-    Observes h and index. Of several views it takes the first. Another draw of the views is drift too: for images
-    without augmentation, rename by `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. From 0 (with `unbiased`
-    from -1) to 1. High: the representation is the same up to rotation and scale. Low: it has changed. `first` falls
-    over training, `last` rises to 1 as the representation settles. Both are NaN at the first readout, and where
-    representations are all equal up to rounding, or not finite. Every readout needs the same samples, as in the stages
-    "val", "test" and "probe". `reset` keeps what a readout compared, in CPU memory; a resumed run begins anew.
-    O(contrast_size D) memory, three times; O(contrast_size D min(contrast_size, D)) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.linear_cka`.
-
-    Args:
-        unbiased: Use the unbiased estimator HSIC_1.
-        contrast_size: Number of samples kept, >= 2 (`unbiased`: 4); part of the value, unless `unbiased`.
-
-    Raises:
-        ValueError: If `contrast_size` is too small; in `compute`, if samples are too few, or others than at first.
+    Observes h, of several views the first, and index. For images without augmentation, whose views are not drawn anew,
+    rename: `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. From 0 (the representation has changed) to 1 (it
+    is the same up to rotation and scale). `unbiased` uses the estimator HSIC_1, whose values begin at -1, do not depend
+    on `contrast_size` and need 4 samples instead of 2. `first` compares with the first readout and falls over training;
+    `last` compares with the readout before and rises to 1 as the representation settles. Both are NaN at the first
+    readout, and if representations are all equal up to rounding, or not finite. Every readout needs the same samples,
+    as in the stages "val", "test" and "probe"; other samples are a ValueError. `reset` keeps the earlier
+    representations, in CPU memory; a resumed run begins anew. O(contrast_size D) memory, three times; O(contrast_size D
+    min(contrast_size, D)) to compute. Equation: :func:`functional.linear_cka`.
     """
 
     section = "change"

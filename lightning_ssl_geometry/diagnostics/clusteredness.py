@@ -1,4 +1,4 @@
-"""Whether embeddings keep given clusters or spread uniformly over the sphere (Calder & Lee 2025)."""
+"""Clusters of embeddings, or their uniform spread over the sphere (Calder & Lee 2025)."""
 
 __all__ = ["Clusteredness"]
 
@@ -31,31 +31,26 @@ _SCORE = Quantity(
 class Clusteredness(SampledRows):
     """Clusters of `contrast_size` embeddings, given and found, against their uniformity (Fig. 5 and 6).
 
-    Observes z, index and label, the given clusters: classes, or clusters of the input. For another space rename:
-    `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Each result is a mean over views:
+    Observes z, index and label, the given clusters: classes, or clusters of the input, at least 2 and fewer than
+    samples. For another space rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Results, each a
+    mean over views:
 
     - `nmi`: normalised mutual information of the given clusters and as many of k-means. 1: they are the same. 0: they
       have nothing in common; slightly above 0 by chance, with few samples or many clusters.
-    - `silhouette`: that of the given clusters, from -1 to 1. High: tight and far apart. 0 or below: mixed up.
-    - `kmeans_silhouette`: that of the clusters that k-means finds. High where `nmi` is low: the cloud has clusters of
-      its own. Uniform points have about 0.5 on the circle, 0.3 on the sphere in 3 dimensions, and near 0 in many.
+    - `silhouette` of the given clusters, from -1 to 1. High: tight and far apart. 0 or below: mixed up.
+    - `kmeans_silhouette` of the clusters that k-means finds. High where `nmi` is low: the cloud has clusters of its
+      own. Uniform points have about 0.5 on the circle, 0.3 on the sphere in 3 dimensions, and near 0 in many.
     - `relative_uniformity`: the uniformity divided by that of independent uniform points. 0: all coincide. 1: as
       uniform as these, within 5%. Slightly above 1: evenly spaced.
 
-    The first three are NaN where all embeddings have one direction, all where all embeddings are 0 or a value is not
-    finite. O(contrast_size P) memory; to compute, k-means on the CPU and O(contrast_size^2 P): about 0.2 s for two
-    views of 1024 samples. Equations: :func:`lightning_ssl_geometry.functional.clusteredness`,
-    :func:`lightning_ssl_geometry.functional.uniform_uniformity`.
+    The first three are NaN if all embeddings have one direction, all if all embeddings are 0 or a value is not finite.
+    O(contrast_size P) memory; to compute, k-means on the CPU and O(contrast_size^2 P): about 0.2 s for two views of
+    1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
         normalize: Look for clusters on the unit sphere; uniformity is always computed there.
         t: Inverse squared width of the kernel of uniformity, > 0.
         n_init: Starts of k-means, >= 1.
-        seed: Chooses the samples, and the starts of k-means.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if shapes do not fit; in `compute`, if the samples have
-            one label only, or as many as there are samples.
     """
 
     section = "dynamics"

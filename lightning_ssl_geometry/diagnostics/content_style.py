@@ -53,18 +53,11 @@ class GradientSpectrum(Moments):
     Let Sigma_x be the covariance of the first view and Sigma_x~ that of the differences between the views.
     `singular_values` (D,) descending are those of Sigma_x - Sigma_x~: large for directions that differ little between
     the views (content), up to their variance. `ratio` (D,) ascending is Sigma_x~ relative to Sigma_x: 0 for exact
-    content, 2 where the views are independent, NaN for directions without variance, which come last.
-    `content_dimension` is the place where the ratio grows most, 0 if there is no such place. All are NaN where h is one
-    point up to rounding, or not finite. O(D^2) memory, O(N D^2) per update, O(D^3) to compute. Equations:
-    :func:`lightning_ssl_geometry.functional.gradient_spectrum`,
-    :func:`lightning_ssl_geometry.functional.content_dimension`.
-
-    Args:
-        min_ratio: The smallest growth of the ratio that separates content from style, a factor > 1.
-        eps: > 0; smaller ratios count as this, since the ratios of exact content are rounding errors.
-
-    Raises:
-        ValueError: If an argument is out of range, h has fewer than two views, or fewer than two samples were seen.
+    content, 2 if the views are independent, NaN for directions without variance, which come last. `content_dimension`
+    is the number of ratios before their largest growth, 0 if it is by a factor below `min_ratio` > 1. Ratios below
+    `eps` > 0 count as `eps`, since those of exact content are rounding errors. All are NaN if h is one point up to
+    rounding, or not finite. O(D^2) memory, O(N D^2) per update, O(D^3) to compute. Equations:
+    :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
     """
 
     section = "content_style"
@@ -145,20 +138,15 @@ class LossTerms(SampledEmbeddings):
     Observes the first two views of z, and index. `align` is minus the mean similarity of the pairs: low where the views
     agree. `uniform` is the mean log-sum-exp of the similarities to the other first views: low where samples are spread,
     log(n - 1) where all coincide at squared distance 0. `total` is their sum. They are the loss that trains the model
-    only if `loss` is that loss. With a loss that normalises, they are NaN where all of z is 0. O(contrast_size P)
-    memory, O(contrast_size^2 P) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.alignment_uniformity_terms`.
+    only if `loss` is that loss. With a loss that normalises, they are NaN if all of z is 0. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute. Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: A loss with fixed temperatures whose anchors are view 1 and whose negatives are of view 1, such as
-            `InfoNCELoss(form="CL_ICA")`. None: temperature 1 and the form `RUSAK` without the positive in the
-            denominator, which has no lower bound.
-        contrast_size: Number of samples kept, >= 2. It is the N of the loss, and part of its value.
+        loss: A loss with fixed temperatures, one or P, whose anchors and negatives are of view 1, such as
+            `InfoNCELoss(form="CL_ICA")`; another loss does not split and is a ValueError. None: temperature 1 and the
+            form `RUSAK` without the positive in the denominator, which has no lower bound.
+        contrast_size: Number of samples kept, >= 2: the N of the loss, on which its value depends.
         **old: Deprecated: `temperature` and the switches of the loss.
-
-    Raises:
-        ValueError: If an argument is out of range, or the loss does not split; in `compute`, if there are fewer than
-            two views or the loss has not P temperatures.
     """
 
     section = "content_style"
@@ -227,7 +215,7 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
 
 
 class DimensionTemperature(Diagnostic):
-    """The temperature of each dimension of the embeddings, of the last update.
+    """The temperature of each dimension of the embeddings at the last update.
 
     Observes temperature (P,), of a method that has one per dimension. A lower temperature gives the differences in its
     dimension more weight: content should have lower temperatures than style. O(P).
@@ -274,20 +262,17 @@ class DimensionTemperature(Diagnostic):
 
 
 class OutputWeights(Diagnostic):
-    """Mean absolute weight of each output of a layer, of the last update (Appendix E, Fig. 4).
+    """Mean absolute weight of each output of a layer at the last update (Appendix E, Fig. 4).
 
-    Observes encoder. Weight decay drives the weights of an output to 0 if no loss depends on it: with DirectCLR, those
-    outputs of the last convolution that are not in the contrasted subvector. The paper's figure has the sum over
-    inputs, which is this mean times their number. Results: `weight` (out,); with `split` also the means `used`, over
-    the first `split` outputs, and `unused`, over the others. The cost does not depend on N.
+    Observes encoder. Weight decay drives the weights of an output to 0 if no loss depends on it: with DirectCLR, the
+    outputs of the last convolution outside of the contrasted subvector. The paper's figure has the sum over inputs,
+    which is this mean times their number. Results: `weight` (out,); with `split` also the means `used`, over the first
+    `split` outputs, and `unused`, over the others. The cost does not depend on N.
 
     Args:
-        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3".
-        split: Dimension of the subvector, >= 1; None: there is no subvector.
-
-    Raises:
-        ValueError: If `split` < 1; in `update`, if the encoder has no such layer, the layer has no weight of two or
-            more axes, or `split` leaves no outputs.
+        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3"; a layer
+            without a weight of two or more axes is a ValueError.
+        split: Dimension of the subvector, >= 1 and less than `out`; None: there is no subvector.
     """
 
     section = "content_style"

@@ -25,20 +25,13 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 class UpperBound(SampledEmbeddings):
     """InfoNCE (Eq. 1), its upper bound, and its exact form with an entropy (Prop. 3.1, Eq. 3-5 and 13).
 
-    Observes z and index. The loss has cosine similarity, anchors of view 1 and no positive in the denominator, whatever
-    loss trains the model. `invariance` is in [-1, 1], -1 where the views coincide. `repulsion` is in [-1, 1], 1 where
-    the hardest negative coincides with its anchor. `info_nce` <= `upper`; both are within 2 / temperature of log(2(n -
-    1)), n = `contrast_size`. `expectation` in [-1, 1] is the mean similarity to the negatives with the weights of the
-    loss. `entropy`, in [0, log(2(n - 1))], is that of these weights. `entropy_form`, (invariance + expectation) /
-    temperature + entropy, equals the loss. NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory,
-    O(contrast_size^2 P) to compute.
-
-    Args:
-        temperature: 1 / beta, > 0; the paper has beta = 2.
-        contrast_size: Number of samples kept, >= 2. It is the N of the loss, and part of its value.
-
-    Raises:
-        ValueError: If `temperature` <= 0.
+    Observes z and index. Whatever loss trains the model, this InfoNCE has cosine similarity, the `temperature` 1 / beta
+    > 0 (the paper has beta = 2), anchors of view 1, n = `contrast_size` samples, and no positive in the denominator.
+    `invariance` is in [-1, 1], -1 where the views coincide. `repulsion` is in [-1, 1], 1 where the hardest negative
+    coincides with its anchor. `info_nce` <= `upper`; both are within 2 / temperature of log(2(n - 1)). `expectation` in
+    [-1, 1] is the mean similarity to the negatives with the weights of the loss. `entropy`, in [0, log(2(n - 1))], is
+    the entropy of these weights. `entropy_form`, (invariance + expectation) / temperature + entropy, equals the loss.
+    NaN if all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     """
 
     section = "learning"

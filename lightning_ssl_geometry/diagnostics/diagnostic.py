@@ -15,14 +15,17 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class Diagnostic(Metric):
-    """Base: a Metric with its quantities, which also set torchmetrics' limits of `plot()` and `higher_is_better`.
+    """Base: a Metric with its quantities. They also set torchmetrics' limits of `plot()` and `higher_is_better`.
+
+    The constructor raises a ValueError if an argument is outside of its range, `update` if a shape does not fit, and
+    `compute` if too few samples were observed.
 
     Attributes:
         section: The part of the page that its results belong to, a key of `quantity.SECTIONS` or a heading of its own.
         quantities: What each result means, by its key in the dict that `compute` returns; "" if it returns one value.
-        prefers: Argument of `update` -> the observation that it gets where the step has one, instead of the one with
-            its name. None: `fibers` for `h` where `update` also names `projector`, since a step's projector maps its
-            `fibers` to z.
+        prefers: Maps an argument of `update` to an observation. If a step has that observation, the argument gets it;
+            otherwise it gets the observation with the argument's own name. The default, None, gives `h` the `fibers` if
+            `update` also takes `projector`, since a step's projector maps its `fibers` to z.
     """
 
     section: ClassVar[str] = "other"
@@ -37,16 +40,16 @@ class Diagnostic(Metric):
 
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
-        """Whether networks with this projector have what is observed; if not, the standard set leaves it out."""
+        """Whether this projector has what the diagnostic observes; if not, it is not in the standard set."""
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states that add up over batches and ranks; a size of 0 stands for one that is not known yet."""
+        """Add float64 states that are summed over batches and ranks; the first update sets the size of an axis of 0."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
     def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
-        """Raise a ValueError if fewer than `least` of something, such as "samples", were observed."""
+        """Raise a ValueError if fewer than `least` of the things that `of` names, such as "samples", were observed."""
         if not count >= least:
             wanted = f"at least {least} {of}" if least > 1 else of
             raise ValueError(
@@ -54,7 +57,7 @@ class Diagnostic(Metric):
             )
 
     def reset(self) -> None:
-        """Forget what was observed, also the modules that a :class:`Standing` holds."""
+        """Forget all observations, also the modules that a :class:`Standing` holds."""
         super().reset()
         for held in vars(self).values():
             if isinstance(held, Standing):
@@ -65,20 +68,20 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """A module that a diagnostic uses in `compute`: its weights must stand still from the first observation on.
+    """A module that a diagnostic uses in `compute`, whose weights must not change from the first observation on.
 
-    A diagnostic that needs representations and weights of one moment is for the stages "val", "test" and "probe".
+    Its diagnostic needs representations and weights of one moment: it is for the stages "val", "test" and "probe".
     """
 
     def __init__(self) -> None:
-        self._held: tuple[nn.Module, ...] = ()  # in a tuple: a Metric must not take it for a part of itself
+        self._held: tuple[nn.Module, ...] = ()  # in a tuple, so that it is not a submodule of the Metric
         self._moment: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Observe a module; a ValueError if it is another one than before, or its weights have changed."""
+        """Observe a module; a ValueError if it is another module than before, or its weights have changed."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -114,6 +117,6 @@ def preferred(metric: Metric) -> Mapping[str, str]:
 
 
 def _moment(module: nn.Module) -> tuple[int, ...]:
-    # every in-place change of a tensor counts its version up
+    # every in-place change of a tensor increases its version
     tensors = (*module.parameters(), *module.buffers())
     return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))

@@ -1,9 +1,10 @@
-"""How equivariant the feature extractor is, and how invariant the representation h has become."""
+"""Equivariance of the feature extractor, and invariance of the representation h."""
 
 __all__ = ["EquivarianceError", "InvarianceError"]
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Unpack, get_args
 
 import torch
@@ -23,65 +24,54 @@ from lightning_ssl_geometry.functional.groups.equivariance import (
 )
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.papers import SESN
-from lightning_ssl_geometry.quantity import Chart, Knob, Quantity
+from lightning_ssl_geometry.quantity import Chart, Quantity
 
-_ACROSS: tuple[Knob, ...] = ("width", "temperature", "batch size", "method")
+_error = partial(
+    Quantity,
+    bounds=(0.0, None),
+    invariances=("permutation",),
+    comparable=("width", "temperature", "batch size", "method"),
+    better="low",
+)
+_of_network = partial(_error, paper=SESN, parts=True)
 
 
 class EquivarianceError(Diagnostic):
     r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). Where the host has
-    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`.
-
-    0: equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
-    `layers`, the error of each layer shows where equivariance is lost. It keeps a sum of numerators and one of
-    denominators for every layer and group element. Cost per update: 1 + E forward passes for E group elements (rotation
-    3, translation 4, S scales S (S - 1) / 2).
-
-    For the stages "val", "test" and "probe", which have `image`. The network runs in eval mode at each update, and the
-    weights may change between updates: the value is then an average. Equation:
-    :func:`lightning_ssl_geometry.functional.equivariance_error`.
+    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). If the host has
+    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0:
+    equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
+    `layers`, the error of each layer shows where equivariance is lost. For the stages "val", "test" and "probe", which
+    have `image`. The network runs in eval mode at each update; if its weights change between updates, the value is an
+    average. Cost per update: 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) /
+    2). Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
-            black, or the border, has after normalisation.
+        fill: Value of the pixels that enter the image at the border, a number or one per channel: that of black, or of
+            the border, after normalisation.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
-
-    Raises:
-        ValueError: If an argument is out of range, names of layers differ only in "." and "_", or shapes do not fit.
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers differ in more than "." and
+            "_".
     """
 
     section = "equivariance"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "mean": Quantity(
+        "mean": _of_network(
             title="Equivariance error",
-            parts=True,
             text="Squared distance between the features of a transformed image and the transformed features of the "
             "image, relative to the squared length of the transformed features; the mean over the group's elements.",
             low="Near 0: the network is equivariant; a transformed view can be read off the features of the image.",
             high="1 and more: the features of an image say nothing of those of the transformed image.",
-            paper=SESN,
-            bounds=(0.0, None),
-            invariances=("permutation",),
-            comparable=_ACROSS,
-            better="low",
             chart=Chart("equivariance", "Equivariance error", "squared relative error"),
         ),
-        "elements": Quantity(
+        "elements": _of_network(
             title="Equivariance error by group element",
-            parts=True,
             text="The equivariance error for each element of the group by itself.",
             low="Near 0: the network is equivariant to this element of the group.",
             high="1 and more: the features say nothing of those of an image that this element transformed.",
-            paper=SESN,
             unit="squared relative error",
-            bounds=(0.0, None),
-            invariances=("permutation",),
-            comparable=_ACROSS,
-            better="low",
             xlabel="element of the group",
         ),
     }
@@ -106,30 +96,24 @@ class EquivarianceError(Diagnostic):
         if len(set(self.keys)) < len(self.keys):
             raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
         self.sums = settings.sums
-        elements = len(settings.elements())  # 0 where the network has to say how many scales there are
+        elements = len(settings.elements())  # 0 if the number of scales is read from the network
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-        for state in ("difference", "reference"):
-            zeros = torch.zeros(len(self.keys), elements, dtype=torch.float64)
-            self.add_state(state, zeros, dist_reduce_fx="sum")
+        self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
         """Add images (N, C, H, W), with the present weights of the network."""
-        if not len(image):  # of a rank whose samples are all repeats
+        if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
             sums = self.sums(feature_extractor, image)
         self.rows = self.rows + len(image)
-        first = not self.difference.numel()  # how many scales the network has was not known
+        first = not self.difference.numel()  # the number of scales is known only now
         self.difference = sums.difference if first else self.difference + sums.difference
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the group's elements and `elements` (E,).
-
-        With `layers`, the layer's name follows each, with an underscore for a dot, as in `mean_layers_0`.
-        """
-        if not self.rows:
-            raise ValueError(f"Expected {type(self).__name__} to have observed images, but got none.")
+        """Compute `mean` over the group's elements and `elements` (E,), with `layers` for each: `mean_layers_0`, ..."""
+        self.require(self.rows, "images")
         error = self.difference / self.reference
         means = {f"mean{key}": row.mean() for key, row in zip(self.keys, error, strict=True)}
         return means | {f"elements{key}": row for key, row in zip(self.keys, error, strict=True)}
@@ -141,51 +125,37 @@ class InvarianceError(Diagnostic):
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
     Observes image (N, C, H, W) and encoder, which maps images to h (N, D). 0: h is invariant to the group. 1: a
-    transformed image is as far from the original as another image is. NaN where h is the same for all images up to
+    transformed image is as far from the original as another image is. NaN if h is the same for all images up to
     rounding, or not finite. A network that pools an equivariant z over the group begins at 0; a plain encoder gets
-    there by training on such views. O(D) memory. Cost per update: 1 + E forward passes for E group elements.
-
-    For the stages "val", "test" and "probe", which have `image`. The encoder runs in eval mode at each update; weights
-    that change between the updates count as variance of h. Equation:
-    :func:`lightning_ssl_geometry.functional.invariance_error`.
+    there by training on such views. For the stages "val", "test" and "probe", which have `image`. The encoder runs in
+    eval mode at each update; weights that change between updates count as variance of h. O(D) memory. Cost per update:
+    1 + E forward passes for E group elements. Equation: :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` pixels down, up, right and left. "scale":
-            by each of `factors`.
-        shift: Pixels, >= 1.
-        factors: Each > 0; the defaults are the factors between the scales of Keller et al.
-        circular: Whether a translation brings back at the opposite border what leaves.
-        fill: Value of the pixels that enter the image at the border: a number, or one per channel. Give the value that
-            black, or the border, has after normalisation.
-
-    Raises:
-        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
+        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` >= 1 pixels down, up, right and left.
+            "scale": by each of `factors`, > 0.
+        factors: By default the factors between the scales of Keller et al.
+        circular: A translation puts the pixels that leave the image in at the opposite border.
+        fill: Value of the pixels that enter the image at the border, a number or one per channel: that of black, or of
+            the border, after normalisation.
     """
 
     section = "equivariance"
     quantities: ClassVar[dict[str, Quantity]] = {
-        "mean": Quantity(
+        "mean": _error(
             title="Invariance error",
             text="Mean squared distance in h between an image and its transformed version, as a share of that between "
             "two images; the mean over the group's elements.",
             low="Near 0: h does not see the transformation.",
             high="Near 1: a transformation takes an image as far as another image is.",
-            bounds=(0.0, None),
-            invariances=("permutation",),
-            comparable=_ACROSS,
-            better="low",
             chart=Chart("group_invariance", "Invariance error of h", "share of the distance of images"),
         ),
-        "elements": Quantity(
+        "elements": _error(
             title="Invariance error by group element",
             text="The invariance error for each element of the group by itself.",
             low="Near 0: h does not see this element of the group.",
             high="Near 1: this element takes an image as far as another image is.",
             unit="share of the distance of images",
-            bounds=(0.0, None),
-            invariances=("permutation",),
-            comparable=_ACROSS,
-            better="low",
             xlabel="element of the group",
         ),
     }
@@ -214,24 +184,24 @@ class InvarianceError(Diagnostic):
         self.circular = circular
         self.fill = fill
         self.elements = group_elements(group, shift, factors)
-        self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("square", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rounding", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("moved", torch.zeros(len(self.elements), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums("rows", "square", "rounding")
+        self.add_sums("total", shape=(0,))
+        self.add_sums("moved", shape=(len(self.elements),))
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
         """Add images (N, C, H, W), with the present weights of the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
-        if not len(image):  # of a rank whose samples are all repeats
+        if not len(image):  # all samples of this rank are repeats
             return
         fill = _fill(self.fill)
         with evaluating(encoder), torch.no_grad():
-            h = _encoded(encoder, image.clone())  # the first layer may work in place
+            h = _encoded(encoder, image.clone())  # the first layer may change its input
             eps, h = rounding_eps(h.dtype), h.double()
             moved = [
-                (_encoded(encoder, transformed(image, self.group, element, self.circular, fill)) - h).square().sum()
+                (_encoded(encoder, transformed(image, self.group, element, circular=self.circular, fill=fill)) - h)
+                .square()
+                .sum()
                 for element in self.elements
             ]
         self.rows = self.rows + len(h)
@@ -242,9 +212,7 @@ class InvarianceError(Diagnostic):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute `mean` over the group's elements and `elements` (E,)."""
-        if self.rows < 2:
-            seen = int(self.rows) or "none"
-            raise ValueError(f"Expected {type(self).__name__} to have observed at least 2 samples, but got {seen}.")
+        self.require(self.rows, "samples", least=2)
         variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
         dim = len(self.total)
         floor = dim * moments_floor(self.rows, self.square.expand(dim, dim) / dim, self.rounding)

@@ -1,4 +1,4 @@
-"""How close the losses of H-SSL and A-SSL are with the same weights (Keller et al. 2022)."""
+"""The losses of H-SSL and A-SSL with the same weights (Keller et al. 2022)."""
 
 __all__ = ["LossGap"]
 
@@ -22,36 +22,31 @@ from lightning_ssl_geometry.random import counter_uniform
 _quantity = partial(Quantity, paper=KELLER, invariances=("permutation",))
 _loss = partial(_quantity, chart=Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss"))
 
-_STREAM = 0x10559A9  # apart from other draws by (seed, index)
+_STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):
     """The loss of A-SSL (Eq. 2) on transformed images beside that of H-SSL (Eq. 3) on the fibers of the same images.
 
-    Keller et al., Homomorphic Self-Supervised Learning, Section 3: the two are equal where the network is equivariant.
-    Two group elements are drawn for every sample. A-SSL transforms the image by each of them, and takes the same fiber
-    g_0 of both feature maps. H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same
-    projector embeds all of these.
+    Keller et al. (2022), Section 3: both losses are equal if the network is equivariant. Two group elements are drawn
+    for every sample. A-SSL transforms the image by each of them, and takes the same fiber g_0 of both feature maps.
+    H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same projector embeds all of these
+    fibers. Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the
+    smallest. Translations are whole strides, by at most a fifth of the feature map.
 
     Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
-    `h_ssl`, the losses; `difference`, the first minus the second: 0 where they are equal; `similarity` in [-1, 1], the
-    mean cosine of an embedding with its counterpart: 1 where they are the same.
-
-    Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the smallest.
-    Translations are whole strides, by at most a fifth of the feature map. Cost per update: 3 forward passes. For the
-    stages "val", "test" and "probe"; the networks run in eval mode.
+    `h_ssl`, the losses; `difference`, the first minus the second; `similarity` in [-1, 1], the mean cosine of an
+    embedding with its counterpart, 1 if they are the same. Cost per update: 3 forward passes in eval mode. For the
+    stages "val", "test" and "probe".
 
     Args:
         group: "rotation", "translation" or "scale".
         scales: Scales of the group, for "scale"; None: the feature extractor's own `scales`.
         stride: Pixels per step of the feature map, for "translation"; None: the feature extractor's own `stride`.
         temperature: tau of both losses, > 0.
-        contrast_size: Number of samples kept, >= 2; part of the value.
-        seed: Chooses the samples and the group elements.
-        fill: What enters the image at the border: the value of black, or of the border, after normalisation.
-
-    Raises:
-        ValueError: If an argument is out of range or missing; in `update`, if the feature map has no group axis.
+        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        fill: Value of the pixels that enter the image at the border: that of black, or of the border, after
+            normalisation.
     """
 
     section = "equivariance"
@@ -140,7 +135,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return base fibers, for both views the fibers that the elements move there, and the moved images."""
+        """Return base fibers; for each view the fibers to which the elements move them, and the transformed images."""
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

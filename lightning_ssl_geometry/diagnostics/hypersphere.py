@@ -26,14 +26,11 @@ _TRAJECTORY = Chart(
 
 
 class Alignment(Diagnostic):
-    """Mean squared distance between the normalised first two views of a sample.
+    """Mean distance, to the power `alpha`, between the normalised first two views of a sample.
 
-    Observes z. From 0 (the views coincide: invariant) to 4; 2 for views that have nothing in common. NaN where all of z
-    is 0, which has no direction, or a value is not finite; a row of 0 among others counts as 0. O(N P). Equation:
-    :func:`lightning_ssl_geometry.functional.alignment`.
-
-    Args:
-        alpha: Exponent of the distance.
+    Observes z. For the squared distance from 0 (the views coincide: invariant) to 4; 2 for views that have nothing in
+    common. NaN if all of z is 0, which has no direction, or a value is not finite; a row of 0 among others counts as 0.
+    O(N P). Equation: :func:`functional.alignment`.
     """
 
     section = "hypersphere"
@@ -88,12 +85,9 @@ class GaussianPotential(_KernelMean):
     """Mean pairwise Gaussian kernel exp(-t ||z_i - z_j||^2) over `contrast_size` samples, averaged over views.
 
     Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`. From 0
-    to 1 (all embeddings coincide); uniform ones on the sphere in 50 dimensions give 0.0215 at t = 2. NaN where all of z
-    is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.gaussian_potential`.
-
-    Args:
-        t: Inverse squared width of the kernel.
+    to 1 (all embeddings coincide); uniform ones on the sphere in 50 dimensions give 0.0215 at t = 2. NaN if all of z is
+    0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute. Equation:
+    :func:`functional.gaussian_potential`.
     """
 
     section = "hypersphere"
@@ -117,14 +111,11 @@ class GaussianPotential(_KernelMean):
 
 
 class Uniformity(_KernelMean):
-    """Logarithm of the Gaussian potential over `contrast_size` samples, mean over views.
+    """Logarithm of the mean Gaussian kernel exp(-t ||z_i - z_j||^2) of two of `contrast_size` samples, mean over views.
 
     Observes z and index. At most 0 (all embeddings coincide), about -4 at t = 2 for uniform ones in many dimensions.
-    NaN where all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.uniformity`.
-
-    Args:
-        t: Inverse squared width of the kernel.
+    NaN if all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute. Equation:
+    :func:`functional.uniformity`.
     """
 
     section = "hypersphere"

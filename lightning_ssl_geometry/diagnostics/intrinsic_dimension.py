@@ -30,29 +30,23 @@ _dimension = partial(
     comparable=("temperature", "batch size"),
     chart=_CHART,
 )
-_ROWS = 512  # whose distances to all others are in memory at once
-_LEAST = 20  # N ratios tell d to d / sqrt(N - 2)
+_ROWS = 512  # rows whose distances to all others are in memory at once
+_LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 
 
 class IntrinsicDimension(SampledRows):
     """Dimension of the cloud that `contrast_size` representations form, by two estimators.
 
-    Observes h and index. Of several views it takes the first, since the views of one sample would be its nearest
-    neighbours. At least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may
-    be curved. High: they fill many dimensions around each point. `two_nn` uses two neighbours and `mle` `neighbors`:
-    the first is noisier and sees finer scales. Both underestimate high dimensions, where the sample would have to grow
+    Observes h and index; of several views the first, since the views of one sample would be its nearest neighbours. At
+    least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may be curved.
+    High: they fill many dimensions around each point. `two_nn` uses the distances to two neighbours, without the
+    largest share `discard`, in (0, 1), of their ratios; `mle` uses `neighbors`, from 2 to contrast_size - 1, is less
+    noisy and sees coarser scales. Both underestimate high dimensions, where the sample would have to grow
     exponentially; their values depend on `contrast_size`. Representations that coincide up to rounding, such as those
-    of two blank crops, count as one point. NaN with fewer than 20 distinct points, where the standard error of `two_nn`
-    exceeds d / 4, and where a value is not finite; `mle` also with no more distinct points than `neighbors`.
-    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations:
-    :func:`lightning_ssl_geometry.functional.two_nn_dimension`, :func:`lightning_ssl_geometry.functional.mle_dimension`.
-
-    Args:
-        neighbors: Number of neighbours for `mle`, from 2 to contrast_size - 1.
-        discard: Share of the ratios, the largest ones, that the fit of `two_nn` leaves out, in (0, 1).
-
-    Raises:
-        ValueError: If an argument is out of range, shapes do not fit, or fewer than 2 samples were seen.
+    of two blank crops, count as one point. NaN if a value is not finite, and with fewer than 20 distinct points, where
+    the standard error of `two_nn` exceeds d / 4; `mle` also with no more distinct points than `neighbors`.
+    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations: :func:`functional.two_nn_dimension`,
+    :func:`functional.mle_dimension`.
     """
 
     section = "ranks"
@@ -94,7 +88,7 @@ class IntrinsicDimension(SampledRows):
         if all_alike(h[:, None]):
             return dict.fromkeys(("two_nn", "mle"), undefined(self, "all of `h` is one point but for rounding"))
         distance = self._distances(h) if len(h) >= _LEAST else None
-        if distance is None or (distance[:, 0] <= _lost(h)).any():  # rare: finding equal points costs as much again
+        if distance is None or (distance[:, 0] <= _lost(h)).any():  # rare: finding equal points is slow
             distinct = _distinct(h)
             if len(distinct) < _LEAST:
                 reason = f"{len(distinct)} distinct points of `h` are too few, at least {_LEAST} are needed"
@@ -123,5 +117,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return the distance (N,) within which rounding to float32 may put a row equal to each row of `h` (N, D)."""
+    """Return for each row of `h` (N, D) the distance below which float32 may not tell another row from it: (N,)."""
     return 1e-6 * h.double().abs().amax(dim=1)

@@ -1,4 +1,4 @@
-"""How much of the true latents of a synthetic process every layer holds (Rusak et al. 2022, Figure 1)."""
+"""R^2 of the true latents of a synthetic process at every layer (Rusak et al. 2022, Figure 1)."""
 
 __all__ = ["LatentR2", "check_content", "fitted_half", "r2_or_nan"]
 
@@ -40,7 +40,7 @@ _by_layer = partial(
 _of_z = partial(_r2, chart=Chart("latent_r2_z", "R² of content and style in z", "adjusted R²"), headline=True)
 _of_h = partial(_r2, chart=Chart("latent_r2_h", "R² of content and style in h", "adjusted R²"))
 
-_STREAM = 0x1A7E27  # apart from other draws by (seed, index)
+_STREAM = 0x1A7E27  # makes the draws differ from others by (seed, index)
 _ENCODER, _PROJECTOR = "encoder", "projector"
 
 
@@ -49,30 +49,24 @@ class LatentR2(Diagnostic):
 
     Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
     encoder, which maps images to h, and projector, which maps h to z (without one, there is no z). 1: a linear map of
-    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. Where
-    it suppresses style, the R^2 of style falls from layer to layer, most in the last.
+    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. If it
+    suppresses style, the R^2 of style falls from layer to layer, most in the last.
 
-    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. It keeps the second moments of
-    both halves in float64: 16 (1 + D + d)^2 bytes per layer of width D. Cost per update: a forward pass and O(N D^2)
-    per layer; to compute, O(D^3) per layer. A layer needs about ten samples for each of its directions; with fewer, R^2
-    falls.
-
-    For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update; where
-    weights change between updates, the value belongs to a mixture of networks. NaN where a half has too few samples for
-    a layer, or a value is not finite. Equation: :func:`lightning_ssl_geometry.functional.latent_r2`.
+    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. A layer needs about ten samples
+    for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or a value is not
+    finite. For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update;
+    if their weights change between updates, the value belongs to a mixture of networks. Memory: the second moments of
+    both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. Cost per update: a forward pass and O(N D^2)
+    per layer; to compute, O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
             called once in a pass. None: every module without children that is called once and returns (N, D') or (N, C,
             H, W). The image (first), h and z are always observed. Maps are averaged over their pixels.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
-        seed: Chooses the fitted half.
 
     Attributes:
         layer_names: Names of the observed layers, in the order of the results: "image", ..., "h", ..., "z".
-
-    Raises:
-        ValueError: In `update`, if shapes do not fit or a layer does not exist; in `compute`, if nothing was observed.
     """
 
     section = "content_style"
@@ -145,7 +139,7 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Pass the images through the networks, and add the moments of what every layer returns."""
+        """Pass the images through the networks, and add the moments of the layers' outputs."""
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
@@ -162,10 +156,7 @@ class LatentR2(Diagnostic):
         self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `content` and `style` (L,), means over these latents by layer, and `content_h`, ... of h and z.
-
-        Content or style is left out where the process has no such latents.
-        """
+        """Compute the means `content` and `style` (L,) over these latents, if there are any; and `content_h`, ..."""
         self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
         r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
@@ -177,8 +168,7 @@ class LatentR2(Diagnostic):
                 found |= {f"{kind}_{name}": found[kind][place] for name, place in places.items()}
         return found
 
-    def _halves(self) -> list[Tensor]:
-        """Moments of each layer, (2, 1 + D + d, 1 + D + d)."""
+    def _halves(self) -> list[Tensor]:  # of each layer (2, 1 + D + d, 1 + D + d)
         sides = [1 + width + len(self._content) for width in self._widths]
         return [
             moments.unflatten(1, (side, side))
@@ -198,11 +188,11 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """R^2 of the other columns by a linear map of the first `dim`; NaN where samples are too few or not finite."""
+    """Compute R^2 of the columns after the first `dim` by a linear map of these; NaN if it cannot be fitted."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
-        return undefined(metric, f"a half of the samples does not do ({error})", like=fit[0, 1 + dim :])
+        return undefined(metric, f"half of the samples cannot be used ({error})", like=fit[0, 1 + dim :])
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
@@ -214,12 +204,12 @@ def check_content(latent: Tensor, content: Tensor, n: int) -> None:
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Whether each sample, by its position in its data set (N,), is in the fitted half: (N,) booleans."""
+    """Tell which samples, by their position in the data set (N,), are in the fitted half: (N,) booleans."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 
 def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
-    """Return, in the order of the pass, layer name -> place in the network of encoder and projector."""
+    """Map each layer's name to its dotted path in the network of encoder and projector, in order of their calls."""
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)
@@ -249,7 +239,6 @@ def _place(network: nn.Module, name: str) -> str:
 
 
 def _calls(network: nn.Module, names: Sequence[str], x: Tensor) -> list[tuple[str, object]]:
-    """Return the name and the output of every call of the named submodules in a pass."""
     calls: list[tuple[str, object]] = []
     modules = dict(network.named_modules(remove_duplicate=False))
 

@@ -13,15 +13,9 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class LayerSample(SampledRows):
-    """Keep the representations of the same samples in several layers, to compare the layers, or models.
+    """The outputs of `num_layers` >= 1 layers for the same `contrast_size` samples, to compare layers or models.
 
     O(contrast_size x total width) memory.
-
-    Args:
-        num_layers: Number of layers L, >= 1.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there is another number of layers.
     """
 
     section = "layers"
@@ -37,7 +31,7 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Offer samples: each layer's output (N, D_l), index (N,) and, where there are some, label (N,)."""
+        """Offer samples: each layer's output (N, D_l), index (N,) and, if samples have labels, label (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}

@@ -20,19 +20,12 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class LiDAR(Diagnostic):
     """Number of directions that tell samples apart, relative to the differences between the views of one sample.
 
-    Observes h, with V = q >= 2 augmented views of each sample in one update; h[:, i] are the views of sample i. From 1
-    to min(n - 1, D). Low: few directions vary between samples and are stable under augmentation. High: many do. The
-    value depends on q: 2 views, as training has them, give another number than 10 or 50. It keeps n, the sum of the
-    samples' means, and the sums of their outer products and of the scatter within samples, in float64. A sample that
-    comes again counts again. D x D memory, O(V N D^2) per update, O(D^3) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.lidar`.
-
-    Args:
-        delta: Added to the variance within samples, > 0.
-        eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
-
-    Raises:
-        ValueError: If `delta` <= 0, there are fewer than 2 views or samples, or the number of views changes.
+    Observes h, with V = q >= 2 augmented views of each sample, the same q in every update; h[:, i] are the views of
+    sample i. From 1 to min(n - 1, D). Low: few directions vary between samples and are stable under augmentation. High:
+    many do. The value depends on q: 2 views, as training has them, give another number than 10 or 50. A sample that
+    comes again counts again. `delta` > 0 is added to the variance within samples, and `eps` to the shares of the
+    eigenvalues, which keeps log(0) out of their entropy. D x D memory, O(V N D^2) per update, O(D^3) to compute.
+    Equation: :func:`functional.lidar`.
     """
 
     section = "ranks"
@@ -96,7 +89,7 @@ class LiDAR(Diagnostic):
         self.within += rest.T @ rest / len(h)
 
     def compute(self) -> Tensor:
-        """Compute LiDAR, a scalar; NaN where all samples have one mean but for rounding, or h is not finite."""
+        """Compute LiDAR, a scalar; NaN if all samples have one mean up to rounding, or h is not finite."""
         self.require(self.samples, "samples", least=2)
         mean = self.total / self.samples
         between = self.outer / self.samples - torch.outer(mean, mean)

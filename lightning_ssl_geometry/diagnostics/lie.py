@@ -36,7 +36,7 @@ _rank = partial(
     picture=Picture("profile"),
     xlabel="largest angle, degrees",
 )
-_STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that keep the draws apart
+_STRENGTH, _SHUFFLE, _ANGLE = 1, 2, 3  # counters that make the draws differ
 _CHUNK = 256  # images per forward pass
 
 
@@ -47,7 +47,7 @@ class LieGenerator(SampledRows):
     strength epsilon of its own, uniform in [-`max_strength`, `max_strength`]. Half of the samples fit the generator G
     in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)`. On the other half, G recovers the strengths:
 
-    - `r2`: of the recovered strengths. 1: one G, the same for all images, tells the strength from the two
+    - `r2` of the recovered strengths. 1: one G, the same for all images, tells the strength from the two
       representations. 0: no better than guessing the mean. Below 0, without limit: the transformation acts differently
       on every image, or G h is small beside the rest of h2 - h1.
     - `r2_shuffled`: the same with shuffled strengths in the fitted half, which a group has to exceed.
@@ -55,30 +55,23 @@ class LieGenerator(SampledRows):
       that G does) to 1 (the columns of G lie in the kernel of W^T: the projector is invariant). NaN for G = 0.
     - `null_space_isotropic`: the share for a G without preferred directions, 1 - rank / D.
 
-    The last two are left out unless there is a linear projector, and they describe the transformation only where `r2`
-    is high. With fewer than 2 D samples many generators fit: :func:`lightning_ssl_geometry.functional.lie_generator`
-    takes the smallest; or give `dimensions`.
-
-    Cost: `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with
-    "exponential" thousands of times O(N D^2): give `dimensions` then. For the stages "val", "test" and "probe": the
-    weights must stand still. The encoder runs in eval mode.
+    The last two need a linear projector, and describe the transformation only if `r2` is high. With fewer than 2 D
+    samples many generators fit, and :func:`functional.lie_generator` takes the smallest; `dimensions` prevents this.
+    For the stages "val", "test" and "probe": the weights must not change. The encoder runs in eval mode. Cost:
+    `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with "exponential"
+    thousands of times O(N D^2): give `dimensions` then.
 
     Args:
-        transform: `transform(image, strength)`, image (N, C, H, W), strength (N,), returns (N, C, H, W). Strength 0
-            must change nothing. None: :func:`lightning_ssl_geometry.functional.rotate`, in degrees.
+        transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W); strength 0 must change nothing. None:
+            :func:`functional.rotate`, in degrees.
         max_strength: > 0, in the transformation's unit. G is per `max_strength`.
         contrast_size: Number of samples kept, >= 4.
         order: "first" (I + epsilon G) or "exponential".
-        dimensions: Fit and recover in the span of that many leading principal directions (uncentred) of the fitted
-            half's representations, >= 1; None: in all.
+        dimensions: Number >= 1 of leading principal directions (uncentred) of the fitted half's representations, in
+            whose span G is fitted and recovers; None: in all directions.
         tau: Singular values of W below this threshold are its null space.
         mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
-        seed: Chooses the samples and the strengths.
         ridge: Regularises the fit, >= 0.
-
-    Raises:
-        ValueError: If an argument is out of range, shapes or dtypes do not fit, a module has changed, or fewer than 4
-            samples were seen.
     """
 
     section = "augmentations"
@@ -207,27 +200,19 @@ class LieGenerator(SampledRows):
 class RotationRank(SampledRows):
     """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
 
-    Observes image (N, C, H, W), index and encoder. For each kept image and each range, `count` angles are uniform in
-    [0, range], the same fractions of every range; ranks are averaged over images. From 0 to min(`count` - 1,
-    dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low means that the encoder maps
-    the rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
+    Observes image (N, C, H, W), index and encoder. For each kept image and each range, the angles of `count` >= 2
+    rotations are uniform in [0, range], the same fractions of every range; ranks are averaged over images. From 0 to
+    min(`count` - 1, dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low: the encoder
+    maps the rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
     (Proposition 4.2). As high as in pixels: the encoder keeps rotations as far apart as pixels do. The paper uses
-    one-hot images, in pixels.
-
-    Cost: `contrast_size` images of memory; to compute, `contrast_size` times `count` forward passes and as many
-    singular values of count x dimensions, for each range. For the stages "val", "test" and "probe": the weights must
-    stand still. The encoder runs in eval mode.
+    one-hot images, in pixels. For the stages "val", "test" and "probe": the weights must not change. The encoder runs
+    in eval mode. Cost: `contrast_size` >= 2 images of memory; to compute, `contrast_size` times `count` forward passes
+    and as many singular values of count x dimensions, for each range.
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
-        count: Number of rotations of an image, >= 2.
-        contrast_size: Number of images kept, >= 2.
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
-        seed: Chooses the images and the angles.
-
-    Raises:
-        ValueError: If an argument is out of range, shapes or dtypes do not fit, or the encoder has changed.
     """
 
     section = "augmentations"

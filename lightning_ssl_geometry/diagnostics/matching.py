@@ -1,4 +1,4 @@
-"""Which output of the projector is which latent of a synthetic process, and how the temperatures order them."""
+"""Correspondence of the projector's outputs and a synthetic process's latents, and of the temperatures' order."""
 
 __all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
@@ -27,7 +27,7 @@ _correlation = partial(
     better="high",
     chart=_MCC,
 )
-_LEAST = 3  # samples: two numbers correlate with any two others
+_LEAST = 3  # samples, since any two pairs of numbers correlate fully
 _SHARES = Chart("temperature_shares", "Outputs explained by latents of their kind", "adjusted R²")
 _order = partial(Quantity, paper=RUSAK, invariances=("scale", "permutation"))
 _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batch size"))
@@ -39,12 +39,9 @@ class MeanCorrelationCoefficient(Diagnostic):
     Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
     one to one, so that the sum of their absolute correlations is as large as possible. 1: the embedding is the latents,
     up to order, signs and scales. Lower: outputs mix latents, although a linear map may still find them (`LatentR2`),
-    or latents are missing. 0 for constant outputs; NaN below 3 samples or where a value is not finite. By chance it is
-    about sqrt(2 log(P) / N). O(N (P + d)^2) per update, O(P d min(P, d)) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.mean_correlation`.
-
-    Raises:
-        ValueError: In `update`, if shapes do not fit; in `compute`, if nothing was observed.
+    or latents are missing. 0 for constant outputs; by chance about sqrt(2 log(P) / N); NaN below 3 samples or if a
+    value is not finite. O(N (P + d)^2) per update, O(P d min(P, d)) to compute. Equation:
+    :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -90,10 +87,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean`, and the means `content` and `style` over matched latents of that kind; NaN where none is.
-
-        Content or style is left out where the process has no such latents.
-        """
+        """Compute `mean`, and `content` and `style`, the means over matched latents of that kind, if there are any."""
         self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
@@ -128,24 +122,18 @@ class TemperatureOrder(Diagnostic):
     r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
 
     Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), the first view of
-    both, content (d,), index, and temperature (P,), of each output. An output belongs to content if a linear map of the
-    content latents explains more of its variance than one of the style latents does, on half of the samples by a hash
-    of (seed, index). Constant outputs belong to neither. Results:
+    both, content (d,), index, and temperature (P,), of each output, from the last update. An output belongs to content
+    if a linear map of the content latents explains more of its variance than one of the style latents does, on half of
+    the samples by a hash of (seed, index). Constant outputs belong to neither. Results:
 
     - `auc`: among the pairs of a content and a style output, the share with :math:`\tau_c < \tau_s`; ties count half.
-      1: all in the paper's order; 0.5: no order; NaN where a kind has no output.
+      1: all in the paper's order; 0.5: no order; NaN if a kind has no output.
     - `content_share`, `style_share`: how much of these outputs' variance the latents of their own kind explain on the
       other half, adjusted R^2, at most 1. Low: outputs mix both kinds, and the order says little.
-    - `content_outputs`: their number.
+    - `content_outputs`: the number of outputs that belong to content.
 
-    All are NaN where a half has too few samples for d, or a value is not finite. The temperature is that of the last
-    update. O(N (P + d)^2) per update, O(d^3) to compute.
-
-    Args:
-        seed: Chooses the half.
-
-    Raises:
-        ValueError: In `update`, if shapes do not fit; in `compute`, if nothing was observed.
+    All are NaN if a half has too few samples for d, or a value is not finite. O(N (P + d)^2) per update, O(d^3) to
+    compute.
     """
 
     section = "content_style"
@@ -217,7 +205,7 @@ class TemperatureOrder(Diagnostic):
         }
 
     def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
-        """Adjusted R^2 of each output from one kind of latents, (P,): 0 without latents, NaN for constant outputs."""
+        """Return adjusted R^2 (P,) of each output from one kind of latents: 0 without any, NaN for constant outputs."""
         latents = kind.nonzero()[:, 0].to(fit.device) + 1
         outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
         if not len(latents):

@@ -1,4 +1,4 @@
-"""The hardest negative: how far it is from its anchor, and whether they share a label (Cosentino et al. 2022)."""
+"""The hardest negative: its distance from the anchor, and whether they share a label (Cosentino et al. 2022)."""
 
 __all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
@@ -45,21 +45,15 @@ def _chance(title: str, label: str) -> Quantity:
 
 
 class HardestNegativeDistance(SampledRows):
-    """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Fig. 5).
+    """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Cosentino et al., Fig. 5).
 
-    Observes h, z and index. The hardest negative is found in the projector's space z among `contrast_size` samples,
-    both views of each; the distance is measured in h. `distance` and `pair` are means from 0 (they coincide) over 1.41
-    (orthogonal) to 2. `distance` grows where training pushes neighbours apart, as with small augmentations. `pair` is
-    the distance between the two views of a sample, to compare with. O(contrast_size (D + P)) memory, O(contrast_size^2
-    P) to compute. `distance` and `histogram` are NaN where all of z has one direction: then no negative is the hardest.
-    All are NaN where a row of h is 0, which has no direction, or a value is not finite.
-
-    Args:
-        bins: Number of bins of the histogram, of equal width from 0 to 2; >= 1.
-        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than two views.
+    Observes h, z and index. The hardest negative is found in the projector's space z among `contrast_size` >= 2
+    samples, both views of each; the values depend on their number. The distance is measured in h. `distance` and `pair`
+    are means from 0 (they coincide) over 1.41 (orthogonal) to 2. `distance` grows if training pushes neighbours apart,
+    as with small augmentations. `pair` is the distance between the two views of a sample, to compare with. `histogram`
+    has `bins` >= 1 of equal width from 0 to 2. `distance` and `histogram` are NaN if all of z has one direction, since
+    then no negative is the hardest. All are NaN if a row of h is 0, which has no direction, or a value is not finite.
+    O(contrast_size (D + P)) memory, O(contrast_size^2 P) to compute.
     """
 
     section = "neighbors"
@@ -113,25 +107,19 @@ class HardestNegativeDistance(SampledRows):
             return {"distance": pair * torch.nan, "pair": pair, "histogram": pair.new_full((self.bins,), torch.nan)}
         index, view, _ = hardest_negative(z[:, 0], z[:, 1])
         distance = normalized_distance(h[:, 0], h[index, view])
-        bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # 2 itself is in the last
+        bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # the last bin includes 2
         histogram = bin_of.bincount(minlength=self.bins) / len(distance)
         return {"distance": distance.mean(), "pair": pair, "histogram": histogram}
 
 
 class LabelAgreement(SampledRows):
-    """How often the hardest negative h* has the label of its anchor, and so of h2 (Fig. 6).
+    """How often the hardest negative h* has the label of its anchor, and so of h2 (Cosentino et al., Fig. 6).
 
-    Observes z, index and label, and coarse_label where there is one. The hardest negative is found in the projector's
-    space z among `contrast_size` samples, both views of each. From 0 to 1. High: displacements h2 - h* stay within a
-    class, as they would along the data manifold. `fine_chance`, about 1 / C, is the value for a random sample in place
-    of h*. `fine` and `coarse` are NaN where all of z has one direction or a value is not finite. O(contrast_size P)
-    memory, O(contrast_size^2 P) to compute.
-
-    Args:
-        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
-
-    Raises:
-        ValueError: In `update`, if there are fewer than two views, or some batches have coarse labels and others not.
+    Observes z, index and label, and coarse_label, which every batch has or none. The hardest negative is found in the
+    projector's space z among `contrast_size` samples, both views of each; the value depends on their number. From 0 to
+    1. High: displacements h2 - h* stay within a class, as they would along the data manifold. `fine_chance`, about 1 /
+    C, is the value for a random sample in place of h*. `fine` and `coarse` are NaN if all of z has one direction or a
+    value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
     """
 
     section = "neighbors"
@@ -163,7 +151,7 @@ class LabelAgreement(SampledRows):
         self.has_coarse = False
 
     def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
-        """Offer pairs: z (V, N, P) with V >= 2, index, label and, where there are some, coarse_label (N,)."""
+        """Offer pairs: z (V, N, P) with V >= 2, index, label and, if samples have them, coarse_label (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
         self.has_coarse = coarse_label is not None
@@ -171,7 +159,7 @@ class LabelAgreement(SampledRows):
         self.offer(index, z=by_sample("z", z, views=2), label=label, **coarse)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `fine` and `fine_chance`, and `coarse` and `coarse_chance` where there are coarse labels."""
+        """Compute `fine` and `fine_chance` and, if samples have coarse labels, `coarse` and `coarse_chance`."""
         rows = self.rows()
         z = directions(self, rows.pop("z"))
         known = 1.0 if has_neighbors(self, z) else torch.nan
@@ -186,7 +174,7 @@ class LabelAgreement(SampledRows):
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
     """Whether the unit rows z (N, V, P) are finite and do not all have one direction; if not, warn with the reason."""
     if not z.isfinite().all():
-        return False  # `directions` has said why
+        return False  # `directions` has warned
     if all_alike(z):
         undefined(metric, "all of `z` has one direction: no negative is the hardest")
         return False
@@ -194,6 +182,6 @@ def has_neighbors(metric: Metric, z: Tensor) -> bool:
 
 
 def all_alike(z: Tensor) -> bool:
-    """Whether all rows (N, V, P) are one vector up to rounding in float32: then neighbours mean nothing."""
+    """Whether all rows (N, V, P) are the same vector up to rounding in float32, so that no row is the nearest."""
     rows = z.flatten(0, 1).double()
     return bool((rows - rows[0]).abs().max() <= 1e-6 * rows[0].abs().max())

@@ -32,15 +32,11 @@ class NeuralCollapse(Diagnostic):
     Observes h and label; for z or images without augmentation rename: `GeometryMonitor(rename={"neural_collapse": {"h":
     "h_image"}})`. All four scalars are >= 0, and 0 if each class is one point and these points form a simplex
     equiangular tight frame. `within_class` is the spread within classes relative to that between them: high for classes
-    that overlap, low where all variation within a class is lost. `equinorm` is the deviation over the mean of the class
+    that overlap, low if all variation within a class is lost. `equinorm` is the deviation over the mean of the class
     means' lengths, `equiangularity`, at most 1, the deviation of their cosines, and `simplex`, at most C / (C - 1), the
-    average distance of these cosines from -1 / (C - 1); they fall as class means spread evenly. NaN where all class
-    means coincide up to rounding, or h is not finite. O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
-    Equation: :func:`lightning_ssl_geometry.functional.neural_collapse`.
-
-    Raises:
-        ValueError: In `update`, if h or label has another shape or dtype; in `compute`, if fewer than 2 classes were
-            seen.
+    average distance of these cosines from -1 / (C - 1); they fall as class means spread evenly. NaN if all class means
+    coincide up to rounding, or h is not finite. O((C + D) D) memory, O(N D^2) per update, O(C D^2) to compute.
+    Equation: :func:`functional.neural_collapse`.
     """
 
     section = "neighbors"
@@ -92,7 +88,7 @@ class NeuralCollapse(Diagnostic):
     def __init__(self) -> None:
         super().__init__()
         for name in ("classes", "count", "total"):
-            # lists of at most one tensor: a rank may have seen other classes than the others
+            # lists of at most one tensor, because ranks may see different classes
             self.add_state(name, [], dist_reduce_fx="cat")
         self.add_sums("outer", shape=(0, 0))
         self.add_sums("rounding")
@@ -111,7 +107,7 @@ class NeuralCollapse(Diagnostic):
         self.outer = outer if not self.outer.numel() else self.outer + outer
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the four scalars."""
+        """Compute the four scalars; at least 2 classes are needed."""
         self.require(len(self.classes), "rows")
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
         found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())

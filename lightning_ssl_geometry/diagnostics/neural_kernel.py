@@ -1,4 +1,4 @@
-"""What the network adds to gradient descent: the neural kernel between samples (Calder & Lee 2025)."""
+"""The neural kernel between samples: how a network changes gradient descent (Calder & Lee 2025)."""
 
 __all__ = ["NeuralKernel"]
 
@@ -31,11 +31,11 @@ Output = Literal["h", "z"]
 class NeuralKernel(ComparedRows):
     r"""How a training step on one sample moves the outputs for others: blocks, spectrum, drift of the neural kernel.
 
-    Observes image (N, C, H, W) or (N, D), index and encoder; projector where `output` is "z"; label where there is one.
-    The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples (Eq. 12). Results:
+    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; label, which every batch has
+    or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples (Eq. 12). Results:
 
     - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), from -1 to 1, of two samples of one class and of
-      different classes. `within` above `between`: a step for one sample moves its class along with it, which is how the
+      different classes. `within` above `between`: a step for one sample moves its class along with it, so that the
       network steers to clusters (Thm. 4.5). Both equal: the kernel does not depend on the classes.
     - `blocks` (C, C): the mean cosine for every pair of classes.
     - `alignment` with the labels, centred, from 0 (the kernel has nothing to do with the classes) to 1 (it tells apart
@@ -43,28 +43,22 @@ class NeuralKernel(ComparedRows):
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum. `effective_rank`: the exponential of their
       entropy, from 1 (all samples move alike) to n (each moves by itself, as without a network).
     - `drift`: 1 minus the cosine with the kernel of the first readout, from 0 (training is that of a fixed kernel) to
-      1; NaN at the first. Every readout needs the same samples, as in the stages "val", "test" and "probe". `reset`
-      keeps the first kernel, in CPU memory; a resumed run or another encoder begins anew.
+      1; NaN at the first readout. Every readout needs the same samples. `reset` keeps the first kernel, in CPU memory;
+      a resumed run or another encoder begins anew.
 
-    A sample with K_ii = 0, which no weight moves, has no cosine and is left out. All results are NaN where the kernel
-    is not finite; `within`, `between` and `alignment` for labels that are all alike; `alignment` also for samples that
-    all move alike. Without labels, the results of classes are left out. With `outputs` below d, the kernel is an
-    unbiased estimate from as many random orthonormal directions, the same at every readout; its error
-    (:func:`lightning_ssl_geometry.functional.neural_kernel_trace`) falls as 1 / sqrt(outputs). The weights must stand
-    still: stages "val", "test" and "probe". Cost: one forward and `outputs` backward passes over `contrast_size`
-    samples, O(contrast_size^2 W) per output and layer of width W, O(contrast_size^3) for the eigenvalues.
+    A sample with K_ii = 0, which no weight moves, has no cosine and is left out. All results are NaN if the kernel is
+    not finite; `within`, `between` and `alignment` if all labels are alike; `alignment` also if all samples move alike.
+    For the stages "val", "test" and "probe": the weights must not change. Cost: one forward and `outputs` backward
+    passes over `contrast_size` samples, O(contrast_size^2 W) per output and layer of width W, O(contrast_size^3) for
+    the eigenvalues.
 
     Args:
         output: "h", of the encoder, or "z", of the projector behind it.
-        outputs: Number of random directions of the output, >= 1; None, or as many as it has dimensions: exact.
-        contrast_size: Number of samples kept, >= 2; part of the value of the spectrum.
-        seed: Chooses the samples and the directions.
+        outputs: Number of random orthonormal directions of the output, the same at every readout, >= 1. The kernel is
+            then an unbiased estimate whose error (:func:`functional.neural_kernel_trace`) falls as 1 / sqrt(outputs).
+            None, or as many as dimensions: exact.
+        contrast_size: Number of samples kept, >= 2; the value of the spectrum depends on it.
         memory: Bytes that the work may take, > 0.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if shapes do not fit, weights have changed, or a
-            projector or some of the labels are missing; in `compute`, if the kernel of the network cannot be computed,
-            or the samples are others than at the first readout, or too few.
     """
 
     section = "dynamics"
@@ -155,7 +149,7 @@ class NeuralKernel(ComparedRows):
         self.output, self.outputs, self.memory = output, outputs, memory
         self.encoder, self.projector = Standing(), Standing()
         self.has_label = False
-        self._of: weakref.ref[nn.Module] | None = None  # whose readouts these are
+        self._of: weakref.ref[nn.Module] | None = None  # the encoder of the earlier readouts
 
     def update(
         self,
@@ -166,7 +160,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Offer image (N, ...), index and label (N,), and hold the modules; h_image (N, D) is compared with theirs."""
+        """Offer image (N, ...), index and label (N,), and the modules; h_image (N, D) must be the encoder's output."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):
@@ -183,7 +177,7 @@ class NeuralKernel(ComparedRows):
         self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars, `spectrum` (n,) and `blocks` (C, C)."""
+        """Compute the scalars, `spectrum` (n,) and, if samples have labels, `blocks` (C, C)."""
         rows = self.rows()
         kernel = self._kernel(rows["image"])
         found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
@@ -196,7 +190,7 @@ class NeuralKernel(ComparedRows):
         if self.output == "z":
             network.append(self.projector.module())
         with evaluating(network):
-            image = image.clone()  # those of inference mode do not go through autograd
+            image = image.clone()  # autograd refuses tensors of inference mode
             with torch.no_grad():
                 d = network(image[:1].clone()).shape[-1]
             return neural_kernel_trace(network, image, directions=self._directions(d), memory=self.memory)

@@ -1,4 +1,4 @@
-"""What a non-linear projector does around each sample: rank, regions, unexplained variance (Cosentino et al. 2022)."""
+"""Rank, regions and unexplained variance of a non-linear projector around each sample (Cosentino et al. 2022)."""
 
 __all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
 
@@ -30,12 +30,10 @@ _regions = partial(
     where="Eq. 11, Fig. 8",
 )
 _missed = partial(_quantity, where="Eq. 10 and 11", bounds=(0, 1), better="low", label="unexplained")
-_CHUNK = 32  # maps (D, P) held at once
+_CHUNK = 32  # maps (D, P) in memory at once
 
 
 class _AroundSamples(SampledRows):
-    """Base: a sample of rows, and the projector that is examined around them."""
-
     def __init__(self, columns: Sequence[str], contrast_size: int, seed: int) -> None:
         super().__init__(columns, contrast_size, seed)
         self.projector = Standing()
@@ -45,29 +43,34 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column, finite, and the factor of the results: NaN where the column was not finite."""
+        """Return a kept column with finite numbers, and a factor for the results: NaN if the column was not finite."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
         return rows.nan_to_num(posinf=0.0, neginf=0.0), float(undefined(self, f"`{column}` is not finite"))
 
 
-class JacobianRank(_AroundSamples):
+class _AroundRepresentations(_AroundSamples):
+    def __init__(self, contrast_size: int, seed: int) -> None:
+        super().__init__(("h",), contrast_size, seed)
+
+    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
+        """Offer samples: h (V, N, D), index (N,), and the projector."""
+        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+
+
+class JacobianRank(_AroundRepresentations):
     """Mean numerical rank of the projector's Jacobian at the samples, with its mean spectrum (Eq. 2 for MLPs).
 
     Observes h (its view 1), index and `projector`. From 0 to min(D, P). Low: around a sample the projector keeps few
     directions of the representation; 0 for a dead or saturated projector. For a linear projector it equals
-    :class:`ProjectorRank`. NaN where h is not finite. O(contrast_size D) memory; to compute, one backward pass per
-    sample and dimension of z, and O(contrast_size D P min(D, P)). For the stages where weights stand still. Equation:
-    :func:`lightning_ssl_geometry.functional.piecewise_affine.affine_map`.
+    :class:`ProjectorRank`. NaN if h is not finite. O(contrast_size D) memory; to compute, one backward pass per sample
+    and dimension of z, and O(contrast_size D P min(D, P)). For the stages "val", "test" and "probe": the weights must
+    not change. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
-
-    Raises:
-        ValueError: If `tau`, `mode` or `contrast_size` is out of range; in `update`, if the projector's weights have
-            changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
     """
 
     section = "augmentations"
@@ -92,14 +95,10 @@ class JacobianRank(_AroundSamples):
     }
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
-        super().__init__(("h",), contrast_size, seed)
+        super().__init__(contrast_size, seed)
         singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
         self.tau = tau
         self.mode: RankMode = mode
-
-    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
-        self.observe(projector, index, h=by_sample("h", h)[:, 0])
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the means `rank` and `singular_values` (min(D, P),), descending, in float64."""
@@ -111,22 +110,15 @@ class JacobianRank(_AroundSamples):
         return {"rank": known * rank.mean(), "singular_values": known * sigma.mean(0)}
 
 
-class LinearRegions(_AroundSamples):
-    """Number of regions of the projector's partition that the samples lie in (Eq. 11).
+class LinearRegions(_AroundRepresentations):
+    """Number of regions of the projector's partition that the samples lie in (Cosentino et al., Eq. 11).
 
     Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number of
     samples n, `fraction` from 1/n to 1. 1 region: one affine map for all samples, as of a linear projector. As many
-    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. It
-    grows with width, depth and n; compare at one n. O(contrast_size D) memory; to compute, a forward pass and a sort of
-    contrast_size patterns. For the stages where weights stand still. Equation:
-    :func:`lightning_ssl_geometry.functional.piecewise_affine.linear_regions`.
-
-    Args:
-        contrast_size: Number of samples kept, >= 2; part of the value.
-
-    Raises:
-        ValueError: If `contrast_size` is out of range; in `update`, if the projector's weights have changed; in
-            `compute`, if the projector is not piecewise affine.
+    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. The
+    number grows with width, depth and n = `contrast_size`; compare at one n. O(contrast_size D) memory; to compute, a
+    forward pass and a sort of contrast_size patterns. For the stages "val", "test" and "probe": the weights must not
+    change. Equation: :func:`functional.piecewise_affine.linear_regions`.
     """
 
     section = "augmentations"
@@ -151,11 +143,7 @@ class LinearRegions(_AroundSamples):
     }
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
-        super().__init__(("h",), contrast_size, seed)
-
-    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), index (N,); and hold the projector."""
-        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+        super().__init__(contrast_size, seed)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the scalars `visited` and `fraction`, in float64."""
@@ -170,23 +158,20 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     Observes h and z (two views), index and `projector`. The displacement of sample i is h2_i - h*_i, where h* is the
     encoder's vector at the hardest negative, which is found in z among all samples kept. The local map is the Jacobian
-    at h1_i. All values are in [0, 1]. `full`: 0 where the projector sees every displacement, 1 where it sees none.
+    at h1_i. All values are in [0, 1]. `full`: 0 if the projector sees every displacement, 1 if it sees none.
     `full_isotropic`: the value for displacements without preferred directions, 1 - mean rank / D; a projector that fits
-    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN where all
-    embeddings are equal: then no negative is the hardest. For the stages where weights stand still. For a linear
-    projector it equals :class:`UnexplainedVariance` on `samples`. O(contrast_size (D + P)) memory; O(contrast_size^2 P)
-    for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P min(D, P)).
-    Equation: :func:`lightning_ssl_geometry.functional.piecewise_affine.local_unexplained_variance`.
+    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN if all
+    embeddings are equal, since then no negative is the hardest. For a linear projector it equals
+    :class:`UnexplainedVariance` on `samples`. For the stages "val", "test" and "probe": the weights must not change.
+    O(contrast_size (D + P)) memory; O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward
+    pass per dimension of z and O(D P min(D, P)). Equation:
+    :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
         contrast_size: Number of samples kept, >= 2, among which negatives are sought.
-        samples: Number of samples whose displacement and map are computed, >= 1; all where fewer were observed.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than 2 views or the projector's
-            weights have changed; in `compute`, if the projector does not map rows (N, D) to (N, P).
+        samples: Number of samples whose displacement and map are computed, >= 1; all if fewer were observed.
     """
 
     section = "augmentations"
@@ -231,7 +216,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,); and hold the projector."""
+        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,), and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:
@@ -242,7 +227,7 @@ class LocalUnexplainedVariance(_AroundSamples):
             return dict.fromkeys(
                 ("full", "full_isotropic", "tau", "tau_isotropic"), undefined(self, "`h` is not finite")
             )
-        if not delta.any():  # but those of samples beyond are not 0: of these, it is 0 / 0
+        if not delta.any():  # displacements of the other samples are not 0; the ratio of these is 0 / 0
             undefined(self, "all displacements in `h` are 0")
         parts = []
         with evaluating(projector):

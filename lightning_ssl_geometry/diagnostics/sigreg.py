@@ -17,25 +17,17 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class SIGReg(SampledEmbeddings):
-    """Epps-Pulley statistic of `contrast_size` embeddings on random lines, averaged over lines and views.
+    """Epps-Pulley statistic of `contrast_size` embeddings on `num_slices` random lines, averaged over lines and views.
 
     Observes z, which LeJEPA makes Gaussian, and index; for representations rename: `GeometryMonitor(rename={"sigreg_h":
     {"z": "h"}})`. About 1.06 for an isotropic Gaussian of mean 0 and variance 1. High: the cloud has another shape,
-    place or size: 0.41 contrast_size where it has collapsed into the origin, 1.45 contrast_size where it is very wide,
-    3.95 contrast_size where it is a point far away. As in the paper, rows are not standardised. Embeddings on the unit
-    sphere, with variance 1 / P per direction, are therefore nearly as high as collapsed ones; `standardize=True` tells
-    how isotropic they are. All readouts and ranks use the same lines. NaN where a value is not finite, or the rows to
-    standardise are all equal up to rounding. Off the Gaussian, the value is proportional to `contrast_size`.
-    O(contrast_size P) memory, O(contrast_size num_slices (P + 17)) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.sigreg`.
-
-    Args:
-        num_slices: Number of lines, >= 1.
-        standardize: Give the cloud mean 0 and variance 1 first.
-        seed: Chooses the samples and the lines.
-
-    Raises:
-        ValueError: If `num_slices` < 1 or `contrast_size` < 2.
+    place or size: 0.41 contrast_size for a collapse into the origin, 1.45 contrast_size for a very wide cloud, 3.95
+    contrast_size for a point far away. Off the Gaussian, the value is proportional to `contrast_size`. As in the paper,
+    rows are not standardised. Embeddings on the unit sphere, with variance 1 / P per direction, are therefore nearly as
+    high as collapsed ones. `standardize=True` gives the cloud mean 0 and variance 1 first, and tells how isotropic it
+    is. All readouts and ranks use the same lines. NaN if a value is not finite, or the rows to standardise are all
+    equal up to rounding. O(contrast_size P) memory, O(contrast_size num_slices (P + 17)) to compute. Equation:
+    :func:`functional.sigreg`.
     """
 
     section = "hypersphere"

@@ -37,12 +37,9 @@ class EffectiveRank(Moments):
     """Effective rank of the rows seen (RankMe: singular values, uncentred, eps = 1e-7).
 
     Observes h. From 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they use all
-    directions alike. O(N D^2) per update, O(D^3) to compute. Equation:
-    :func:`lightning_ssl_geometry.functional.effective_rank`.
-
-    Args:
-        center: Subtract the mean row first.
-        eps: Added to the shares of the singular values, which keeps log(0) out of their entropy.
+    directions alike. `center` subtracts the mean row first; `eps` is added to the shares of the singular values, which
+    keeps log(0) out of their entropy. O(N D^2) per update, O(D^3) to compute. Equation:
+    :func:`functional.effective_rank`.
     """
 
     section = "ranks"
@@ -74,7 +71,7 @@ class EffectiveRank(Moments):
         self.eps = eps
 
     def compute(self) -> Tensor:
-        """Compute the effective rank, a scalar; NaN where all rows are 0 (all equal, if centred) up to rounding."""
+        """Compute the effective rank, a scalar; NaN if all rows are 0 (or equal, if centred) up to rounding."""
         sigma = self.singular_values()
         if not sigma.any():
             return undefined(self, f"all of `h` is {'one row' if self.center else '0'} but for rounding")
@@ -84,12 +81,9 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Log singular values of the rows seen (Cosentino et al., Fig. 4 and 9), divided by sqrt(n) first.
 
-    Observes h. A flat spectrum uses all directions; one that falls off steeply, or to -inf, has collapsed directions.
-    -inf stands for a value below about 1e-7 of the size of the rows, which is only rounding. O(N D^2) per update,
-    O(D^3) to compute. Equation: :func:`lightning_ssl_geometry.functional.log_singular_values`.
-
-    Args:
-        center: Subtract the mean row first.
+    Observes h; `center` subtracts the mean row first. A flat spectrum uses all directions; one that falls off steeply,
+    or to -inf, has collapsed directions. -inf stands for a value below about 1e-7 of the size of the rows, which is
+    only a rounding error. O(N D^2) per update, O(D^3) to compute. Equation: :func:`functional.log_singular_values`.
     """
 
     section = "spectra"
@@ -123,9 +117,6 @@ class ProjectorRank(Diagnostic):
     Args:
         tau: Threshold of the rank; the default is 1% of the largest singular value.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
-
-    Raises:
-        ValueError: If `tau` or `mode` is out of range; in `update`, if the projector has no linear layer.
     """
 
     section = "ranks"
@@ -136,7 +127,7 @@ class ProjectorRank(Diagnostic):
             "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
             low="W passes on few directions. Strong augmentations lead there.",
             high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
-            cap="min(D, P)",  # of a linear projector; of a layer of several its own width is not known
+            cap="min(D, P)",  # for a single linear layer; the widths of inner layers are not known here
             chart=Chart("projector_rank", "Projector rank", "directions"),
             headline=True,
         ),
@@ -183,20 +174,17 @@ class ProjectorRank(Diagnostic):
         return any(isinstance(module, nn.Linear) for module in projector.modules())
 
     def update(self, projector: nn.Module) -> None:
-        """Take a copy of every linear layer's weight."""
+        """Copy the weight of every linear layer; a ValueError if there is none."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
         names = [f"_{name.replace('.', '_')}" for name in layers] if len(layers) > 1 else [""]
-        with evaluating(projector):  # in training mode, reading a weight with spectral norm changes its state
+        with evaluating(projector):  # in training mode, reading a weight with spectral norm would change it
             weights = [layer.weight.detach().clone() for layer in layers.values()]
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),).
-
-        Where there are several layers, the name of the layer follows each of the three.
-        """
+        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),), of each layer under its name."""
         self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {
@@ -220,7 +208,7 @@ class ProjectorRank(Diagnostic):
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
-    """Return the rank, or NaN where the singular values that it counts are not known."""
+    """Return the rank, or NaN if the singular values that it counts are not known."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
 
 

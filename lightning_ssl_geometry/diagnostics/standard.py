@@ -1,4 +1,4 @@
-"""The diagnostics that `GeometryMonitor()` observes when it is given none."""
+"""The diagnostics that `GeometryMonitor()` observes by default."""
 
 __all__ = ["STANDARD_RENAME", "standard_diagnostics"]
 
@@ -17,9 +17,7 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
     """Make the standard set: ranks and spectra of h, z, the projector and the augmentations, the sphere, the bound.
 
-    Args:
-        projector: The network's; diagnostics that do not apply to it are left out. None: it is not known, and none is
-            left out.
+    Diagnostics that do not apply to the network's `projector` are left out; if it is not known (None), none is.
     """
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),

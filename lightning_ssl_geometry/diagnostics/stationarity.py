@@ -1,4 +1,4 @@
-"""How near an embedded cloud is to a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
+"""Distance of embeddings from a stationary point of the contrastive loss on the sphere (Calder & Lee 2025)."""
 
 __all__ = ["OldSettings", "Stationarity", "symmetric_form"]
 
@@ -21,7 +21,7 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 _quantity = partial(
     Quantity, paper=CALDER_LEE, invariances=("rotation", "scale", "permutation"), comparable=("width", "method")
 )
-_ROUNDING = 1e-12  # of a gradient of size 1 / temperature, in float64
+_ROUNDING = 1e-12  # relative to a gradient of size 1 / temperature, in float64
 
 
 class OldSettings(TypedDict, total=False):
@@ -54,19 +54,14 @@ class Stationarity(SampledEmbeddings):
     loss by one view of one sample. `tangential` is this size. 0: a stationary point, which the loss alone, without a
     network, would not leave: evenly spaced points, evenly spaced clusters of one size, or all points at one spot. A
     network can come to rest elsewhere, and leave such a point. `relative` is its ratio to the size of the whole g, from
-    0 to 1; 1 means that all of the gradient runs along the sphere; NaN where all embeddings are equal. Both are NaN
-    where an embedding is 0 or not finite. Compare at one loss, temperature and `contrast_size`. O(contrast_size P)
-    memory, O(contrast_size^2 P) to compute. Equations: :func:`lightning_ssl_geometry.functional.first_variation`,
-    :func:`lightning_ssl_geometry.functional.tangential_gradient`.
+    0 to 1; 1 means that all of the gradient runs along the sphere; NaN if all embeddings are equal. Both are NaN if an
+    embedding is 0 or not finite. Compare at one loss, temperature and `contrast_size`. O(contrast_size P) memory,
+    O(contrast_size^2 P) to compute. Equations: :func:`functional.first_variation`,
+    :func:`functional.tangential_gradient`.
 
     Args:
-        loss: The loss, made symmetric in its views as in Prop. 3.1; None:
-            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
-        contrast_size: Number of samples kept, >= 2; part of the value.
+        loss: The loss, made symmetric in its views as in Prop. 3.1; None: `VariationalLoss()`.
         **old: Deprecated: settings of the loss.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if there are fewer than two views or shapes do not fit.
     """
 
     section = "dynamics"

@@ -1,4 +1,4 @@
-"""Whether a network is invariant to augmentations, and whether a step keeps it so (Calder & Lee 2025, Theorem 4.2)."""
+"""Invariance of a network to augmentations, before and after a training step (Calder & Lee 2025, Theorem 4.2)."""
 
 __all__ = ["StepInvariance"]
 
@@ -29,10 +29,10 @@ _CHUNK = 256  # images per pass
 class StepInvariance(SampledRows):
     r"""How far embeddings of augmented samples are from those of the samples, and how differently a step moves them.
 
-    Observes image (N, ...), views (V tensors of its shape, V >= 2), h and h_image, the representations of views and
-    image, index, encoder and, where there is one, projector. f(x) is the projector's output, put on the unit sphere. h
-    may be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the
-    step keeps that part fixed. Results:
+    Observes image (N, ...), views (V >= 2 tensors of its shape), h and h_image, the representations of views and image,
+    index, encoder and, if there is one, projector. f(x) is the projector's output, put on the unit sphere. h may be the
+    encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step keeps
+    that part fixed. Results:
 
     - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
       0: f is invariant; 1: a view is as far from its sample as another sample is.
@@ -41,23 +41,17 @@ class StepInvariance(SampledRows):
       the step keeps a view and its sample together; about 1.4: it moves them unrelatedly. An invariant network with
       `step` > 0 does not stay invariant.
 
-    Both are NaN where the embeddings of all samples are equal. `step` is NaN also where the step moves no sample: at a
+    Both are NaN if the embeddings of all samples are equal. `step` is NaN also if the step moves no sample: at a
     stationary point of the weights, and in one dimension, where the sphere is two points. For the stages "val", "test"
-    and "probe", which have `image` and `views`: the weights must stand still. The networks run in eval mode. Cost:
+    and "probe", which have `image` and `views`: the weights must not change. The networks run in eval mode. Cost:
     `contrast_size` (V + 1) images of memory; to compute, two forward passes over these, one backward pass and
-    O(contrast_size^2 P). Equations: :func:`lightning_ssl_geometry.functional.invariance_error`,
-    :func:`lightning_ssl_geometry.functional.output_velocity`,
-    :func:`lightning_ssl_geometry.functional.step_invariance_error`.
+    O(contrast_size^2 P). Equations: :func:`functional.invariance_error`, :func:`functional.output_velocity`,
+    :func:`functional.step_invariance_error`.
 
     Args:
-        loss: The loss, made symmetric, so that views which coincide have one gradient; None:
-            :class:`lightning_ssl_geometry.losses.VariationalLoss` with its defaults.
-        contrast_size: Number of samples kept, >= 2; part of the value.
+        loss: The loss, made symmetric, so that views which coincide have one gradient; None: `VariationalLoss()`.
+        contrast_size: Number of samples kept, >= 2; the value depends on it.
         **old: Deprecated: settings of the loss.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if views have another shape than image or are fewer
-            than two, or a module has changed; in `compute`, if the velocity cannot be computed for the network.
     """
 
     section = "dynamics"
@@ -106,7 +100,7 @@ class StepInvariance(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Offer samples: image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,); and hold the modules."""
+        """Offer samples: image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,), and the modules."""
         if len(views) < 2 or any(view.shape != image.shape for view in views):
             shapes = [tuple(view.shape) for view in views]
             raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")
@@ -126,9 +120,9 @@ class StepInvariance(SampledRows):
         embedding = _Embedding(self.encoder.module(), self.projector.module() if self.projector else None)
         with evaluating(embedding), torch.no_grad():
             represented = torch.cat([embedding.encoded(part.clone()) for part in x.split(_CHUNK)])
-            shift = h.to(represented) - represented  # rounding, or what is not the encoder's
+            shift = h.to(represented) - represented  # rounding, or the part of h that the encoder did not compute
             image, *views = embedding.embedded(represented + shift).double().split(n)
-            gradient = first_variation(views[0], views[1], **vars(self.form)).flatten(0, 1)  # n times the slope
+            gradient = first_variation(views[0], views[1], **vars(self.form)).flatten(0, 1)  # n times the gradient
             pair = x[n : 3 * n], shift[n : 3 * n]
             at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):

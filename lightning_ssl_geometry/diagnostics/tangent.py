@@ -41,7 +41,7 @@ _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a 
 
 
 def isotropic(where: str, chart: Chart) -> Quantity:
-    """Declare what directions drawn at random give: a baseline in the chart of a share that a projector ignores."""
+    """Declare the baseline of a share that a projector ignores: the value for directions drawn at random."""
     return Quantity(
         title="Isotropic",
         text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
@@ -58,11 +58,11 @@ def isotropic(where: str, chart: Chart) -> Quantity:
 
 
 class AugmentationRank(Moments):
-    """Rank and spectrum of the span of the augmentation directions v = h2 - h1 (Proposition 4.2).
+    """Rank and spectrum of the span of the augmentation directions v = h2 - h1 (Cosentino et al., Proposition 4.2).
 
-    Observes h, its first two views. From 0 (the views coincide) to D. Low: the encoder maps augmentations into few
-    directions, so that a projector can ignore them and keep its rank. High: they point everywhere. The rank cannot
-    exceed the number of pairs. O(N D^2) per update, O(D^3) to compute.
+    Observes h, its first two views. From 0 (the views coincide) to D, at most the number of pairs. Low: the encoder
+    maps augmentations into few directions, so that a projector can ignore them and keep its rank. High: they point
+    everywhere. O(N D^2) per update, O(D^3) to compute.
 
     Args:
         tau: Threshold of the rank.
@@ -113,16 +113,12 @@ class NullSpaceFraction(Moments):
 
     Observes h, its first two views, and projector. From 0 (the projector sees every augmentation) to 1 (they all lie in
     its null space, and the invariance term is at its minimum). `isotropic` is the value for directions without
-    preference, 1 - rank / D; a higher fraction is the work of training. NaN where the views coincide up to rounding.
-    O(N D^2) per update, O(D^2 P) to compute. For the stages "val", "test" and "probe": the weights must stand still.
+    preference, 1 - rank / D; a higher fraction is the work of training. NaN if the views coincide up to rounding. O(N
+    D^2) per update, O(D^2 P) to compute. For the stages "val", "test" and "probe": the weights must not change.
 
     Args:
         tau: Singular values of W below this threshold are its null space.
         mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
-
-    Raises:
-        ValueError: If `tau` or `mode` is out of range; in `update`, if the projector is not linear or has changed, or h
-            has fewer than two views.
     """
 
     section = "augmentations"
@@ -173,18 +169,14 @@ class UnexplainedVariance(SampledRows):
     as the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` those
     whose singular values reach the threshold; `full_isotropic` and `tau_isotropic` are the values for displacements
     without preferred directions, 1 - rank / D. With fewer samples than D, the number describes these samples alone. NaN
-    where all of z has one direction: then no negative is the hardest. For the stages "val", "test" and "probe": the
-    weights must stand still. For projectors that are not linear use LocalUnexplainedVariance. O(contrast_size (D + P))
-    memory, O(contrast_size^2 P + contrast_size D^2) to compute.
+    if all of z has one direction, since then no negative is the hardest. For the stages "val", "test" and "probe": the
+    weights must not change. For projectors that are not linear use :class:`LocalUnexplainedVariance`. O(contrast_size
+    (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to compute.
 
     Args:
         tau: Threshold of the singular values.
         mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
-        contrast_size: Number of samples kept, >= 2; part of the value, since more samples have harder negatives.
-
-    Raises:
-        ValueError: If an argument is out of range; in `update`, if the projector is not linear or has changed, or there
-            are fewer than two views.
+        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
     """
 
     section = "augmentations"
@@ -243,9 +235,9 @@ class UnexplainedVariance(SampledRows):
 
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """Displacements dh_i = h2_i - h*_i (N, D), float64, of h (N, V, D), with h* found in z (N, V, P) (Sec. 5).
+    """Return dh_i = h2_i - h*_i (N, D), float64, of h (N, V, D), with h* found in z (N, V, P).
 
-    NaN, and `metric` warns, where all of z has one direction, all displacements are 0, or a value is not finite.
+    All are NaN, with a warning, if all of z has one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):
@@ -264,7 +256,7 @@ def is_linear_projector(projector: nn.Module) -> bool:
 
 
 def projector_weight(projector: nn.Module) -> Tensor:
-    """W (D, P) of a linear projector z = W^T h + b, detached; a ValueError if the projector is not linear."""
+    """Return W (D, P) of a linear projector z = W^T h + b, detached; a ValueError if the projector is not linear."""
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "

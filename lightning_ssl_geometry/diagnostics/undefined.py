@@ -1,4 +1,4 @@
-"""NaN, with the reason said once, for values that do not exist."""
+"""NaN for values that do not exist, with a warning that gives the reason once."""
 
 __all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions"]
 
@@ -9,13 +9,14 @@ from torchmetrics.utilities.prints import rank_zero_warn
 
 
 class UndefinedWarning(UserWarning):
-    """A value of a diagnostic is NaN because it does not exist for what was observed, such as the direction of 0."""
+    """A value is NaN because it is undefined for the observations, such as the direction of a zero vector."""
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
     """Warn why a Metric has no value, once for each reason and on the first rank, and return NaN.
 
-    The NaN has the shape, dtype and device of `like`; without it, it is a float64 scalar on the device of the Metric.
+    The NaN has the shape, dtype and device of `like`; without `like`, it is a float64 scalar on the device of the
+    Metric.
     """
     said: set[str] = metric.__dict__.setdefault("_undefined", set())
     if reason not in said:
@@ -29,7 +30,7 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
     """Scale rows (..., P) to unit length, float64, without overflow; a row of 0 stays 0.
 
-    All are NaN, with a warning of `metric` that calls them `name`, where all rows are 0 or a value is not finite.
+    All are NaN, with a warning of `metric` that calls them `name`, if all rows are 0 or a value is not finite.
     """
     rows = rows.double()
     if not rows.isfinite().all():

@@ -3,26 +3,17 @@
 __all__ = ["POLICY_QUANTITIES", "EntropyWatch", "log_probabilities"]
 
 import math
+from dataclasses import replace
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.papers import CRL_TAC
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import POLICY_ENTROPY, Chart, Quantity
 
 POLICY_QUANTITIES = {
-    "policy_entropy": Quantity(
-        title="Entropy of the policy",
-        text="Entropy of P(T | X), which says how likely each augmentation is for an image; the mean over images.",
-        low="Near 0: each image has a single augmentation left, from which h generalises badly.",
-        high="Up to log K for K augmentations: the policy prefers none.",
-        paper=CRL_TAC,
-        where="Sec. 5.3",
-        bounds=(0.0, None),
-        chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
-        section="channel",
-    ),
+    "policy_entropy": replace(POLICY_ENTROPY, paper=CRL_TAC, section="channel"),
     "policy_loss": Quantity(
         title="Loss of the policy",
         text="The loss that the policy alone lowers: the contrastive loss, in which each augmentation counts by "

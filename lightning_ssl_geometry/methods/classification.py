@@ -9,29 +9,18 @@ from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.methods.base import LOSS
-from lightning_ssl_geometry.quantity import PROBES, Quantity
+from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, CLASSIFIER_LOSS
 from lightning_ssl_geometry.types import Batch
 
-CROSS_ENTROPY = replace(
-    LOSS,
-    text="The cross entropy of the classifier, which training lowers.",
-    low="Near 0: the classifier is sure of the right classes.",
-    high="Near the logarithm of the number of classes and above: the classifier does not know the classes.",
-    unit="nats",
-    bounds=(0.0, None),
-)
-ACCURACY = Quantity(
+CROSS_ENTROPY = replace(CLASSIFIER_LOSS, chart=LOSS.chart, headline=LOSS.headline)
+ACCURACY = replace(
+    CLASSIFIER_ACCURACY,
     title="Classifier",
     text="Accuracy of the method's own classifier, on images without augmentation outside of training.",
     low="Near chance: it does not tell the classes apart (yet).",
     high="It tells the classes apart.",
-    unit="accuracy",
-    bounds=(0.0, 1.0),
-    comparable=("width", "temperature", "batch size", "method"),
-    better="high",
-    percent=True,
-    chart=PROBES,
     label="classifier",
+    headline=False,
     section="probes",
 )
 

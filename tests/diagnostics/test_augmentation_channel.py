@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from observations import of_rank
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.diagnostics import (
@@ -67,8 +68,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name):
-    half = slice(0, 23) if rank == 0 else slice(23, None)  # uneven
-    return fed(OF_IMAGES[name], torch.arange(N)[half].split(10)).compute()
+    return fed(OF_IMAGES[name], of_rank(rank, N, 10)).compute()
 
 
 @pytest.mark.parametrize("name", OF_IMAGES)

@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from observations import of_rank
 
 from lightning_ssl_geometry.diagnostics import AlphaReQ, CKADrift, IntrinsicDimension, LiDAR, SIGReg
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
@@ -63,15 +64,8 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name, h, index):
-    halves = torch.arange(len(index)).split([37, 23])  # uneven
-    metric = copy.deepcopy(METRICS[name])
-    if isinstance(metric, CKADrift):
-        update(metric, h[:, halves[rank]].sin(), index[halves[rank]])
-        metric.compute()
-        metric.reset()
-    for rows in halves[rank].split(10):
-        update(metric, h[:, rows], index[rows])
-    return metric.compute()
+    own = torch.cat(of_rank(rank, len(index), len(index)))
+    return fed(METRICS[name], h[:, own], index[own], torch.arange(len(own)).split(10)).compute()
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -105,7 +99,7 @@ def test_they_agree_with_the_functions():
     expected = alpha_req(h)._asdict()
     close(fed(AlphaReQ(), h, index, whole).compute(), {k: torch.as_tensor(v).double() for k, v in expected.items()})
     expected = alpha_req(h, 2, 6, center=False, weighted=True)
-    found = fed(AlphaReQ(2, 6, False, True), h, index, whole).compute()
+    found = fed(AlphaReQ(2, 6, center=False, weighted=True), h, index, whole).compute()
     close((found["alpha"], found["r2"]), (expected.alpha, expected.r2))
     close(fed(LiDAR(delta=0.1), h, index, whole).compute(), lidar(h, delta=0.1))
     found = fed(IntrinsicDimension(7, 0.2), h, index, whole).compute()
@@ -251,25 +245,29 @@ def test_nothing_observed_is_an_error(metric):
         copy.deepcopy(metric).compute()
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="`last` <= 4, the length of the spectrum, but got 3 and 4"):
-        AlphaReQ(3, 4)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: AlphaReQ(3, 4), "`last` <= 4, the length of the spectrum, but got 3 and 4"),
+        (lambda: LiDAR(delta=0), "`delta` > 0, but got 0"),
+        (lambda: LiDAR(delta=float("nan")), "`delta` > 0, but got nan"),
+        (lambda: IntrinsicDimension(1, contrast_size=20), r"`neighbors` in \[2, 20\), but got 1"),
+        (lambda: IntrinsicDimension(20, contrast_size=20), r"`neighbors` in \[2, 20\), but got 20"),
+        (lambda: IntrinsicDimension(discard=1), r"`discard` in \(0, 1\), but got 1"),
+        (lambda: CKADrift(unbiased=True, contrast_size=3), "`contrast_size` >= 4, but got 3"),
+        (lambda: SIGReg(num_slices=0), "`num_slices` >= 1, but got 0"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_range_beyond_the_spectrum_is_an_error():
     metric = AlphaReQ(2, 40)
     metric.update(torch.randn(1, 90, 6))
     with pytest.raises(ValueError, match="`last` <= 6, the length of the spectrum, but got 2 and 40"):
         metric.compute()
-    for delta in (0, float("nan")):
-        with pytest.raises(ValueError, match=f"`delta` > 0, but got {delta}"):
-            LiDAR(delta=delta)
-    for neighbors in (1, 20):
-        with pytest.raises(ValueError, match=rf"`neighbors` in \[2, 20\), but got {neighbors}"):
-            IntrinsicDimension(neighbors, contrast_size=20)
-    with pytest.raises(ValueError, match=r"`discard` in \(0, 1\), but got 1"):
-        IntrinsicDimension(discard=1)
-    with pytest.raises(ValueError, match="`contrast_size` >= 4, but got 3"):
-        CKADrift(unbiased=True, contrast_size=3)
-    with pytest.raises(ValueError, match="`num_slices` >= 1, but got 0"):
-        SIGReg(num_slices=0)
 
 
 def test_bad_observations():

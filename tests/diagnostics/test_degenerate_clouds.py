@@ -18,13 +18,13 @@ from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension,
 from lightning_ssl_geometry.functional.lidar import lidar
 from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
 
-# What an `update` may name that follows from a cloud; a Metric that names anything else needs a network or images.
+# Observations that a cloud determines; a Metric that needs others needs a network or images.
 FROM_A_CLOUD = {
     *("h", "z", "z_image", "index", "label", "coarse_label", "latent", "content", "temperature", "layers", "projector"),
 }
 SETTINGS = {"IntrinsicDimension": {"neighbors": 9}, "LayerSample": {"num_layers": 1}, "SIGReg": {"standardize": True}}
 BASES = {"Diagnostic", "Moments", "SampledRows", "SampledEmbeddings"}
-# What says nothing of the values of a cloud, and so is there whatever these are.
+# Results that do not depend on the values of a cloud, so that they always exist.
 SHOWN_AS_IT_IS = {"EmbeddingVectors", "LayerSample", "DimensionTemperature", "ProjectorRank"}
 OF_NO_VALUE = {"index", "label", "sample", "first", "last", "isotropic", "full_isotropic", "tau_isotropic"}
 OF_NO_VALUE |= {"fine_chance", "coarse_chance"}
@@ -46,7 +46,7 @@ METRICS |= {
     "AlphaReQ, uncentred": ("AlphaReQ", {"center": False}),
     "CKADrift, unbiased": ("CKADrift", {"unbiased": True}),
 }
-# One point has this value, which is a limit and no noise; another Metric of one point is NaN.
+# Values for a cloud of one point, which are limits and not noise; all other Metrics are NaN.
 OF_ONE_POINT = {
     "Alignment": 0.0,  # the views coincide
     "AugmentationRank": 0.0,
@@ -71,7 +71,7 @@ SCALE_INVARIANT = set(METRICS) - {
 
 
 def computed(name, rows):
-    """The results of a Metric, by name, as it observes a cloud (V, N, D) in batches, and what it warned of."""
+    """The results of a Metric that observes a cloud (V, N, D) in batches, by name, and its warnings."""
     kind, settings = METRICS[name]
     metric, n = getattr(diagnostics, kind)(**settings), rows.shape[1]
     torch.manual_seed(3)
@@ -93,7 +93,7 @@ def computed(name, rows):
 
 
 def values(found):
-    """What a Metric says of the values of a cloud."""
+    """The results of a Metric that depend on the values of a cloud."""
     return {key: value for key, value in found.items() if key not in OF_NO_VALUE}
 
 

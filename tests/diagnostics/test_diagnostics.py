@@ -6,6 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
+from observations import of_rank
 from torch import nn
 from torch.nn.functional import normalize
 from torchmetrics import Metric
@@ -84,11 +85,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name, z, index):
-    metric = copy.deepcopy(OF_ROWS[name])
-    half = slice(0, 37) if rank == 0 else slice(37, None)  # uneven
-    for rows in torch.arange(len(index))[half].split(10):
-        update(metric, z[:, rows], index[rows])
-    return metric.compute()
+    return fed(OF_ROWS[name], z, index, of_rank(rank, len(index), 10)).compute()
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
@@ -238,17 +235,25 @@ def test_upper_bound_range():
     assert metric.compute()["invariance"].item() == pytest.approx(1)
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
-        Uniformity(contrast_size=1)
-    with pytest.raises(ValueError, match="`temperature` > 0, but got 0"):
-        UpperBound(0)
-    with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
-        ProjectorRank(0, "absolute")
-    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 3, 2\)"):
-        Alignment().update(torch.ones(1, 3, 2))
-    with pytest.raises(ValueError, match=r"`z` with N rows and `index` of shape \(N,\), but got \(3, 2, 2\), \(4,\)"):
-        Uniformity().update(torch.ones(2, 3, 2), torch.arange(4))
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Uniformity(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: UpperBound(0), "`temperature` > 0, but got 0"),
+        (lambda: ProjectorRank(0, "absolute"), "`tau` > 0, but got 0"),
+        (lambda: Alignment().update(torch.ones(1, 3, 2)), r"V >= 2 views, but got \(1, 3, 2\)"),
+        (
+            lambda: Uniformity().update(torch.ones(2, 3, 2), torch.arange(4)),
+            r"`z` with N rows and `index` of shape \(N,\), but got \(3, 2, 2\), \(4,\)",
+        ),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bad_observations():
     metric = UpperBound()
     metric.update(torch.ones(1, 3, 2), torch.arange(3))
     with pytest.raises(ValueError, match="at least 2 views for UpperBound, but got 1"):

@@ -5,7 +5,9 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from observations import at_once, of_rank
 from torch import nn
+from torch.testing import assert_close as close
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
@@ -21,7 +23,7 @@ def images(n=N, size=13):
 
 
 class Extractor(nn.Sequential):
-    """Scales and orientations, with what behaves otherwise in training."""
+    """Scales and orientations, with layers that behave differently in training."""
 
     def __init__(self):
         with torch.random.fork_rng([]):
@@ -38,7 +40,7 @@ class Extractor(nn.Sequential):
 
 
 class Pooled(nn.Module):
-    """The mean over the maps, and over the orientations if asked."""
+    """The mean over the maps and, with `orientations`, over the orientations."""
 
     def __init__(self, orientations=True):
         super().__init__()
@@ -53,12 +55,6 @@ def fed(metric, image, chunks, module):
     for rows in chunks:
         metric.update(image[rows], module)
     return metric
-
-
-def close(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        torch.testing.assert_close(value, expected[name], **tolerance)
 
 
 CASES = {
@@ -77,10 +73,6 @@ def observed(name, chunks):
     return fed(metric(), images(), [rows for rows in chunks(N) if len(rows)], module()).compute()
 
 
-def at_once(n):
-    return [torch.arange(n)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_it_does_not_depend_on_batches_or_order(name):
     once = observed(name, at_once)
@@ -89,7 +81,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name):
-    return observed(name, lambda n: torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(3))
+    return observed(name, lambda n: of_rank(rank, n, 3))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -100,7 +92,7 @@ def test_it_is_the_same_on_two_processes(name, two_processes):
 
 
 def idle_rank(rank):
-    """Rank 1 has repeated samples alone, which the monitor cuts off."""
+    """Rank 1 has only repeated samples, which the monitor cuts off."""
     metric, other = EquivarianceError(), EquivarianceError("translation")
     for each in (metric, other):
         each.update(images()[: N if rank == 0 else 0], Extractor())
@@ -290,36 +282,46 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_bad_input():
-    for metric in (EquivarianceError, InvarianceError):
-        with pytest.raises(ValueError, match=r"`group` to be one of .*, but got 'mirror'"):
-            metric("mirror")
-        with pytest.raises(ValueError, match=r"of shape \(N, C, H, W\), but got \(11, 13, 13\)"):
-            metric().update(images()[:, 0], Pooled())
-        with pytest.raises(ValueError, match="of a float dtype"):
-            metric().update(images().to(torch.uint8), Pooled())
-    with pytest.raises(ValueError, match="to have observed images, but got none"):
-        EquivarianceError().compute()
-    with pytest.raises(ValueError, match="multiple of 4, for quarter turns, but got 3"):
-        EquivarianceError(group_shape=(1, 3))
-    with pytest.raises(ValueError, match="`scales` > 0, at least 2, ascending"):
-        EquivarianceError("scale", scales=(1.0,))
-    with pytest.raises(ValueError, match="`stride` >= 1, but got 0"):
-        EquivarianceError(stride=0)
-    with pytest.raises(ValueError, match="`margin` >= 0, but got -1"):
-        EquivarianceError(margin=-1)
-    with pytest.raises(ValueError, match=r"`layers` that differ in more than '.' and '_', but got \['a.b', 'a_b'\]"):
-        EquivarianceError(layers=["a.b", "a_b"])
-    with pytest.raises(ValueError, match="`layers` to name submodules of Extractor, but got 'head'"):
-        EquivarianceError(layers=["head"]).update(images(), Extractor())
-    with pytest.raises(ValueError, match="`shift` >= 1, but got 0"):
-        InvarianceError(shift=0)
-    for factors in ((), (0.5, 0.0), (float("inf"),)):
-        with pytest.raises(ValueError, match="`factors` with at least one, each > 0 and finite, but got"):
-            InvarianceError(factors=factors)
-    with pytest.raises(ValueError, match=r"`encoder` to return \(N, D\) for N = 11 images, but got \(11, 1, 13, 13\)"):
-        InvarianceError().update(images(), nn.Identity())
-    with pytest.raises(ValueError, match="at least 2 samples, but got none"):
-        InvarianceError().compute()
-    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
-        fed(InvarianceError(), images(1), at_once(1), Pooled()).compute()
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: EquivarianceError("mirror"), r"`group` to be one of .*, but got 'mirror'"),
+        (
+            lambda: EquivarianceError().update(images()[:, 0], Pooled()),
+            r"of shape \(N, C, H, W\), but got \(11, 13, 13\)",
+        ),
+        (lambda: EquivarianceError().update(images().to(torch.uint8), Pooled()), "of a float dtype"),
+        (lambda: InvarianceError("mirror"), r"`group` to be one of .*, but got 'mirror'"),
+        (
+            lambda: InvarianceError().update(images()[:, 0], Pooled()),
+            r"of shape \(N, C, H, W\), but got \(11, 13, 13\)",
+        ),
+        (lambda: InvarianceError().update(images().to(torch.uint8), Pooled()), "of a float dtype"),
+        (lambda: EquivarianceError().compute(), "to have observed images, but got none"),
+        (lambda: EquivarianceError(group_shape=(1, 3)), "multiple of 4, for quarter turns, but got 3"),
+        (lambda: EquivarianceError("scale", scales=(1.0,)), "`scales` > 0, at least 2, ascending"),
+        (lambda: EquivarianceError(stride=0), "`stride` >= 1, but got 0"),
+        (lambda: EquivarianceError(margin=-1), "`margin` >= 0, but got -1"),
+        (
+            lambda: EquivarianceError(layers=["a.b", "a_b"]),
+            r"`layers` that differ in more than '.' and '_', but got \['a.b', 'a_b'\]",
+        ),
+        (
+            lambda: EquivarianceError(layers=["head"]).update(images(), Extractor()),
+            "`layers` to name submodules of Extractor, but got 'head'",
+        ),
+        (lambda: InvarianceError(shift=0), "`shift` >= 1, but got 0"),
+        (lambda: InvarianceError(factors=()), "`factors` with at least one, each > 0 and finite, but got"),
+        (lambda: InvarianceError(factors=(0.5, 0.0)), "`factors` with at least one, each > 0 and finite, but got"),
+        (lambda: InvarianceError(factors=(float("inf"),)), "`factors` with at least one, each > 0 and finite, but got"),
+        (
+            lambda: InvarianceError().update(images(), nn.Identity()),
+            r"`encoder` to return \(N, D\) for N = 11 images, but got \(11, 1, 13, 13\)",
+        ),
+        (lambda: InvarianceError().compute(), "at least 2 samples, but got none"),
+        (lambda: fed(InvarianceError(), images(1), at_once(1), Pooled()).compute(), "at least 2 samples, but got 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -51,7 +51,7 @@ def test_no_gap_for_quarter_turns(interaction):
 
 
 def test_no_gap_for_translations_inside_of_the_image():
-    """Far from the border, with nothing normalised over space, zero padding does not show."""
+    """Far from the border, and without normalisation over space, zero padding has no effect."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 32, 3, stride=2, padding=1), nn.Tanh()).double()
     found = gap(net, "translation", images(side=41, content=9), stride=2)
@@ -60,7 +60,7 @@ def test_no_gap_for_translations_inside_of_the_image():
 
 
 def test_a_small_gap_for_scales_and_a_large_one_without_structure():
-    """Beside each other on three heads: with any one of them the plain network's gap is 3 to 20 times as large."""
+    """The gaps of three heads are added; for each head the gap of the plain network is 3 to 20 times as large."""
     blobs = nn.functional.avg_pool2d(images(side=33, content=11), 5, 1, 2)
     torch.manual_seed(0)
     unstructured = UnstructuredCNN(width=8).double()

@@ -195,6 +195,6 @@ def test_layers_that_are_not_there_are_an_error():
 
 
 def test_too_few_samples_give_nan_and_say_so():
-    with pytest.warns(UndefinedWarning, match=r"LatentR2 is NaN: a half .*Expected at least .* scored samples"):
+    with pytest.warns(UndefinedWarning, match=r"LatentR2 is NaN: half of .*Expected at least .* scored samples"):
         found = fed(LatentR2(), chunks=[torch.arange(9)]).compute()
     assert found["content"].isnan().any()

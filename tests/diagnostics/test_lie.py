@@ -2,7 +2,9 @@ import copy
 
 import pytest
 import torch
+from observations import at_once, of_rank
 from torch import nn
+from torch.testing import assert_close as close
 
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.functional.groups.lie import lie_action
@@ -19,7 +21,7 @@ def generator():
 
 
 def act(image, strength):
-    """The group on vectors, as images of one row."""
+    """The group acts on vectors, which are images of one row."""
     return lie_action(generator(), image.flatten(1), strength).view_as(image)
 
 
@@ -46,7 +48,7 @@ def convolutional():
 
 
 def linear(columns):
-    """A projector that sees these coordinates only."""
+    """A projector that keeps these coordinates only."""
     layer = nn.Linear(D, len(columns), bias=False)
     with torch.no_grad():
         layer.weight.copy_(torch.eye(D)[columns])
@@ -57,12 +59,6 @@ def fed(metric, image, index, chunks, *modules):
     for rows in chunks:
         metric.update(image[rows], index[rows], *modules)
     return metric
-
-
-def close(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        torch.testing.assert_close(value, expected[name], **tolerance)
 
 
 CASES = {
@@ -80,10 +76,6 @@ def observed(name, chunks):
     return fed(metric(), image, index, [rows for rows in chunks(len(index)) if len(rows)], encoder).compute()
 
 
-def at_once(n):
-    return [torch.arange(n)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_it_does_not_depend_on_batches_or_order(name):
     once = observed(name, at_once)
@@ -93,7 +85,7 @@ def test_it_does_not_depend_on_batches_or_order(name):
 
 
 def rank_result(rank, name):
-    return observed(name, lambda n: torch.arange(n)[slice(0, n // 3) if rank == 0 else slice(n // 3, None)].split(10))
+    return observed(name, lambda n: of_rank(rank, n, 10))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -119,7 +111,7 @@ def test_the_unit_of_the_strength_does_not_matter():
 
 
 def test_rotations_through_an_encoder():
-    """Rotating a set of off-centre dots: the encoder keeps every pixel, so the angle is there to be found."""
+    """Off-centre dots are rotated; the encoder keeps every pixel, so that the angle can be found."""
     image, index = images(200)
     y, x = torch.meshgrid(torch.arange(12.0), torch.arange(12.0), indexing="ij")
     image = image * 0.05 + torch.exp(-((x - 5.5) ** 2 + (y - 2.5) ** 2) / 6)
@@ -263,39 +255,65 @@ def test_the_projector_must_stand_still():
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_bad_input():
-    with pytest.raises(ValueError, match="`contrast_size` >= 4, but got 3"):
-        LieGenerator(contrast_size=3)
-    with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
-        RotationRank(contrast_size=1)
-    for strength in (0, -1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="`max_strength` > 0 and finite, but got"):
-            LieGenerator(max_strength=strength)
-    with pytest.raises(ValueError, match=r"`order` to be one of \('first', 'exponential'\), but got 'second'"):
-        LieGenerator(order="second")
-    with pytest.raises(ValueError, match="`dimensions` >= 1, but got 0"):
-        LieGenerator(dimensions=0)
-    with pytest.raises(ValueError, match="`ridge` >= 0 and finite, but got -1"):
-        LieGenerator(ridge=-1)
-    for ranges in ((), (10, 0), (float("inf"),)):
-        with pytest.raises(ValueError, match="`ranges` with at least one angle, each > 0 and finite"):
-            RotationRank(ranges)
-    with pytest.raises(ValueError, match="`count` >= 2, but got 1"):
-        RotationRank(count=1)
-    for metric in (LieGenerator, RotationRank):
-        with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got 2"):
-            metric(tau=2)
-        with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)"):
-            metric().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten())
-        with pytest.raises(ValueError, match=r"`image` of a float dtype, but got torch.uint8"):
-            metric().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten())
-        with pytest.raises(ValueError, match="`image` with N rows and `index`"):
-            metric().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten())
-        with pytest.raises(ValueError, match="but got none"):
-            metric().compute()
-        with pytest.raises(ValueError, match=r"`encoder` to return \(N, D\) for N = .* images, but got"):
-            fed(metric(), *images(), at_once(30), nn.Identity()).compute()
-    with pytest.raises(ValueError, match="at least 4 samples, but got 3"):
-        fed(LieGenerator(), *images(3), at_once(3), nn.Flatten()).compute()
-    with pytest.raises(ValueError, match="`dimensions` <= D = 8, but got 9"):
-        fed(LieGenerator(act, dimensions=9), *vectors(), at_once(N), nn.Flatten()).compute()
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LieGenerator(contrast_size=3), "`contrast_size` >= 4, but got 3"),
+        (lambda: RotationRank(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: LieGenerator(max_strength=0), "`max_strength` > 0 and finite, but got"),
+        (lambda: LieGenerator(max_strength=-1), "`max_strength` > 0 and finite, but got"),
+        (lambda: LieGenerator(max_strength=float("inf")), "`max_strength` > 0 and finite, but got"),
+        (lambda: LieGenerator(max_strength=float("nan")), "`max_strength` > 0 and finite, but got"),
+        (lambda: LieGenerator(order="second"), r"`order` to be one of \('first', 'exponential'\), but got 'second'"),
+        (lambda: LieGenerator(dimensions=0), "`dimensions` >= 1, but got 0"),
+        (lambda: LieGenerator(ridge=-1), "`ridge` >= 0 and finite, but got -1"),
+        (lambda: RotationRank(()), "`ranges` with at least one angle, each > 0 and finite"),
+        (lambda: RotationRank((10, 0)), "`ranges` with at least one angle, each > 0 and finite"),
+        (lambda: RotationRank((float("inf"),)), "`ranges` with at least one angle, each > 0 and finite"),
+        (lambda: RotationRank(count=1), "`count` >= 2, but got 1"),
+        (lambda: LieGenerator(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (
+            lambda: LieGenerator().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
+            r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
+        ),
+        (
+            lambda: LieGenerator().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
+            r"`image` of a float dtype, but got torch.uint8",
+        ),
+        (
+            lambda: LieGenerator().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
+            "`image` with N rows and `index`",
+        ),
+        (lambda: LieGenerator().compute(), "but got none"),
+        (
+            lambda: fed(LieGenerator(), *images(), at_once(30), nn.Identity()).compute(),
+            r"`encoder` to return \(N, D\) for N = .* images, but got",
+        ),
+        (lambda: RotationRank(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (
+            lambda: RotationRank().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
+            r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
+        ),
+        (
+            lambda: RotationRank().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
+            r"`image` of a float dtype, but got torch.uint8",
+        ),
+        (
+            lambda: RotationRank().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
+            "`image` with N rows and `index`",
+        ),
+        (lambda: RotationRank().compute(), "but got none"),
+        (
+            lambda: fed(RotationRank(), *images(), at_once(30), nn.Identity()).compute(),
+            r"`encoder` to return \(N, D\) for N = .* images, but got",
+        ),
+        (lambda: fed(LieGenerator(), *images(3), at_once(3), nn.Flatten()).compute(), "at least 4 samples, but got 3"),
+        (
+            lambda: fed(LieGenerator(act, dimensions=9), *vectors(), at_once(N), nn.Flatten()).compute(),
+            "`dimensions` <= D = 8, but got 9",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -12,7 +12,7 @@ TEMPERATURE = torch.tensor([0.1, 0.5, 0.1, 2.0, 0.5])
 
 
 def data(mix=0.3):
-    """Outputs 0 and 2 are content's, 1 and 3 style's, with a little of everything; the last one is constant."""
+    """Outputs 0 and 2 are mostly content, 1 and 3 mostly style, and the last one is constant."""
     generator = torch.Generator().manual_seed(1)
     latent = torch.rand(2, N, 4, generator=generator, dtype=torch.float64)
     z = latent + mix * torch.randn(2, N, 4, generator=generator, dtype=torch.float64) + mix * latent.mean(2, True)

@@ -193,7 +193,7 @@ def test_arguments_out_of_range():
 
 
 class Whole(nn.Module):
-    """A module as ours are: its own encoder, with the projector inside."""
+    """Like the methods of this package: a module that is its own encoder and holds the projector."""
 
     def __init__(self):
         super().__init__()

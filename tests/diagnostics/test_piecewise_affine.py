@@ -260,19 +260,27 @@ def test_half_precision_representations():
         assert all(value.isfinite().all() and value.dtype == torch.float64 for value in found.values())
 
 
-def test_bad_input():
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: JacobianRank(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: LinearRegions(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: LocalUnexplainedVariance(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: JacobianRank(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (lambda: JacobianRank(mode="half"), r"`mode` to be one of .*, but got 'half'"),
+        (lambda: LocalUnexplainedVariance(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (lambda: LocalUnexplainedVariance(mode="half"), r"`mode` to be one of .*, but got 'half'"),
+        (lambda: LocalUnexplainedVariance(samples=0), "`samples` >= 1, but got 0"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bad_observations():
     projector = mlp()
     h, z, index = data(projector)
-    for metric in (JacobianRank, LinearRegions, LocalUnexplainedVariance):
-        with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
-            metric(contrast_size=1)
-    for metric in (JacobianRank, LocalUnexplainedVariance):
-        with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got 2"):
-            metric(tau=2)
-        with pytest.raises(ValueError, match=r"`mode` to be one of .*, but got 'half'"):
-            metric(mode="half")
-    with pytest.raises(ValueError, match="`samples` >= 1, but got 0"):
-        LocalUnexplainedVariance(samples=0)
     with pytest.raises(ValueError, match=r"`h` of shape \(V, N, dim\), but got \(90, 6\)"):
         LinearRegions().update(h[0], index, projector)
     with pytest.raises(ValueError, match=r"`h` with N rows and `index` of shape \(N,\), but got \(90, 6\), \(89,\)"):

@@ -36,12 +36,12 @@ METRICS = concrete()
 
 
 def is_as_observed(quantity):
-    """Rows or images that are kept and not measured, so that they are low or high, or finite, as they came."""
+    """Rows or images that are kept and not measured, so that nothing is declared about their values."""
     return not quantity.shown or bool(quantity.picture and quantity.picture.kind in ("points", "images"))
 
 
 def wordless(quantities):
-    """What a person is not told of a result."""
+    """The parts of a declaration that are missing."""
     for key, quantity in quantities.items():
         serves = quantity.baseline or not quantity.shown or (quantity.picture and quantity.picture.role)
         if not serves and not (is_as_observed(quantity) and quantity.text) and not (quantity.low and quantity.high):
@@ -64,7 +64,7 @@ def no_baseline(key, quantity, null):
 
 
 def outside(quantities, found, sizes):
-    """Results that are not as declared; NaN says that there is no value, and the logarithm of 0 is -inf."""
+    """Results that contradict their declaration; NaN (no value) and -inf (the logarithm of 0) do not."""
     for key, value in found.items():
         if (known := declared(quantities, key)) is None:
             yield f"{key!r} is not declared"
@@ -86,7 +86,7 @@ def outside(quantities, found, sizes):
 
 
 def of_cloud(kind, points, p=4, **settings):
-    """Problems of a Metric's results on a cloud; an error is right where the cloud, or the setting, has no value."""
+    """Problems of a Metric's results on a cloud; an error is right if the cloud or the setting has no value."""
     views, n, d = points.shape
     try:
         metric = metric_of(kind, **settings)
@@ -99,7 +99,7 @@ def of_cloud(kind, points, p=4, **settings):
 
 
 def never_computed(kind):
-    """Declared keys that no setting computes, or only as NaN on a cloud that is easy."""
+    """Declared keys that no setting computes, or that are always NaN on an easy cloud."""
     wanted = set(kind.quantities)
     for settings in variants(kind):
         try:
@@ -114,7 +114,7 @@ def never_computed(kind):
 
 
 def moved(observation, change):
-    """Another observation, of which this one's quantities are said to be independent."""
+    """An observation that is changed in the way that a quantity declares to have no effect."""
     generator = torch.Generator().manual_seed(11)
     if change == "permutation":
         return permuted(observation, torch.randperm(observation["h"].shape[1], generator=generator))
@@ -149,7 +149,7 @@ def variant(kind, points, p=4):
 
 
 def far_from_null(kind, seeds=12):
-    """Results that are far from their null on data without structure, in units of their spread over the data."""
+    """Results on data without structure that are far from their null, in units of their spread."""
     pairs = {key: quantity.null for key, quantity in kind.quantities.items() if quantity.null}
     clouds = [Drawn(seed=seed).points().float() for seed in range(seeds if pairs else 0)]
     found = [results(metric_of(kind), observed(points)) for points in clouds]

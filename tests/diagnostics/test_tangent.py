@@ -151,13 +151,20 @@ def test_weights_that_move_are_refused(metric):
         metric.compute()
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got 2"):
-        UnexplainedVariance(tau=2)
-    with pytest.raises(ValueError, match="`mode` to be one of"):
-        NullSpaceFraction(mode="share")
-    with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got -1"):
-        AugmentationRank(tau=-1)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: UnexplainedVariance(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (lambda: NullSpaceFraction(mode="share"), "`mode` to be one of"),
+        (lambda: AugmentationRank(tau=-1), r"`tau` in \(0, 1\], but got -1"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bad_observations():
     one_view = torch.ones(1, 3, D)
     with pytest.raises(ValueError, match=r"`h` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 3, 10\)"):
         AugmentationRank().update(one_view)
