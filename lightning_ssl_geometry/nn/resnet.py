@@ -17,14 +17,14 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
 class ResNet(nn.Module):
-    """torchvision's ResNet without its classifier, with a stem for small images, and narrower, by choice.
+    """torchvision's ResNet without its classifier, optionally narrower, with a choice of stems for small images.
 
     Args:
         depth: 18, 34 or 50.
         in_channels: C.
-        stem: "cifar": 3x3 convolution of stride 1 and no pooling, as SimCLR has it for 32 x 32 images; "stride": the
-            same of stride 2, for a quarter of the time; "imagenet": 7x7 of stride 2 and a max pooling.
-        norm: "batch", or "group" (8 groups; no batch statistics).
+        stem: "cifar": 3x3 convolution of stride 1 and no pooling, SimCLR's for 32 x 32 images. "stride": the same with
+            stride 2, for a quarter of the time. "imagenet": 7x7 of stride 2 and a max pooling.
+        norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
         width: Channels of the stem and of the first stage's blocks; the next stages have 2, 4 and 8 times as many.
 
     Attributes:
@@ -33,8 +33,7 @@ class ResNet(nn.Module):
             50.
 
     Raises:
-        ValueError: If `depth`, `stem` or `norm` is none of the choices, or `width` is not positive, or not a multiple
-            of 8 with `norm="group"`.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class ResNet(nn.Module):
 
 
 def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
-    """Make torchvision's own at its width, and its like at another."""
+    """Make torchvision's own network for width 64, and one with the same layers for another width."""
     from torchvision.models import resnet
 
     make = getattr(resnet, f"resnet{depth}")
@@ -89,7 +88,7 @@ def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
 
 
 def _stage(block: Any, channels: int, planes: int, blocks: int, stride: int, norm_layer: _NormLayer) -> nn.Sequential:
-    """Some residual blocks, the first of which changes the number of channels and the resolution."""
+    """Make residual blocks; the first changes the number of channels and the resolution."""
     out, downsample = planes * block.expansion, None
     if stride != 1 or channels != out:
         downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm_layer(out))

@@ -1,4 +1,4 @@
-"""A neural kernel computed within a given memory: how many samples and outputs at a time."""
+"""Computation of a neural kernel within a given memory: how many samples and outputs are taken at a time."""
 
 __all__ = ["KernelWork"]
 
@@ -23,7 +23,7 @@ class _Sizes:
     """How many numbers one sample needs.
 
     Attributes:
-        saved: For the graph of a pass.
+        saved: For the graph of a forward pass.
         passed: For gradients with respect to all layers' outputs, per direction.
         widest: For gradients with respect to the largest layer's output, per direction.
         patches: For the largest layer's inputs.
@@ -38,13 +38,9 @@ class _Sizes:
 
 
 class KernelWork:
-    """A kernel to be computed, from the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
+    """The computation of a kernel, with the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
 
-    Attributes:
-        outputs: d.
-
-    Raises:
-        ValueError: If the network does not return (n, d), or maps a sample depending on the others or on chance.
+    A ValueError if the network does not return (n, d), or its output for a sample depends on other samples or chance.
     """
 
     def __init__(
@@ -84,14 +80,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel between Q directions of the outputs, (n Q, n Q), or, `folded`, its sum over them, (n, n).
+        """Compute the kernel between Q directions of the outputs, (n Q, n Q); if `folded`, its sum over them, (n, n).
 
-        Args:
-            directions: (Q, d); None: the axes.
-            folded: Whether to sum over the directions.
-
-        Raises:
-            ValueError: If the memory is too small.
+        `directions` is (Q, d); None: the axes. A ValueError if the memory is too small.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -114,7 +105,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the least number of bytes needed, or the number for so many samples and directions at a time."""
+        """Estimate the bytes needed for so many samples and directions at a time; by default for as few as possible."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -124,7 +115,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """Choose how many samples and how many directions to take at a time, first all samples."""
+        """Choose how many samples and directions to take at a time; begin with all samples."""
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
@@ -158,7 +149,7 @@ class KernelWork:
                     add_products(block, first, second, room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Return for each layer the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
+        """Return for each layer its uses in the pass, with the gradients (N, Q, ...) with respect to their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

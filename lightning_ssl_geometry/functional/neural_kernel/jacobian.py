@@ -25,13 +25,12 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
+    """Add the part of some parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
 
     Args:
-        kernel: (n Q, n Q), between Q directions of the output, or (n, n), for its sum over them; changed in place, on
-            and below the diagonal.
+        kernel: (n Q, n Q), or (n, n) for the sum over directions; changed in place, on and below the diagonal.
         network: Maps (N, ...) to (N, d).
-        parameters: Name -> parameter, those of the network that count.
+        parameters: Name -> parameter, the parameters of the network to add.
         x: (n, ...).
         directions: (Q, d), in the space of outputs.
         room: How many numbers may be held at a time.
@@ -51,7 +50,7 @@ def add_jacobian_products(
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Cut all parameters, flattened and concatenated, into parts of that width: (name, start, stop) each."""
+    """Cut all parameters, flattened and concatenated, into parts of `width` columns, lists of (name, start, stop)."""
     part: Columns = []
     free = width
     for name, parameter in parameters.items():

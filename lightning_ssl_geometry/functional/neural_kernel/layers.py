@@ -1,13 +1,14 @@
-r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, sample by sample.
+r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, for each sample.
 
-The gradient of an output with respect to a linear layer's weight is a sum of outer products over the places t where the
-layer was used. The same holds for a convolution: its places are those of its output, and its inputs are patches.
+The gradient of an output with respect to a linear layer's weight is a sum of outer products over the positions t to
+which the layer was applied. For a convolution, the positions are those of its output, and its inputs are patches.
 
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is one more input that is 1. A normalisation's weight and bias are elementwise, and so are their gradients. The
-factors describe a parameter only if no other place uses it; the autograd graph says how often a parameter is used.
+A bias is the weight of an additional input that is 1. The weight and bias of a normalisation act elementwise, and so do
+their gradients. The factors describe a parameter only if nothing else in the network uses it; the autograd graph says
+how often a parameter is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -37,28 +38,26 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNo
 class Factors:
     """The two factors of the gradient with respect to a parameter, as the module's docstring defines them.
 
-    Attributes:
-        a: (N, G, T, I), with G the groups of a convolution.
-        g: (N, Q, G, T, O), for Q outputs.
+    `a` is (N, G, T, I), with G the groups of a convolution, and `g` is (N, Q, G, T, O), for Q outputs.
     """
 
     a: Tensor
     g: Tensor
 
     def folded(self) -> "Factors":
-        """Merge all outputs into one axis, so that products sum over the outputs."""
+        """Merge the axes Q and O, so that products of these gradients are sums over the outputs."""
         n, q, groups, places, out = self.g.shape
         return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
 
 
 @dataclass(frozen=True)
 class Place:
-    """One use of a layer in a pass.
+    """One use of a layer in a forward pass.
 
     Attributes:
         module: The layer.
         input: The layer's input, (N, ...).
-        version: The version counter of `input`, which a later layer may overwrite.
+        version: The version counter of `input`, which changes if a later layer overwrites it.
         edge: The node of the layer's output in the graph.
         shape: The shape of the layer's output.
     """
@@ -71,7 +70,7 @@ class Place:
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The layer's parameters that train."""
+        """The layer's parameters that require a gradient."""
         return tuple(parameter for parameter in self.module.parameters(recurse=False) if parameter.requires_grad)
 
     @property
@@ -108,12 +107,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass whose graph is kept.
-
-    Attributes:
-        z: The outputs, (N, d).
-        places: The uses of layers that the graph holds.
-    """
+    """A forward pass whose graph is kept: the outputs `z` (N, d), and the uses of layers in the graph, `places`."""
 
     z: Tensor
     places: tuple[Place, ...]
@@ -132,9 +126,9 @@ class Pass:
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the identities of the parameters that the factors describe wholly; the others need their Jacobian.
+        """Return the identities of the parameters that the factors describe completely; the others need their Jacobian.
 
-        A parameter that nothing in the graph uses counts as described, unless an operation hides which tensors it uses.
+        A parameter that no node of the graph uses counts as described, unless an operation hides which tensors it uses.
         """
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
@@ -154,7 +148,7 @@ class Pass:
     def _by_sample(self) -> list[Place]:
         """Return the uses whose rows are the samples: row i of their gradient is proportional to the weight of f(x_i).
 
-        Excluded: layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
+        Excluded are layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
         time-first.
         """
         n = len(self.z)
@@ -169,13 +163,9 @@ class Pass:
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x through the network and keep its layers' inputs and outputs; its buffers stay as they were.
+    """Pass x (N, ...) through a network to (N, d), and keep the inputs and outputs of layers with one of `parameters`.
 
-    Args:
-        network: Maps (N, ...) to (N, d).
-        x: (N, ...).
-        parameters: The parameters that train.
-        by_layer: Whether to look at layers.
+    The network's buffers do not change. Without `by_layer`, no layers are kept.
     """
     places: list[Place] = []
 
@@ -231,14 +221,14 @@ def _uses(nodes: set[Node]) -> Counter[int]:
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Tell whether each row of `grown` is that of `plain` times its weight, in steps of 1 / N."""
+    """Whether each row of `grown` is the same row of `plain` times its weight; weights differ by steps of 1 / N."""
     plain, grown = plain.flatten(1), grown.flatten(1)
     error = (grown - weight[:, None] * plain).norm(dim=1)
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
 
 
 def _patches(module: _ConvNd, x: Tensor) -> Tensor:
-    """Cut the patches (N, G, T, I) that a convolution multiplies with its weight."""
+    """Return the patches (N, G, T, I) that a convolution multiplies with its weight."""
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
     spatial = len(module.kernel_size)
@@ -261,7 +251,7 @@ def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, b
 
 
 def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
-    """Return a layer's normalisation without its weight, and the axes behind N and Q over which a weight is shared."""
+    """Return a layer's normalisation without its weight, and the axes after N and Q over which a weight is shared."""
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))

@@ -3,8 +3,8 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 .. math:: z_o = \sum_n T_n \sum_{i, m} w_{oi,nm} \, y_i \, T_m^\top = \sum_{i, n, m} w_{oi,nm} \, T_n \, y_i \, T_m^\top
 
 The y_i are images, and the matrices T_n convolve a line of pixels with l_n, stride and padding included. A pixel and
-pair of channels takes e^2 multiplications in place of k^2, and the products with the matrices are shared by all
-outputs. Whether the weights come before or after the rows changes the cost alone.
+pair of channels takes e^2 multiplications in place of k^2, and all outputs share the products with the matrices. The
+weights can come before or after the rows with the same result but another cost.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
@@ -23,7 +23,7 @@ FEWER, THIN = 2.0, 2
 def pays(
     in_channels: int, out_channels: int, effective_size: int, support: int, size: list[int], out_size: list[int]
 ) -> bool:
-    """Tell whether :func:`separable_conv2d` takes FEWER times fewer multiplications than a convolution.
+    """Whether :func:`separable_conv2d` takes at most 1 / FEWER of the multiplications of a convolution.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
