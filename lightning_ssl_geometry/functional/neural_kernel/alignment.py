@@ -38,7 +38,7 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     >>> f"{kernel_target_alignment((label[:, None] == label).float(), label):.3f}"
     '1.000'
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     shaped("n,", {"n": len(kernel)}, label=label)
     classes = len(label.unique())
     if classes < 2:
@@ -69,7 +69,7 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
     tensor([[1., 3.],
             [3., nan]], dtype=torch.float64)
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     shaped("n,", {"n": len(kernel)}, label=label)
     at_least(0, label=min(label.tolist(), default=0))
     one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
@@ -88,7 +88,7 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     length = kernel.double().diag().sqrt()
     return kernel.double() / torch.outer(length, length)
 
@@ -103,9 +103,15 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel, other=other)
+    _square(kernel=kernel, other=other)
     kernel, other = kernel.double(), other.double()
     return (kernel * other).sum() / (kernel.norm() * other.norm())
+
+
+def _square(**kernels: Tensor) -> None:
+    n = len(next(iter(kernels.values())))
+    shaped("n, n", {"n": n}, **kernels)
+    at_least(1, n=n)
 
 
 def _centred(kernel: Tensor) -> Tensor:
