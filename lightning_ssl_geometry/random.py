@@ -84,7 +84,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-_POINT, _DIRECTION = -1, -2  # draws of a key, beside its attempts 0, 1, ...
+_POINT, _DIRECTION = -1, -2  # counters of a key for draws that are not attempts (0, 1, ...)
 
 
 def uniform_sphere(key: Tensor, dim: int) -> Tensor:
@@ -114,15 +114,14 @@ def generalized_normal(
 
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
-    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s.
-
-    With :math:`y = |x - m| / s`, the envelope is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the tangent of
-    :math:`-y^p` at 1), restricted to the interval. A draw from it is accepted with the ratio of density to envelope:
-    with a probability of more than 0.59 for every p, scale and interval.
+    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s. With
+    :math:`y = |x - m| / s`, draws come from an envelope that is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the
+    tangent of :math:`-y^p` at 1), restricted to the interval. A draw is accepted with the ratio of density to envelope,
+    a probability of more than 0.59 for every p, scale and interval.
 
     Args:
         mean: m (N, d), in [low, high].
-        scale: s >= 0: a number, (d,) or (N, d). 0 gives the mean itself.
+        scale: s >= 0, finite: a number, (d,) or (N, d). 0 gives the mean itself.
         p: Shape, >= 1.
         key: (N, d) int64, one per element.
         low: Least value.
@@ -132,12 +131,7 @@ def generalized_normal(
         (N, d) in [low, high], of the mean's dtype; computed in float64.
 
     Raises:
-        ValueError: If a scale is negative or not finite, `p` is below 1, a mean lies outside of the interval, or a
-            shape is wrong.
-
-    >>> x = generalized_normal(torch.zeros(4, 1), 0.5, 2.0, torch.arange(4)[:, None], low=-1.0, high=1.0)
-    >>> x.abs().max().item() <= 1
-    True
+        ValueError: If an argument is out of range or a shape is wrong.
     """
     inside("[1, inf)", p=p)
     if key.shape != mean.shape:
@@ -151,10 +145,10 @@ def generalized_normal(
     kept, keys = m.clone(), key.flatten()
 
     def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        return _propose(m[rows], s[rows], p, _uniform(2, keys[rows], numbers), low, high)
+        return _propose(m[rows], s[rows], p, u=_uniform(2, keys[rows], numbers), low=low, high=high)
 
     _reject(kept, s.nonzero().squeeze(1), attempt)
-    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # by no more than rounding
+    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # corrects rounding only
 
 
 def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -> Tensor:

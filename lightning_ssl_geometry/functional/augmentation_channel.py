@@ -86,7 +86,7 @@ def augmentation_channel_loss(
         positive = _positive(beta * x @ x.mT, weight, jensen)  # (N,)
         rows, log_weights = x.flatten(0, 1), weight.flatten()
         blocks = torch.arange(n * m, device=x.device).split(block_size)
-        negative = torch.cat([_block(rows, log_weights, block, beta, again=len(blocks) > 1) for block in blocks])
+        negative = torch.cat([_block(rows, log_weights, block, beta=beta, again=len(blocks) > 1) for block in blocks])
         negative = negative.unflatten(0, (n, m)) - (n - weight.exp()).log()
         return ((weight.exp() * negative).sum(1) - positive).mean()
 

@@ -23,10 +23,9 @@ _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 class ClusterScores(NamedTuple):
     """How clustered a cloud is, as float64 scalars.
 
-    Attributes:
-        nmi: Agreement of the given clusters with those of k-means, in [0, 1].
-        silhouette: Silhouette of the given clusters, in [-1, 1].
-        kmeans_silhouette: Silhouette of the clusters of k-means, in [-1, 1]; NaN if k-means finds a single one.
+    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` and `kmeans_silhouette`,
+    both in [-1, 1], are the silhouettes of the given clusters and of those of k-means; NaN if k-means finds a single
+    one.
     """
 
     nmi: Tensor

@@ -82,10 +82,6 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
-
-    >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
-    >>> 1.7 < mle_dimension(plane, 10).item() < 2.3
-    True
     """
     return distances_mle_dimension(neighbor_distances(h, neighbors, chunk_size), average=average)
 
@@ -111,11 +107,11 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     at_least(3, **{"len(h)": len(h)})
     inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
     h = h.double()
-    h = h - h.mean(0)  # less is lost to rounding
+    h = h - h.mean(0)  # smaller numbers lose less to rounding
     square = h.square().sum(1)
     found = []
     for rows in torch.arange(len(h), device=h.device).split(chunk_size):
-        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # up to the row's own square, (chunk, N)
+        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # squared distances minus |h_i|^2, (chunk, N)
         far[torch.arange(len(rows), device=h.device), rows] = torch.inf
         near = far.topk(neighbors, largest=False).indices  # (chunk, k)
         found.append((h[rows, None] - h[near]).norm(dim=2).sort(dim=1).values)
@@ -165,5 +161,5 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
 
 def _log_ratios(far: Tensor, near: Tensor) -> Tensor:
     if same := int((near.reshape(len(near), -1)[:, 0] == 0).sum()):
-        raise ValueError(f"Expected rows that differ, but {same} of {len(near)} coincide with another.")
+        raise ValueError(f"Expected rows that differ, but got {same} of {len(near)} that coincide with another.")
     return (far / near).double().log()

@@ -50,13 +50,15 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     finite(h=h, z=z)
     fit = _mask(fit, h)
     h, z = h.double(), z.double()
-    directions = _directions(h, fit, rcond, seen)  # (N, p)
+    directions = _directions(h, fit, rcond, seen=seen)  # (N, p)
     centered = directions - directions[fit].mean(0)
     guess = z[fit].mean(0)
     weight = centered[fit].T @ (z[fit] - guess) / centered[fit].square().sum(0)[:, None]  # (p, d), they are orthogonal
     error = (z - guess - centered @ weight)[~fit].square().mean(0)
     scored = z[~fit]
-    return _adjusted(error, scored.var(0, correction=0), scored.square().mean(0), len(scored), len(weight), rcond)
+    return _adjusted(
+        error, scored.var(0, correction=0), scored.square().mean(0), n=len(scored), p=len(weight), rcond=rcond
+    )
 
 
 def row_moments(h: Tensor, z: Tensor) -> Tensor:
@@ -101,7 +103,7 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
     about = score[1:, 1:] / n - torch.outer(mean, scored) - torch.outer(scored - mean, mean)  # the fitted mean
     error = (residual * (about @ residual)).sum(0).clamp(min=0)  # rounding may give -1e-17
     square = score.diagonal()[dim + 1 :] / n
-    return _adjusted(error, square - scored[dim:].square(), square, n, int(kept.sum()), rcond)
+    return _adjusted(error, square - scored[dim:].square(), square, n=n, p=int(kept.sum()), rcond=rcond)
 
 
 def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:

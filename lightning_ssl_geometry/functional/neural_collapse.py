@@ -63,7 +63,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     _, count, total, _ = class_moments(h, label)
     at_least(2, classes=len(count))
     mean = total / count[:, None]  # (C, D)
-    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
+    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # more accurate than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
 
 
@@ -129,9 +129,9 @@ def moments_neural_collapse(
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
-    lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # of an eigenvalue
+    lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # rounding error of an eigenvalue
     within = within.where(within.trace() > lost, 0)
-    added = (sum(mean.shape) + 2 * count.sum().sqrt()) * torch.finfo(mean.dtype).eps  # by the sums, in float64
+    added = (sum(mean.shape) + 2 * count.sum().sqrt()) * torch.finfo(mean.dtype).eps  # relative error of the sums
     return _collapse(mean, within, (added.square() * outer.trace() / count.sum()).clamp(min=rounding))
 
 
@@ -153,10 +153,10 @@ def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
 
 def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tensor:
     """Compute tr(Sigma_W Sigma_B^+) / C, where Sigma_B^+ = C V S^-2 V^T of the class means' U S V^T."""
-    if not centred.isfinite().all():  # which has no decomposition
+    if not centred.isfinite().all():  # svd would raise
         return centred.sum() * torch.nan
     _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)
-    sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring took one
+    sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring removes one direction
     seen = sigma > max(centred.shape) * torch.finfo(sigma.dtype).eps * sigma[0]
     seen &= sigma.square() > len(centred) * rounding
     if not seen.any():

@@ -63,7 +63,7 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
         for x in rows.split(chunk_size):
             with torch.enable_grad():
                 z = _embedded(projector, x.requires_grad_())
-                columns = z.sum(0).unbind()  # samples do not meet: its derivative by h_i is that of g(h_i)
+                columns = z.sum(0).unbind()  # its derivative by h_i is that of g(h_i), since samples are independent
             weights.append(torch.stack([torch.autograd.grad(c, x, retain_graph=True)[0] for c in columns], 2))
             biases.append(z.detach() - torch.einsum("ndp,nd->np", weights[-1], x.detach()))
     return torch.cat(weights), torch.cat(biases)
@@ -89,7 +89,7 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
     """
     patterns = []
     with _plain(projector, h) as rows:
-        for x in rows.split(1024):  # every activation of a chunk is held
+        for x in rows.split(1024):  # all activations of a chunk are held
             with _Trace(x) as trace:
                 z = _embedded(projector, x)
             if not trace.follows(z):
@@ -108,7 +108,7 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
     """
-    pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` wants a column
+    pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` needs a column
     return torch.unique(pattern, dim=0, return_inverse=True)[1]
 
 
@@ -168,7 +168,7 @@ def unexplained_squares(
     kept = torch.arange(u.shape[2], device=u.device) < rank[..., None]  # (T, N, d)
     t = torch.einsum("ndk,nd->nk", u, delta) * kept
     squares = (delta - torch.einsum("ndk,tnk->tnd", u, t)).square().sum(-1)
-    return torch.minimum(squares, delta.square().sum(1)), rank  # rounding may give 1 + 1e-16 of it
+    return torch.minimum(squares, delta.square().sum(1)), rank  # rounding may exceed it
 
 
 @contextmanager
@@ -193,14 +193,14 @@ class _Trace(TorchDispatchMode):
         super().__init__()
         self.n = len(h)
         self.sides: list[Tensor] = []
-        self.followed = {id(h): h}  # held, so that no id comes twice
+        self.followed = {id(h): h}  # kept alive, so that no id is used again
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not (inputs := self.follows((args, kwargs))):
             return func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::").removesuffix("_")  # in place or not
-        self._admit(name, func._schema.is_mutable, args, kwargs)
+        self._admit(name, func._schema.is_mutable, args, kwargs=kwargs)
         self.sides += [(args[0] > end).reshape(self.n, -1) for end in _BREAKS.get(name, lambda *_: ())(*args)]
         out = func(*args, **kwargs)
         for result in out[:1] if name in _BATCH_NORMS else tree_leaves(out):
@@ -220,7 +220,7 @@ class _Trace(TorchDispatchMode):
         named = kwargs.keys() & {"out", "rounding_mode"} or self.follows(kwargs)
         if named or places not in _AFFINE.get(name, ("0",)) or (mutates and "0" not in places):
             _refuse(f"`{name}` in which h enters as argument {' and '.join(places)}")
-        if name in _BATCH_NORMS and args[5] is True:  # a momentum, a number, where there is no such flag
+        if name in _BATCH_NORMS and args[5] is True:  # the flag `training`, or a number in variants without it
             _refuse(f"`{name}` with statistics of the batch")
 
 

@@ -1,4 +1,4 @@
-"""Normalisation layers by name, for backbones and projectors."""
+"""Normalisation layers by name."""
 
 __all__ = ["Norm1d", "Norm2d", "norm_1d", "norm_2d"]
 

@@ -12,16 +12,14 @@ class OneHiddenLayer(nn.Module):
 
     Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
     Optimization Perspectives (2025). A (M d, d) is fixed and adds up the M units of each output, divided by
-    :math:`\sqrt{M}`. B is initialised from the standard normal distribution, as in Prop. 4.4.
+    :math:`\sqrt{M}`. B (M d, D), the weight of the layer `hidden`, has the units (k - 1) M to k M for output k. It is
+    initialised from the standard normal distribution, as in Prop. 4.4.
 
     Args:
         in_dim: D, length of a sample.
         out_dim: d, number of outputs.
         width: M, hidden units for each output.
         activation: sigma, elementwise; None: the ReLU.
-
-    Attributes:
-        hidden: The layer whose weight is B (M d, D); units (k - 1) M to k M belong to output k.
 
     Raises:
         ValueError: If a size is not positive.

@@ -71,13 +71,13 @@ def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
     if width == 64:
         return make(norm_layer=norm_layer)
     with torch.device("meta"):
-        network = make()  # for its forward; all that has weights is replaced
+        network = make()  # only its forward is used; all layers with weights are replaced
     block = resnet.Bottleneck if depth == 50 else resnet.BasicBlock
     network.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
     network.bn1 = norm_layer(width)
     channels = width
     for i, blocks in enumerate(_BLOCKS[depth]):
-        stage = _stage(block, channels, width * 2**i, blocks, 1 if i == 0 else 2, norm_layer)
+        stage = _stage(block, channels, width * 2**i, blocks=blocks, stride=1 if i == 0 else 2, norm_layer=norm_layer)
         setattr(network, f"layer{i + 1}", stage)
         channels = width * 2**i * block.expansion
     network.fc = nn.Linear(channels, 1)

@@ -264,17 +264,13 @@ def transformed(
 ) -> Tensor:
     """Transform all images or feature maps x (N, C, ..., H, W) by one element of a group.
 
-    Args:
-        x: The images.
-        group: The group.
-        element: The number of quarter turns, the move (rows, columns), or the factor of scale.
-        circular: Whether content that a translation moves out at one border enters at the opposite border.
-        fill: Value of the pixels that enter at the border (translation, scale): a number, or (C,).
+    `element` is the number of quarter turns, the move (rows, columns), or the factor of scale; `circular` and `fill`
+    are those of :func:`~lightning_ssl_geometry.functional.translate`.
     """
     if group == "rotation":
         return quarter_turn(x, element)  # type: ignore[arg-type]
     if group == "translation":
-        return translate(x, torch.tensor(element, dtype=torch.int64), fill, circular)
+        return translate(x, torch.tensor(element, dtype=torch.int64), fill, circular=circular)
     return rescale(x, element, fill)  # type: ignore[arg-type]
 
 
@@ -303,8 +299,8 @@ class _Comparison:
         shift = math.lcm(*strides)
         rows = []
         for place, element in enumerate(settings.elements(shift)):
-            moved = run(transformed(x, settings.group, element, settings.circular, settings.fill))
-            rows += [self._compared(place, maps, moved[maps.name], shift) for maps in layers]
+            moved = run(transformed(x, settings.group, element, circular=settings.circular, fill=settings.fill))
+            rows += [self._compared(place, maps, moved[maps.name], shift=shift) for maps in layers]
         difference, reference = torch.stack(rows).view(-1, len(names), 2).permute(2, 1, 0)  # (L, E)
         return EquivarianceSums(names, difference, reference)
 
@@ -336,14 +332,14 @@ class _Comparison:
         if group == "rotation":
             z = z.roll((place + 1) * z.shape[3] // 4, 3)
         kept = torch.ones(1, 1, *z.shape[-2:], dtype=torch.float64)
-        if maps.z.shape[-2:] != (1, 1):  # a single place does not move
-            z = transformed(z, group, element, settings.circular)
-            kept = transformed(kept, group, element, settings.circular)
+        if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
+            z = transformed(z, group, element, circular=settings.circular)
+            kept = transformed(kept, group, element, circular=settings.circular)
             kept = _inside(kept, math.ceil(settings.margin / maps.stride))
-        places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # not those that something from outside is mixed with
+        places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
         if not places.any():
             size = f"{z.shape[-2]} x {z.shape[-1]}"
-            raise ValueError(f"Expected places to compare in `{maps.name}`, but of {size} none is left for {element}.")
+            raise ValueError(f"Expected positions to compare in `{maps.name}`, but got none of {size} for {element}.")
         expected, found = z[..., places].double(), found[..., places].double()
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
@@ -362,7 +358,9 @@ class _Comparison:
             t = round(x.shape[-2] / height)
             if t < 1 or t != round(x.shape[-1] / width):
                 ends = f"{tuple(x.shape[-2:])} pixels became {(height, width)}"
-                raise ValueError(f"Expected `stride`, since it is not clear for `{name}`, where {ends}, but got None.")
+                raise ValueError(
+                    f"Expected `stride`, since the sizes do not tell that of `{name}` ({ends}), but got None."
+                )
             strides[name] = t
         return [strides.get(name, 1) for name in outputs]
 

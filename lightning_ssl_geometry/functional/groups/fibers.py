@@ -126,13 +126,8 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
     r"""Squared distance between elements of a group in steps along its axes, :math:`\|g_1 - g_2\|_2^2`, int64.
 
     Section 4 of the paper uses it as an approximation, "where a more correct measure would be computed using the
-    topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round.
-
-    Args:
-        g1: int64, indices of elements, of any shape.
-        g2: int64, of a shape that broadcasts against that of g1; the result has the broadcast shape.
-        group: The group.
-        wrap: Whether cyclic axes wrap around.
+    topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round. `g1` and
+    `g2` are int64 indices of elements, of shapes that broadcast to that of the result.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -216,7 +211,7 @@ def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
     if best is None:
         largest = group.order - math.prod(group.shape) // max(group.shape)
         raise ValueError(
-            f"Expected `base_size` to leave a shift in a group of shape {group.shape}, so at most {largest}, but got "
-            f"{size}: only a cyclic group can move the whole of itself."
+            f"Expected `base_size` of at most {largest}, but got {size}. In a group of shape {group.shape} without "
+            "cyclic axes, a larger base space cannot be moved."
         )
     return best

@@ -4,6 +4,7 @@ __all__ = ["KernelWork"]
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +16,15 @@ from lightning_ssl_geometry.functional.neural_kernel.jacobian import add_jacobia
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, Pass, Place, forward_pass
 from lightning_ssl_geometry.introspection import vectors
 
-_COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
+_COLUMNS = 256  # least number of columns of the Jacobian at a time; fewer would waste passes
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How many numbers one sample needs.
+    """How many numbers one sample needs: for the graph of a pass (`saved`) and the largest layer's inputs (`patches`).
 
-    Attributes:
-        saved: For the graph of a forward pass.
-        passed: For gradients with respect to all layers' outputs, per direction.
-        widest: For gradients with respect to the largest layer's output, per direction.
-        patches: For the largest layer's inputs.
-        row: For the gradient of one row of a layer's weight, per direction.
+    Per direction, it also needs numbers for gradients with respect to all layers' outputs (`passed`), to the largest
+    output (`widest`), and to one row of a layer's weight (`row`).
     """
 
     saved: int
@@ -92,15 +89,14 @@ class KernelWork:
         if self.rest != set(self.parameters):
             passes = [self._pass(self.x)] if samples == len(self.x) else []
             self.rest |= set().union(*map(self._undescribed, passes or map(self._pass, self.x.split(samples))))
-            self._plan(q, folded)  # more may need their Jacobian than the first samples told
+            self._plan(q, folded)  # of all samples, more parameters may need their Jacobian than of the first two
             for some in directions.split(at_once):
-                self._add_layers(kernel, some, samples, folded, passes)
+                self._add_layers(kernel, some, samples, folded=folded, passes=passes)
             passes.clear()
         rest = {name: parameter for name, parameter in self.parameters.items() if name in self.rest}
         room = self.memory // self.dtype.itemsize - kernel.numel()
-        add_jacobian_products(
-            kernel, self.network, rest, self.x, directions, room, self.sizes.saved, vectorize=self.vectorize
-        )
+        add = partial(add_jacobian_products, saved=self.sizes.saved, vectorize=self.vectorize)
+        add(kernel, self.network, rest, x=self.x, directions=directions, room=room)
         mirror(kernel)
         return kernel
 
@@ -118,7 +114,7 @@ class KernelWork:
         """Choose how many samples and directions to take at a time; begin with all samples."""
         n = len(self.x)
         samples, at_once = n, q
-        while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
+        while (needed := self.needed(q, folded, samples, at_once=at_once)) > self.memory:
             if samples == 1 and (at_once == 1 or not folded):
                 hint = f" neural_kernel_trace, its contracted form, takes {self.needed(q, True)} bytes at least."
                 raise ValueError(
@@ -136,17 +132,20 @@ class KernelWork:
     ) -> None:
         size = samples * len(kernel) // len(self.x)
         parts = self.x.split(samples)
-        room = (self.memory - self.needed(len(directions), folded, samples, len(directions))) // self.dtype.itemsize
+        needed = self.needed(len(directions), folded, samples, at_once=len(directions))
+        room = (self.memory - needed) // self.dtype.itemsize
         room += 2 * samples * len(directions) * self.sizes.row
         for i, rows in enumerate(parts):
             left = self._layers(passes[i] if passes else self._pass(rows), directions)
             for j, columns in enumerate(parts[: i + 1]):
                 right = left if j == i else self._layers(self._pass(columns), directions)
                 block = kernel[i * size : (i + 1) * size, j * size : (j + 1) * size]
-                for key in (key for key in left if key in right):  # in the network's order: sums round alike
+                for key in (
+                    key for key in left if key in right
+                ):  # in the order of the layers, which fixes the rounding
                     first = self._factors(left[key], folded)
                     second = first if right is left else self._factors(right[key], folded)
-                    add_products(block, first, second, room)
+                    add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
         """Return for each layer its uses in the pass, with the gradients (N, Q, ...) with respect to their outputs."""
@@ -186,6 +185,6 @@ def _sizes(places: Sequence[Place], saved: int) -> _Sizes:
         saved,
         sum(out),
         max(out, default=0),
-        max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
-        max((t + inner for _, t, inner, _ in shapes), default=0),
+        patches=max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
+        row=max((t + inner for _, t, inner, _ in shapes), default=0),
     )

@@ -46,7 +46,7 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
     >>> one_hidden_layer_kernel(torch.tensor([[3.0, 4.0]]), torch.eye(2), 2).tolist()  # 25 / M, M = 1
     [[[[25.0, 0.0], [0.0, 25.0]]]]
     """
-    slope = _slopes("x", x, weight, out_dim, activation)  # (n, d, M)
+    slope = _slopes("x", x, weight, out_dim=out_dim, activation=activation)  # (n, d, M)
     shared = torch.einsum("ikp,jkp->ijk", slope, slope) / slope.shape[-1]
     return torch.diag_embed((x @ x.T)[..., None] * shared)
 
@@ -94,7 +94,7 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
     >>> cluster_rates(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), 1).tolist()
     [[0.5]]
     """
-    return _slopes("center", center, weight, out_dim, activation).square().mean(-1)
+    return _slopes("center", center, weight, out_dim=out_dim, activation=activation).square().mean(-1)
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:

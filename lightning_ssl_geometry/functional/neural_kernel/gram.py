@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors
 
-_PANELS = 8  # that a symmetric product is cut into: (1 + 1/8) / 2 of the square is computed
-_CACHED = 2**18  # numbers that are written and read at once: 2.5 times as fast as from memory
+_PANELS = 8  # parts of a symmetric product, so that (1 + 1/8) / 2 of the square is computed
+_CACHED = 2**18  # numbers at a time that fit the cache: 2.5 times as fast as from memory
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
@@ -39,7 +39,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
     way = min((way for way in costs if held[way] <= room), key=lambda way: costs[way])
     for group in range(groups):
         if way == "weights":
-            _add_by_weights(kernel, left, right, group, max(1, room // ((n + m) * q * (inner + max(t, s)))))
+            _add_by_weights(kernel, left, right, group=group, rows=max(1, room // ((n + m) * q * (inner + max(t, s)))))
         else:
             add = _add_by_places if way == "places" else _add_by_sums
             add(kernel, left, right, group, max(1, min(room // held[way], n // _PANELS)))

@@ -44,7 +44,9 @@ def add_jacobian_products(
     at_once = max(1, min(len(directions), room // (3 * n * total))) if len(kernel) == n else len(directions)
     for some in directions.split(at_once):
         for columns in _columns(parameters, max(1, room // (3 * n * len(some)))):
-            jacobian = _jacobian(network, parameters, columns, x, some, room // 3, saved, vectorize).to(kernel.dtype)
+            jacobian = _jacobian(
+                network, parameters, columns, x=x, directions=some, room=room // 3, saved=saved, vectorize=vectorize
+            ).to(kernel.dtype)
             rows = jacobian.view(len(kernel), -1)  # from (n, Q, columns)
             add_gram(kernel, rows, rows)
 
@@ -78,8 +80,8 @@ def _jacobian(
     vectorize: bool,
 ) -> Tensor:
     chosen = {name: parameters[name] for name, _, _ in columns}
-    size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their cut and what makes them
-    samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # the pass, forward and back
+    size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their columns, temporary memory
+    samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # of both passes
     outputs = max(1, min(len(directions), room // size))
     width = sum(stop - start for _, start, stop in columns)
     found = directions.new_empty(len(x), len(directions), width)

@@ -57,7 +57,7 @@ def neural_kernel(
     [[11.0, 0.0, 0.0], [0.0, 11.0, 0.0], [0.0, 0.0, 11.0]]
     """
     with _untouched(network, x) as (model, points, parameters):
-        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        work = KernelWork(model, points, parameters, memory=memory, by_layer=by_layer, vectorize=vectorize)
         n, d = len(points), work.outputs
         return work.kernel(None, folded=False).view(n, d, n, d).permute(0, 2, 1, 3)
 
@@ -100,7 +100,7 @@ def neural_kernel_trace(
     [[5.0, 11.0], [11.0, 25.0]]
     """
     with _untouched(network, x) as (model, points, parameters):
-        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        work = KernelWork(model, points, parameters, memory=memory, by_layer=by_layer, vectorize=vectorize)
         if directions is not None:
             shaped("Q, d", {"d": work.outputs}, directions=directions)
             at_least(1, **{"len(directions)": len(directions)})
@@ -135,7 +135,7 @@ def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tenso
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
     if x.is_floating_point():
         finite(x=x)
-    network = getattr(network, "_orig_mod", network)  # a compiled one calls no hooks
+    network = getattr(network, "_orig_mod", network)  # a compiled network calls no hooks
     check_settled(network, "network", "kernel")
     parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
     if not parameters:

@@ -28,7 +28,7 @@ from torch.nn.modules.conv import _ConvNd
 from lightning_ssl_geometry.introspection import substituted_call
 
 _LEAF = torch._C._functions.AccumulateGrad  # the node of a parameter
-_CUSTOM = torch.autograd.function.BackwardCFunction  # what it uses may be hidden, as by a checkpoint
+_CUSTOM = torch.autograd.function.BackwardCFunction  # can hide the tensors that it uses, e.g. a checkpoint
 _LINEAR = (nn.Linear,)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -52,14 +52,10 @@ class Factors:
 
 @dataclass(frozen=True)
 class Place:
-    """One use of a layer in a forward pass.
+    """One use of a layer in a forward pass: its `module`, `input` (N, ...) and the `shape` of its output.
 
-    Attributes:
-        module: The layer.
-        input: The layer's input, (N, ...).
-        version: The version counter of `input`, which changes if a later layer overwrites it.
-        edge: The node of the layer's output in the graph.
-        shape: The shape of the layer's output.
+    `version` is the version counter of the input, which changes if a later layer overwrites it, and `edge` is the node
+    of the output in the graph.
     """
 
     module: nn.Module
@@ -90,7 +86,7 @@ class Place:
         groups, places, _, out = self.sizes
         n, q = gradient.shape[:2]
         if isinstance(self.module, _NORMS):
-            g = _elementwise(self.module, self.input, gradient, bool(weight), bool(bias))
+            g = _elementwise(self.module, self.input, gradient, weight=bool(weight), bias=bool(bias))
             return Factors(g.new_ones(n, 1, 1, 1), g[:, :, None, None])
         if isinstance(self.module, _ConvNd):
             a = _patches(self.module, self.input) if weight else gradient.new_empty(n, groups, places, 0)
@@ -156,7 +152,9 @@ class Pass:
         if not named or n == 1:
             return named
         weight = 1 + torch.arange(n, dtype=self.z.dtype, device=self.z.device) / n
-        outputs = torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)  # of no sum that is fixed
+        outputs = (
+            torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)
+        )  # unequal, since sums may be fixed
         plain = self.gradients(named, outputs.expand_as(self.z))
         grown = self.gradients(named, torch.outer(weight, outputs))
         return [place for place, a, b in zip(named, plain, grown, strict=True) if _proportional(a, b, weight)]
@@ -172,13 +170,13 @@ def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Paramete
     def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if len(inputs) == 1 and output.requires_grad and _fits(module, inputs[0]):
             a = inputs[0].detach()
-            places.append(Place(module, a, a._version, get_gradient_edge(output), output.shape))
+            places.append(Place(module, a, a._version, edge=get_gradient_edge(output), shape=output.shape))
 
     trains = {id(parameter) for parameter in parameters}
     layers = [module for module in network.modules() if by_layer and _is_known(module, trains)]
     handles = [layer.register_forward_hook(keep, prepend=True) for layer in layers]
     try:
-        # buffers are copied: one that counts or averages in passing must not see this pass
+        # buffers are copied, because layers that count or average would record this pass
         z = substituted_call(network, {name: buffer.clone() for name, buffer in network.named_buffers()}, x.clone())
     finally:
         for handle in handles:
@@ -193,7 +191,7 @@ def _is_known(module: nn.Module, trains: set[int]) -> bool:
     return (
         type(module) in (*_LINEAR, *_CONVOLUTIONS, *_NORMS)
         and "forward" not in vars(module)
-        and "weight" in module._parameters  # not one that a reparametrisation makes
+        and "weight" in module._parameters  # a reparametrised weight is not in this table
         and any(id(parameter) in trains for parameter in own)
     )
 

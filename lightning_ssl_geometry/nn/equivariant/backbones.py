@@ -295,7 +295,7 @@ class UnstructuredMLP(nn.Module):
 def _norm(name: Norm2d, channels: int) -> nn.Module:
     if name == "batch":
         return GroupBatchNorm(channels)
-    return norm_2d(name, channels)  # statistics over group and space: the group axis may be one more of space
+    return norm_2d(name, channels)  # GroupNorm takes its statistics over group and space
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:

@@ -187,5 +187,5 @@ def _drop_caches(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_:
 
 
 def _load_without_caches(module: EscnnBackbone, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    module._expand_at_every_pass()  # where `network.eval()` was called past the adapter
+    module._expand_at_every_pass()  # `network.eval()` may have been called directly
     _drop_caches(module, state_dict, prefix)

@@ -105,7 +105,7 @@ class _SteerableConv2d(nn.Module):
         for s, functions in enumerate(basis):
             self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
         self.supports = supports(self.kernel_size, self.scales)
-        # Three axes: torch takes a parameter of five to be a filter of volumes, which has no `torch.channels_last`.
+        # Three axes: torch treats a parameter of five axes as a 3D filter, which has no `torch.channels_last`.
         self.weight = nn.Parameter(torch.empty(self.out_channels, self.in_channels, reach * self.effective_size**2))
         self.bias = nn.Parameter(torch.zeros(self.out_channels)) if bank.bias else None
         self.reset_parameters()
@@ -155,9 +155,6 @@ class LiftingConv2d(_SteerableConv2d):
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
-
-    >>> LiftingConv2d(1, 8, 7, 3, scales=(1.0, 1.5), rotations=4)(torch.rand(2, 1, 9, 9)).shape
-    torch.Size([2, 8, 8, 9, 9])
     """
 
     @by_position("scales", "rotations", "stride", "padding", "padding_mode", "bias")
@@ -184,7 +181,7 @@ class LiftingConv2d(_SteerableConv2d):
         """Map (N, C_in, H, W) to (N, C_out, |G|, H', W')."""
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
-        # A clone, since one channel counts as channels last in any layout, and convolutions go by the strides.
+        # A clone: with one channel any layout counts as channels last, but convolutions choose by the strides.
         x = x.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
         filters = self.filters()
         if len(set(self.supports)) == 1:
@@ -208,9 +205,6 @@ class GroupConv2d(_SteerableConv2d):
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
-
-    >>> GroupConv2d(4, 8, 7, 3, rotations=4, rotation_size=4, stride=2)(torch.rand(2, 4, 4, 9, 9)).shape
-    torch.Size([2, 8, 4, 5, 5])
     """
 
     @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
@@ -257,15 +251,19 @@ class GroupConv2d(_SteerableConv2d):
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
         on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
-        if on_processor and pays(*channels, self.effective_size, self.supports[s], size, out_size):
-            return self._separable(s, images, size, out_size)
+        if on_processor and pays(
+            *channels, self.effective_size, support=self.supports[s], size=size, out_size=out_size
+        ):
+            return self._separable(s, images, size, out_size=out_size)
         return [self._convolve(x, filters) for x, filters in zip(images, self._filters_at(s), strict=True)]
 
     def _separable(self, s: int, images: list[Tensor], size: list[int], out_size: list[int]) -> list[Tensor]:
         padding = self.padding - (self.kernel_size - self.supports[s]) // 2
         circular = self.padding_mode == "circular"
         lines, axes = getattr(self, f"lines_{s}"), list(zip(size, out_size, strict=True))
-        matrices = {at: line_matrices(lines, *at, self.stride, padding, circular) for at in axes}  # one if square
+        matrices = {
+            at: line_matrices(lines, *at, stride=self.stride, padding=padding, circular=circular) for at in axes
+        }  # one if square
         weights = self._join([turn(weight, r) for r, weight in enumerate(self._weights_at(s))])
         pairs = zip(images, weights, strict=True)
         return [separable_conv2d(x, weight, *(matrices[at] for at in axes)) for x, weight in pairs]
@@ -277,7 +275,7 @@ class GroupConv2d(_SteerableConv2d):
     def _weights_at(self, s: int) -> list[Tensor]:
         """Return the weights of each orientation in its own basis, (C_out, reached C_in, e^2)."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
-        weight = weight[:, :, : len(self.scales) - s]  # a scales up from s
+        weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
 
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
@@ -314,7 +312,7 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalise (N, C, |G|, H, W)."""
-        if z.permute(0, 3, 4, 2, 1).is_contiguous():  # the group next to the channels: as more of the columns
+        if z.permute(0, 3, 4, 2, 1).is_contiguous():  # group next to channels: as columns
             maps = super().forward(z.permute(0, 1, 3, 4, 2).flatten(3))
             return maps.unflatten(3, (z.shape[4], z.shape[2])).permute(0, 1, 4, 2, 3)
         return _per_slice(super().forward, z)

@@ -32,7 +32,8 @@ class GroupPool(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Map (N, C, |G|, H, W) to (N, C)."""
         if z.ndim not in (2, 4, 5):
-            raise ValueError(f"Expected `z` of shape (N, C, |G|, H, W), (N, C, H, W) or (N, D), got {tuple(z.shape)}.")
+            wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
+            raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
         if z.ndim == 5:
             z = z.amax(2) if self.mode == "max" else z.mean(2)
         return z.mean((-2, -1)) if z.ndim == 4 else z
