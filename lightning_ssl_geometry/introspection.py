@@ -1,4 +1,4 @@
-"""Look into a network that somebody else wrote: find its parts, catch their outputs, lend it other tensors."""
+"""Tools for networks of other authors: find submodules, record their outputs, replace parameters and buffers."""
 
 __all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
 
@@ -15,19 +15,16 @@ _COMPILED = "_orig_mod."
 
 
 def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
-    """Find a submodule by its dotted name; for a network in torch.compile, the name is that without the wrapper.
+    """Find a submodule by its dotted name; names of a network in torch.compile do not have the wrapper's prefix.
 
     Args:
         network: The network.
         path: The submodule's name, such as "backbone.layer4".
-        argument: Name of the argument that holds the path, for the error.
-        given: The argument's value, for the error; the path by default.
+        argument: Name of the argument that holds the path, for the error message.
+        given: The argument's value, for the error message; the path by default.
 
     Raises:
-        ValueError: If there is no submodule of that name; the nearest names are offered.
-
-    >>> submodule(nn.Sequential(nn.Linear(3, 2)), "0", "layers")
-    Linear(in_features=3, out_features=2, bias=True)
+        ValueError: If there is no submodule of that name; the message lists the nearest names.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
     modules |= {name.replace(_COMPILED, ""): module for name, module in modules.items() if _COMPILED in name}
@@ -48,15 +45,15 @@ OUTPUT = "output"
 def layer_outputs(
     network: nn.Module, layers: Sequence[str] | None = None
 ) -> Iterator[Callable[[Tensor], dict[str, Tensor]]]:
-    """Lend a pass through the network that returns the outputs of layers by name; the hooks are removed at the end.
+    """Yield a function that passes x through the network and returns the outputs of layers by name.
 
     Args:
         network: Maps a tensor to a tensor.
         layers: Dotted names of submodules, "" for the network itself, each called once in a pass. None: the network's
-            output, as "output".
+            output, with the name "output".
 
     Raises:
-        ValueError: If a name is of no submodule; in a pass, if a layer is not called once or does not return a tensor.
+        ValueError: If a submodule does not exist; in a pass, if a layer is not called once or does not return a tensor.
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
@@ -90,15 +87,15 @@ def layer_outputs(
 
 
 def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Return the input of each linear layer in the order of the pass: the places where a projector can be cut.
+    """Return the inputs of the linear layers in the order of the pass, so the vectors between a projector's layers.
 
     Args:
         network: Maps x to a tensor, such as a projector.
         x: (N, D).
 
     Returns:
-        The input of the first linear layer that does not see x itself, (N, D'), as "hidden_1", that of the next one as
-        "hidden_2", and so on, and the network's "output".
+        "hidden_1" (N, D'), the input of the first linear layer whose input is not x, "hidden_2", that of the next one,
+        and so on; and "output", the network's output.
 
     >>> import torch
     >>> mlp = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
@@ -128,19 +125,16 @@ def _tensor(name: str, z: object) -> Tensor:
 
 
 def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tensor) -> Tensor:
-    """Call a network with other parameters and buffers.
+    """Call a network with other parameters and buffers, and return its result.
 
-    `torch.func.functional_call` alone finds tied tensors by default, but leaves the lent tensors in a module that has
-    two names. Here every module goes by one name, and each place of a tensor is named.
+    Tied tensors and modules with two names are replaced, too: each place of a tensor in the network is found.
+    `torch.func.functional_call` alone would leave the given tensors in a module that has two names.
 
     Args:
         network: Maps (N, ...) to (N, d).
-        tensors: Name -> tensor, with the names of `named_parameters` and `named_buffers`; others stay the network's
+        tensors: Name -> tensor, with names of `named_parameters` and `named_buffers`; the others stay the network's
             own.
         x: (N, ...), one or several, as many as the network takes.
-
-    Returns:
-        The network's result.
 
     >>> layer = nn.Linear(1, 1, bias=False)
     >>> substituted_call(layer, {"weight": Tensor([[2.0]])}, Tensor([[3.0]]))
@@ -158,17 +152,15 @@ def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tens
 
 
 def check_settled(network: nn.Module, argument: str, result: str) -> None:
-    """Raise a ValueError if a network has batch statistics or dropout at work.
+    """Raise a ValueError if a network has active batch statistics or dropout.
 
     Args:
         network: The network.
-        argument: Name of the argument that holds it, for the error.
-        result: Which result for a sample would depend on chance or on others, for the error.
+        argument: Name of the argument that holds it, for the error message.
+        result: Name of the result that would depend on chance or on other samples, for the error message.
 
     Raises:
         ValueError: If batch norm or dropout (p > 0) is in training mode, or batch norm has no running statistics.
-
-    >>> check_settled(nn.Dropout().eval(), "network", "output")
     """
     for module in network.modules():
         if isinstance(module, _DropoutNd):
@@ -183,18 +175,9 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
 
 
 def vectors(z: object, x: Tensor, argument: str) -> Tensor:
-    """Return what a network made of the samples x (N, ...), if it is a vector for each: (N, D).
+    """Return a network's result z for the samples x (N, ...), if it is a floating-point tensor (N, D).
 
-    Args:
-        z: The network's result.
-        x: The samples.
-        argument: Name of the argument that the network was given as, for the error.
-
-    Raises:
-        ValueError: If the result is no floating-point tensor of shape (N, D).
-
-    >>> vectors(Tensor([[1.0]]), Tensor([2.0]), "encoder")
-    tensor([[1.]])
+    A ValueError otherwise; its message calls the network by `argument`.
     """
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
         got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

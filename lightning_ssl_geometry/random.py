@@ -1,9 +1,9 @@
-"""Random numbers as functions of counters: they depend on no state, and so on no order of calls, batches or ranks.
+"""Random numbers as functions of counters, so that they do not depend on the order of calls, batches or ranks.
 
-A draw is a hash of the integers that name it, say (seed, epoch, sample index, view), with the finaliser of SplitMix64
-(Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. That hash is a key for
-draws from distributions. In a draw by rejection, every attempt is a function of (key, attempt), and only pending
-elements are drawn again: a row alone gives the same as in a batch.
+A draw is a hash of the integers that name it, such as (seed, epoch, sample index, view), with the finaliser of
+SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. That hash is a
+key for draws from distributions. In a draw by rejection, every attempt is a function of (key, attempt), and only
+rejected elements are drawn again. A row therefore gets the same draw alone and in a batch.
 """
 
 __all__ = ["counter_hash", "counter_uniform", "generalized_normal", "uniform_sphere", "von_mises_fisher"]
@@ -23,19 +23,16 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 
 def counter_hash(*counters: Tensor | int) -> Tensor:
-    """Hash integers into 64 pseudo-random bits, elementwise; tensors broadcast against each other.
+    """Hash integers into 64 pseudo-random bits, elementwise.
 
     Args:
-        counters: One or more int64 tensors or integers; their order matters.
+        counters: One or more int64 tensors, which are broadcast, or integers; their order matters.
 
     Returns:
         An int64 tensor, uniform over all of int64, of the broadcast shape and on the tensors' device.
 
     Raises:
         ValueError: If there is no counter, or one is not an integer.
-
-    >>> (counter_hash(0, torch.arange(3)) == counter_hash(1, torch.arange(3))).any().item()
-    False
     """
     if not counters:
         raise ValueError("Expected at least one counter, but got none.")
@@ -53,18 +50,17 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
 
 
 def counter_uniform(*counters: Tensor | int, size: int) -> Tensor:
-    """Draw `size` numbers, uniform on [0, 1), for every element of the broadcast counters.
+    """Draw `size` numbers for every element of the broadcast counters, uniform on [0, 1).
 
     Args:
         counters: One or more int64 tensors or integers; their order matters.
-        size: How many numbers per element.
+        size: Numbers per element.
 
     Returns:
         float32 of shape (*broadcast shape, size), multiples of 2^-24.
 
-    >>> index = torch.tensor([5, 6, 7])
-    >>> u = counter_uniform(0, 1, index, size=2)
-    >>> torch.equal(u[2], counter_uniform(0, 1, torch.tensor([7]), size=2)[0])
+    >>> u = counter_uniform(0, torch.tensor([5, 6, 7]), size=2)
+    >>> torch.equal(u[2], counter_uniform(0, torch.tensor([7]), size=2)[0])
     True
     """
     key = counter_hash(*counters).unsqueeze(-1)
@@ -88,25 +84,18 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-_POINT, _DIRECTION = -1, -2  # draws of a key, beside its attempts 0, 1, ...
+_POINT, _DIRECTION = -1, -2  # counters of a key for draws that are not attempts (0, 1, ...)
 
 
 def uniform_sphere(key: Tensor, dim: int) -> Tensor:
-    """Draw points uniformly from the unit sphere.
+    """Draw points uniformly from the unit sphere, float32 (N, d).
 
     Args:
         key: (N,) int64, one per point.
         dim: d >= 1, the dimension of the surrounding space.
 
-    Returns:
-        float32 (N, d), rows of length 1.
-
     Raises:
         ValueError: If `dim` < 1, or `key` is not (N,).
-
-    >>> x = uniform_sphere(torch.arange(4), dim=3)
-    >>> f"{x.square().sum(1).mean():.4f}"
-    '1.0000'
     """
     at_least(1, dim=dim)
     shaped("N,", key=key)
@@ -125,15 +114,14 @@ def generalized_normal(
 
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
-    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s.
-
-    With :math:`y = |x - m| / s`, the envelope is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the tangent of
-    :math:`-y^p` at 1), restricted to the interval. A draw from it is accepted with the ratio of density to envelope:
-    with a probability of more than 0.59 for every p, scale and interval.
+    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s. With
+    :math:`y = |x - m| / s`, draws come from an envelope that is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the
+    tangent of :math:`-y^p` at 1), restricted to the interval. A draw is accepted with the ratio of density to envelope,
+    a probability of more than 0.59 for every p, scale and interval.
 
     Args:
         mean: m (N, d), in [low, high].
-        scale: s >= 0: a number, (d,) or (N, d). 0 gives the mean itself.
+        scale: s >= 0, finite: a number, (d,) or (N, d). 0 gives the mean itself.
         p: Shape, >= 1.
         key: (N, d) int64, one per element.
         low: Least value.
@@ -143,12 +131,7 @@ def generalized_normal(
         (N, d) in [low, high], of the mean's dtype; computed in float64.
 
     Raises:
-        ValueError: If a scale is negative or not finite, `p` is below 1, a mean lies outside of the interval, or a
-            shape is wrong.
-
-    >>> x = generalized_normal(torch.zeros(4, 1), 0.5, 2.0, torch.arange(4)[:, None], low=-1.0, high=1.0)
-    >>> x.abs().max().item() <= 1
-    True
+        ValueError: If an argument is out of range or a shape is wrong.
     """
     inside("[1, inf)", p=p)
     if key.shape != mean.shape:
@@ -162,10 +145,10 @@ def generalized_normal(
     kept, keys = m.clone(), key.flatten()
 
     def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        return _propose(m[rows], s[rows], p, _uniform(2, keys[rows], numbers), low, high)
+        return _propose(m[rows], s[rows], p, u=_uniform(2, keys[rows], numbers), low=low, high=high)
 
     _reject(kept, s.nonzero().squeeze(1), attempt)
-    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # by no more than rounding
+    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # corrects rounding only
 
 
 def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -> Tensor:
@@ -174,8 +157,8 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
     .. math:: p(x) \propto \exp(\kappa \langle m, x \rangle)
 
     The cosine w = <m, x> is drawn by the rejection of Wood, Simulation of the von Mises Fisher distribution (1994),
-    with the beta variable (1 + t) / 2 for a coordinate t of a uniform point of the sphere; the direction orthogonal to
-    m is uniform. Computed with 1 - w in place of w, which keeps its digits for large kappa.
+    with the beta variable (1 + t) / 2 for a coordinate t of a uniform point of the sphere. The direction orthogonal to
+    m is uniform. The computation uses 1 - w in place of w, which keeps its digits for large kappa.
 
     Args:
         mean: m (N, d), rows of length 1, d >= 2.
@@ -186,10 +169,9 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
         (N, d), rows of length 1, of the mean's dtype; computed in float64.
 
     Raises:
-        ValueError: If a concentration is negative or not finite, a mean is not of length 1, or a shape is wrong.
+        ValueError: If an argument is out of range or a shape is wrong.
 
-    >>> mean = torch.tensor([[1.0, 0.0, 0.0]]).expand(1000, 3)
-    >>> x = von_mises_fisher(mean, 50.0, torch.arange(1000))
+    >>> x = von_mises_fisher(torch.tensor([[1.0, 0.0, 0.0]]).expand(1000, 3), 50.0, torch.arange(1000))
     >>> f"{x[:, 0].mean():.2f}"  # coth(50) - 1 / 50
     '0.98'
     """
@@ -217,12 +199,12 @@ def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float)
 
 
 def _envelope_mass(y: Tensor, p: float) -> Tensor:
-    """The envelope's integral from 0 to y, which may be infinite."""
+    """Return the envelope's integral from 0 to y, which may be infinite."""
     return y.clamp(max=1) - torch.expm1(-p * (y - 1).clamp(min=0)) / (p * math.e)
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,), with b defined by Wood and q = 1 - x_0 = 2 b / (1 + b)."""
+    """Draw 1 - w (N,), where w is the cosine between a draw and the mean; b and x_0 = 1 - q are those of Wood."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)
 
@@ -243,8 +225,8 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
 def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
     """Write the first accepted draw into each pending element of `kept`.
 
-    `attempt(rows, numbers)` gives draws and whether they are accepted. Every pass doubles the attempts per pending
-    element, so that there are few passes: a GPU waits after each.
+    `attempt(rows, numbers)` returns draws and whether they are accepted. Every pass doubles the attempts per pending
+    element, which keeps the number of passes small: a GPU has to be waited for after each.
     """
     start, width = 0, 1
     while len(pending):
@@ -261,7 +243,7 @@ def _normal(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _uniform(size: int, *counters: Tensor | int) -> Tensor:
-    """Draw float64 in (0, 1): the centres of the cells whose left ends `counter_uniform` gives."""
+    """Draw float64 in (0, 1), the centres of the cells whose left ends are the numbers of `counter_uniform`."""
     return counter_uniform(*counters, size=size).double() + 2.0**-25
 
 

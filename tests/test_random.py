@@ -40,10 +40,14 @@ def test_negative_and_large_counters_wrap_around():
     assert counter_hash(-1) == counter_hash((1 << 64) - 1)
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="at least one counter"):
-        counter_hash()
-    with pytest.raises(ValueError, match=r"dtype torch.int64, but got torch.int32"):
-        counter_hash(torch.arange(3, dtype=torch.int32))
-    with pytest.raises(ValueError, match=r"integers, but got 0.5"):
-        counter_hash(0.5)
+BAD = [
+    ((), "at least one counter"),
+    ((torch.arange(3, dtype=torch.int32),), "dtype torch.int64, but got torch.int32"),
+    ((0.5,), "integers, but got 0.5"),
+]
+
+
+@pytest.mark.parametrize(("counters", "message"), BAD)
+def test_bad_input(counters, message):
+    with pytest.raises(ValueError, match=message):
+        counter_hash(*counters)

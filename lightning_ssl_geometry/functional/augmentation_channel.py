@@ -1,4 +1,4 @@
-r"""The information that a representation keeps of its image through a random augmentation channel.
+r"""The information that a representation keeps about its image through a random augmentation channel.
 
 Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679): an image X is
 augmented by T ~ P(T | X), and Z is drawn around h(T(X)) with density proportional to exp(beta Z . h). Then (Eq. 2)
@@ -6,8 +6,8 @@ augmented by T ~ P(T | X), and Z is drawn around h(T(X)) with density proportion
 .. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
-With Z at its mean h(T(X)) and Jensen's inequality in the numerator this is a contrastive loss (Eq. 17 to 20); for a
-uniform P(T | X) it is SimCLR's.
+With Z replaced by its mean h(T(X)), and Jensen's inequality in the numerator, this is a contrastive loss (Eq. 17 to
+20); for a uniform P(T | X) it is that of SimCLR.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
@@ -29,7 +29,7 @@ def augmentation_channel_loss(
     eps: float = 1e-8,
     block_size: int = 2048,
 ) -> Tensor:
-    r"""Estimate minus the information of Eq. 2 from m draws of T for each of N samples.
+    r"""Estimate minus the information of Eq. 2 of CRL-TAC from m draws of T for each of N samples.
 
     .. math:: L = \frac1N \sum_i \Bigl[\sum_j w_{ij} \log
         \sum_{(i', j') \ne (i, j)} \frac{w_{i'j'}}{N - w_{ij}} e^{s_{ij, i'j'}} -
@@ -37,37 +37,37 @@ def augmentation_channel_loss(
         \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
 
     The weights w are those of P(T | X) if T was drawn uniformly, and equal if T was drawn from P(T | X). T and T' are
-    two different draws, so v is the distribution of the first of two different draws from w, proportional to w (1 - w):
-    each of Eq. 2's two expectations is estimated by itself. Jensen's inequality makes the last logarithm of a mean a
-    mean of logarithms: the loss increases, and its last term becomes the weighted mean of s over all pairs of different
-    draws. A draw is never paired with itself, but with other draws of the same T. m = 2 with equal weights is SimCLR's
-    NT-Xent at temperature 1 / beta, but for log(2N - 1): its sum over negatives is a mean here. Zero similarity gives
-    0.
+    two different draws, so v is the distribution of the first of two different draws from w, proportional to w (1 - w).
+    Each of Eq. 2's two expectations is estimated separately. Jensen's inequality replaces the last logarithm of a mean
+    by a mean of logarithms: the loss increases, and its last term becomes the weighted mean of s over all pairs of
+    different draws. A draw is never paired with itself, but with other draws of the same T. For m = 2 and equal weights
+    the loss is SimCLR's NT-Xent at temperature 1 / beta minus log(2N - 1), because the sum over negatives is a mean
+    here.
 
     If the draws are few or P(T | X) is concentrated, the weighted estimate is biased: a draw that has all the weight is
-    paired with other draws only, while two independent draws would both be this one. This favours a broad P(T | X).
+    paired only with other draws, while two independent draws would both be this one. This favours a broad P(T | X).
     With v = w the bias is worse: in a trial, the policy for one in nine positions of a digit came to prefer empty
     crops.
 
     The N m x N m logits are computed in blocks of rows; several blocks are computed again in the backward pass.
 
     Args:
-        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; normalised here.
-        log_weight: (N, m), finite, logarithms of weights up to a factor per sample: they are normalised over m. None:
-            equal weights.
+        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples, of any float dtype; normalised by the
+            function.
+        log_weight: (N, m), finite, logarithms of weights up to a factor per sample, which a softmax over m normalises.
+            None: equal weights.
         beta: Inverse temperature, > 0: it multiplies the cosine.
         jensen: Apply Jensen's inequality to the numerator, like the paper in its experiments (Eq. 17).
-        eps: A row of this length or shorter has no direction: it counts as 0.
-        block_size: Rows of logits at once.
+        eps: Rows of at most this length count as 0, since they have no direction.
+        block_size: Rows of logits at a time.
 
     Returns:
-        A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta].
+        A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta]; 0 if all similarities are 0.
 
     Raises:
-        ValueError: If `z` is not (N, m, P) with N, m >= 2, `log_weight` not (N, m), or `beta` or `block_size` is out of
-            range.
+        ValueError: If a shape does not fit, N or m is below 2, or `beta` or `block_size` is out of range.
 
-    >>> z = torch.eye(4).unflatten(0, (2, 2))  # nothing is alike
+    >>> z = torch.eye(4).unflatten(0, (2, 2))  # all similarities are 0
     >>> f"{augmentation_channel_loss(z).abs():.3f}"
     '0.000'
     """
@@ -86,24 +86,18 @@ def augmentation_channel_loss(
         positive = _positive(beta * x @ x.mT, weight, jensen)  # (N,)
         rows, log_weights = x.flatten(0, 1), weight.flatten()
         blocks = torch.arange(n * m, device=x.device).split(block_size)
-        negative = torch.cat([_block(rows, log_weights, block, beta, again=len(blocks) > 1) for block in blocks])
+        negative = torch.cat([_block(rows, log_weights, block, beta=beta, again=len(blocks) > 1) for block in blocks])
         negative = negative.unflatten(0, (n, m)) - (n - weight.exp()).log()
         return ((weight.exp() * negative).sum(1) - positive).mean()
 
 
 def policy_entropy(log_policy: Tensor) -> Tensor:
-    r"""Compute the entropy of each sample's distribution over a family's members.
+    r"""Compute the entropy of each sample's distribution over the members of a family of augmentations.
 
     .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
 
-    Args:
-        log_policy: (N, K), logits or logarithms of probabilities: they are normalised over K.
-
-    Returns:
-        (N,), in nats, from 0 (one member only) to log K (uniform).
-
-    Raises:
-        ValueError: If `log_policy` is not (N, K).
+    `log_policy` (N, K), of another shape a ValueError, has logits or logarithms of probabilities, which a softmax over
+    K normalises. The result (N,) is in nats, from 0 (one member only) to log K (uniform).
 
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])
@@ -115,7 +109,7 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
 
 
 def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draw members of a family by inverting each sample's distribution function.
+    """Draw members of a family by inverting each sample's cumulative distribution.
 
     Args:
         probability: (N, K), rows that sum to 1.
@@ -139,7 +133,7 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
-    """Compute the numerator's expected logarithm: similarities (N, m, m) and weights (N, m) to (N,)."""
+    """Compute the expected logarithm of the numerator (N,) from similarities (N, m, m) and weights (N, m)."""
     same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
     first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)  # log v
@@ -149,7 +143,7 @@ def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
 
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
-    """Compute the denominators' logarithms, (block,), before the division by the weights' total."""
+    """Compute the logarithms of the denominators (block,), before the division by the sum of the weights."""
 
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)

@@ -1,9 +1,9 @@
-"""How clustered a cloud of embeddings is, and how uniform a cloud without any structure would be.
+"""Numbers for how clustered a cloud of embeddings is, and for the uniformity of a cloud without any structure.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input where the loss alone spreads
-the points uniformly. The paper has no numbers for this; here are some for both ends: agreement of k-means with the
-given clusters, their silhouette, and the uniformity of points that are drawn uniformly on the sphere.
+Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input, while the loss alone spreads
+the points uniformly. The paper has no numbers for this. The numbers here are the agreement of k-means with the given
+clusters, their silhouette, and the uniformity of points drawn uniformly on the sphere.
 """
 
 __all__ = ["ClusterScores", "clusteredness", "kmeans", "silhouette", "uniform_uniformity"]
@@ -21,12 +21,11 @@ _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
 
 class ClusterScores(NamedTuple):
-    """How clustered a cloud is; float64 scalars.
+    """How clustered a cloud is, as float64 scalars.
 
-    Attributes:
-        nmi: Agreement of the given clusters with those of k-means, in [0, 1].
-        silhouette: Silhouette of the given clusters, in [-1, 1].
-        kmeans_silhouette: Silhouette of the clusters of k-means, in [-1, 1]; NaN if k-means finds a single one.
+    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` and `kmeans_silhouette`,
+    both in [-1, 1], are the silhouettes of the given clusters and of those of k-means; NaN if k-means finds a single
+    one.
     """
 
     nmi: Tensor
@@ -47,18 +46,17 @@ def clusteredness(
     Args:
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
-        normalize: Put the rows on the unit sphere first.
+        normalize: Divide the rows by their lengths first.
         n_init: Starts of k-means, >= 1; the best is taken.
         seed: Seed of the starts.
 
     Returns:
         Three scores. `nmi` is 1 if k-means finds the given clusters, and near 0 if its clusters are unrelated to them:
-        slightly above by chance, about (k - 1)^2 / (2 N log k) for k clusters of one size. :func:`silhouette` says what
-        its two values mean.
+        by chance it is about (k - 1)^2 / (2 N log k) for k clusters of one size. :func:`silhouette` explains the other
+        two.
 
     Raises:
-        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, there is one cluster or as many as
-            points, or `n_init` < 1.
+        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` or `n_init` is out of range.
 
     >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> [f"{clusteredness(z, torch.tensor(label)).nmi:.2f}" for label in ([7, 7, 3, 3], [0, 1, 0, 1])]
@@ -80,13 +78,14 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     .. math:: \frac1N \sum_i \frac{b_i - a_i}{\max(a_i, b_i)}
 
-    a_i is the mean distance of point i to the others of its cluster, b_i that to the points of the nearest other
-    cluster; a point alone in its cluster counts 0. scikit-learn's `silhouette_score`, in float64 on the CPU.
+    a_i is the mean distance of point i to the others of its cluster, and b_i that to the points of the nearest other
+    cluster. A point alone in its cluster counts 0. Computed by scikit-learn's `silhouette_score`, in float64 on the
+    CPU.
 
     Args:
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
-        normalize: Put the rows on the unit sphere first.
+        normalize: Divide the rows by their lengths first.
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
@@ -94,11 +93,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
         above 0: 0.5 on the circle, less in more dimensions.
 
     Raises:
-        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or there is one cluster or as many as
-            points.
+        ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` is out of range.
 
-    >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
-    >>> f"{silhouette(z, torch.tensor([0, 0, 1, 1]), normalize=False).item():.3f}"
+    >>> f"{silhouette(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]), normalize=False):.3f}"
     '0.798'
     """
     from sklearn.metrics import silhouette_score
@@ -110,12 +107,12 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
 
 def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10, seed: int = 0) -> Tensor:
-    """Find clusters by k-means: scikit-learn's `KMeans`, in float64 on the CPU.
+    """Find clusters by k-means, with scikit-learn's `KMeans` in float64 on the CPU.
 
     Args:
-        z: (N, P).
+        z: (N, P), floating point and finite.
         clusters: k, from 2 to N - 1.
-        normalize: Put the rows on the unit sphere first.
+        normalize: Divide the rows by their lengths first.
         n_init: Starts, >= 1; the best is taken.
         seed: Seed of the starts.
 
@@ -123,11 +120,7 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
         int64 (N,), the cluster of each row, in [0, k). Fewer than k clusters occur if fewer than k rows differ.
 
     Raises:
-        ValueError: If `z` has another shape or dtype, a value that is not finite, or an argument is out of range.
-
-    >>> found = kmeans(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), 2)
-    >>> (found == found[0]).tolist()
-    [True, True, False, False]
+        ValueError: If an argument is out of range or a shape or dtype is wrong.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -143,24 +136,21 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
 
 
 def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
-    r"""Compute the :func:`uniformity` to expect of independent points, uniform on the sphere.
+    r"""Compute the expected :func:`uniformity` of independent points, uniform on the sphere.
 
     .. math:: \log \mathbb E\, e^{-t \|u - v\|^2} = -2t + \log {}_0F_1\bigl(\tfrac d2; t^2\bigr)
         = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
 
     On the circle this is log(e^{-2t} I_0(2t)), and for d = 3 it is -2t + log(sinh(2t) / 2t). It is the logarithm of the
-    expected potential, the mean over samples of any size. Points that keep more distance than independent ones, such as
-    evenly spaced points, are slightly below.
+    expected potential, which is the mean over samples of any size. Points that keep more distance than independent
+    ones, such as evenly spaced points, have a slightly lower uniformity.
 
     Args:
         dim: d >= 1, the dimension of the space around the sphere S^{d-1}.
-        t: Inverse squared width of the kernel, > 0 and at most 1e6.
+        t: Inverse squared width of the kernel, in (0, 1e6]. Values of `dim` or `t` out of range are a ValueError.
 
     Returns:
         A float64 scalar < 0; near -2t (1 - t / d) in many dimensions.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     >>> f"{uniform_uniformity(2):.4f}, {uniform_uniformity(50).exp():.4f}"
     '-1.5750, 0.0215'

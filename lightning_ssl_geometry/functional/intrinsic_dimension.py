@@ -2,7 +2,7 @@
 
 TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017). MLE:
 Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), with the average of MacKay & Ghahramani,
-Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). With :math:`T_j(x)` the distance of x to its
+Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). :math:`T_j(x)` is the distance of x to its
 j-th neighbour.
 """
 
@@ -34,23 +34,22 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
     The algorithm of Facco et al.: d is the slope of the least-squares line through the origin, without the largest
-    ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`, of all ratios, which is unbiased for
-    independent ones but not robust to outliers.
+    ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`, from all ratios, which is unbiased for
+    independent ratios but not robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
-        discard: Share of the largest ratios that the fit leaves out, in (0, 1); at least one ratio, since F = 1 has no
-            logarithm. 0.1 in the paper.
+        discard: Share of the largest ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one ratio is
+            left out, since F = 1 gives an infinite logarithm.
         estimator: "fit" or "mle".
-        chunk_size: Rows handled at once; memory is O(chunk_size (N + D)).
+        chunk_size: Rows at a time; memory is O(chunk_size (N + D)).
 
     Returns:
         A float64 scalar >= 0, not bounded by D; infinite or NaN if the neighbours of a point are all equally far, such
-        as the corners of a simplex. O(N^2 D).
+        as the corners of a simplex. Cost: O(N^2 D).
 
     Raises:
-        ValueError: If `h` has another shape, an argument is out of range, or points coincide, since a distance of 0 has
-            no logarithm.
+        ValueError: If `h` has another shape, an argument is out of range, or points coincide.
 
     >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
     >>> 1.7 < two_nn_dimension(plane).item() < 2.3
@@ -72,38 +71,31 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
     Args:
         h: (N, D), any float dtype; computed in float64.
-        neighbors: k, from 2 to N - 1. A larger k is less noisy, but its neighbourhoods reach to where the cloud is
+        neighbors: k, from 2 to N - 1. A larger k is less noisy, but its neighbourhoods extend to where the cloud is
             curved or ends, which lowers the estimate.
         average: Average of "inverses" or of "estimates".
-        chunk_size: Rows handled at once; memory is O(chunk_size (N + k D)).
+        chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
 
     Returns:
         A float64 scalar >= 0, not bounded by D; infinite if the neighbours of every point (with "estimates", of one
-        point) are all equally far. O(N^2 D).
+        point) are all equally far. Cost: O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
-
-    >>> plane = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).cumsum(1).tril()
-    >>> 1.7 < mle_dimension(plane, 10).item() < 2.3
-    True
     """
     return distances_mle_dimension(neighbor_distances(h, neighbors, chunk_size), average=average)
 
 
 def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tensor:
-    """Compute the Euclidean distances of every row to its nearest other rows.
+    """Compute the Euclidean distances of every row to its nearest other rows, (N, k) float64, ascending.
 
-    A matrix product finds the neighbours, in tiles; their distances are then computed from differences. So a distance
-    of 0 is exact, and means equal rows.
+    A matrix product finds the neighbours, and their distances are then computed from differences. A distance of 0 is
+    therefore exact, and means equal rows.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
         neighbors: k, from 2 to N - 1.
-        chunk_size: Rows handled at once; memory is O(chunk_size (N + k D)).
-
-    Returns:
-        (N, k) float64, ascending.
+        chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
 
     Raises:
         ValueError: If `h` is not (N, D), or `neighbors` is out of range.
@@ -115,11 +107,11 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     at_least(3, **{"len(h)": len(h)})
     inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
     h = h.double()
-    h = h - h.mean(0)  # less is lost to rounding
+    h = h - h.mean(0)  # smaller numbers lose less to rounding
     square = h.square().sum(1)
     found = []
     for rows in torch.arange(len(h), device=h.device).split(chunk_size):
-        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # up to the row's own square, (chunk, N)
+        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # squared distances minus |h_i|^2, (chunk, N)
         far[torch.arange(len(rows), device=h.device), rows] = torch.inf
         near = far.topk(neighbors, largest=False).indices  # (chunk, k)
         found.append((h[rows, None] - h[near]).norm(dim=2).sort(dim=1).values)
@@ -133,9 +125,6 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
         distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
         discard: Share of the largest ratios that the fit leaves out, in (0, 1).
         estimator: "fit" or "mle".
-
-    Returns:
-        A float64 scalar >= 0, the dimension.
 
     Raises:
         ValueError: If an argument is out of range or a distance is 0.
@@ -160,13 +149,7 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
 
     Args:
         distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
-        average: Average of "inverses" or of "estimates".
-
-    Returns:
-        A float64 scalar >= 0, the dimension.
-
-    Raises:
-        ValueError: If `average` is unknown or a distance is 0.
+        average: Average of "inverses" or of "estimates"; another name, or a distance of 0, is a ValueError.
 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'
@@ -178,5 +161,5 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
 
 def _log_ratios(far: Tensor, near: Tensor) -> Tensor:
     if same := int((near.reshape(len(near), -1)[:, 0] == 0).sum()):
-        raise ValueError(f"Expected rows that differ, but {same} of {len(near)} coincide with another.")
+        raise ValueError(f"Expected rows that differ, but got {same} of {len(near)} that coincide with another.")
     return (far / near).double().log()

@@ -1,9 +1,10 @@
-"""How well a linear map of the representations predicts a process's true latents: adjusted R^2 on held-out samples.
+"""Adjusted R^2, on held-out samples, of a linear map from the representations to a process's true latents.
 
 Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two filters
-make the fit on many, nearly dependent features well posed. Directions of h below `rcond` of the largest are rounding,
-and dropped. Directions with little of their variance in the fitted samples are dropped too: their coefficients would be
-extrapolated, such as for a unit whose kink one sample in a thousand crosses. Both filters use the features alone.
+make the fit on many, nearly dependent features well posed. The first drops directions of h below `rcond` of the
+largest, because they are rounding. The second drops directions with little of their variance in the fitted samples,
+because their coefficients would be extrapolated; an example is a unit whose kink one sample in a thousand crosses. Both
+filters use only the features.
 """
 
 __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
@@ -20,20 +21,20 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     .. math:: 1 - (1 - R^2) \frac{n - 1}{n - p - 1}, \quad
         R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
 
-    n samples are scored, and p directions of h are used. cl-ica's code, on which the paper builds, fits and scores the
-    same samples and takes p to be the width of h.
+    n samples are scored, and p directions of h are used. The code of cl-ica, on which the paper builds, fits and scores
+    the same samples and takes p to be the width of h.
 
     Args:
         h: (N, D) representations.
         z: (N, d) true latents.
         fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
-        rcond: Drop directions of h whose standard deviation is below this fraction of the largest size (root mean
-            square), as rounding; features count in units of their sizes. float32 rounds to 6e-8.
+        rcond: Drop directions of h whose standard deviation is below this fraction of the largest root mean square, as
+            rounding; each feature is first divided by its root mean square. float32 rounds to 6e-8.
         seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
 
     Returns:
-        float64 (d,), <= 1; 1: a linear map predicts the latent; 0: none does, and slightly below 0 by chance. NaN if a
-        latent does not vary over the scored samples.
+        float64 (d,), <= 1. 1: a linear map predicts the latent. 0, or by chance slightly below: no linear map does. NaN
+        if a latent does not vary over the scored samples.
 
     Raises:
         ValueError: If shapes do not fit, a value is not finite, `rcond` or `seen` is not in (0, 1), or fewer samples
@@ -49,38 +50,31 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     finite(h=h, z=z)
     fit = _mask(fit, h)
     h, z = h.double(), z.double()
-    directions = _directions(h, fit, rcond, seen)  # (N, p)
+    directions = _directions(h, fit, rcond, seen=seen)  # (N, p)
     centered = directions - directions[fit].mean(0)
     guess = z[fit].mean(0)
     weight = centered[fit].T @ (z[fit] - guess) / centered[fit].square().sum(0)[:, None]  # (p, d), they are orthogonal
     error = (z - guess - centered @ weight)[~fit].square().mean(0)
     scored = z[~fit]
-    return _adjusted(error, scored.var(0, correction=0), scored.square().mean(0), len(scored), len(weight), rcond)
+    return _adjusted(
+        error, scored.var(0, correction=0), scored.square().mean(0), n=len(scored), p=len(weight), rcond=rcond
+    )
 
 
 def row_moments(h: Tensor, z: Tensor) -> Tensor:
-    """Sum the outer products of the rows (1, h, z), in float64: moments for :func:`moments_r2`, which add over batches.
+    """Sum the outer products of the rows (1, h, z) to float64 (1 + D + d, 1 + D + d), moments that add over batches.
 
-    Args:
-        h: (N, D).
-        z: (N, d).
-
-    Returns:
-        (1 + D + d, 1 + D + d).
-
-    >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1))
-    tensor([[ 3.,  3.,  6.],
-            [ 3.,  3.,  6.],
-            [ 6.,  6., 12.]], dtype=torch.float64)
+    >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1)).tolist()  # h (N, D) and z (N, d)
+    [[3.0, 3.0, 6.0], [3.0, 3.0, 6.0], [6.0, 6.0, 12.0]]
     """
     rows = torch.cat([h.new_ones(len(h), 1).double(), h.double(), z.double()], 1)
     return rows.T @ rows
 
 
 def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
-    """Compute :func:`latent_r2` from second moments, without the rows.
+    """Compute :func:`latent_r2` (d,) from second moments, without the rows.
 
-    float64 moments resolve directions down to about 1e-7 of the largest, so that `rcond` cannot be much smaller.
+    float64 moments resolve directions down to about 1e-7 of the largest, so `rcond` cannot be much smaller.
 
     Args:
         fit: (1 + D + d, 1 + D + d), the :func:`row_moments` of the fitted samples.
@@ -89,17 +83,8 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
         rcond: Drop directions of h whose standard deviation is below this fraction of the largest size, as rounding.
         seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
 
-    Returns:
-        float64 (d,), <= 1.
-
     Raises:
-        ValueError: If shapes do not fit, a value is not finite, no sample is fitted, `rcond` or `seen` is not in (0,
-            1), or fewer samples are scored than p + 2.
-
-    >>> h, z = torch.randn(2, 64, 3, generator=torch.Generator().manual_seed(0))
-    >>> r2 = moments_r2(row_moments(h[:32], z[:32]), row_moments(h[32:], z[32:]), 3)
-    >>> torch.allclose(r2, latent_r2(h, z))
-    True
+        ValueError: In the cases of :func:`latent_r2`, or if no sample is fitted.
     """
     inside("(0, 1)", rcond=rcond, seen=seen)
     check_moments(dim, fit=fit, score=score)
@@ -118,11 +103,11 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
     about = score[1:, 1:] / n - torch.outer(mean, scored) - torch.outer(scored - mean, mean)  # the fitted mean
     error = (residual * (about @ residual)).sum(0).clamp(min=0)  # rounding may give -1e-17
     square = score.diagonal()[dim + 1 :] / n
-    return _adjusted(error, square - scored[dim:].square(), square, n, int(kept.sum()), rcond)
+    return _adjusted(error, square - scored[dim:].square(), square, n=n, p=int(kept.sum()), rcond=rcond)
 
 
 def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
-    """Project h on the directions used: of variance 1 and uncorrelated over all rows, and uncorrelated over `fit`."""
+    """Project h to the used directions, of variance 1 and uncorrelated over all rows, and uncorrelated over `fit`."""
     x = h / _sizes(h.square().mean(0))
     largest = torch.linalg.eigvalsh(x.T @ x)[-1].clamp(min=0).sqrt()
     left, sigma, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
@@ -162,7 +147,6 @@ def _adjusted(error: Tensor, variance: Tensor, square: Tensor, n: int, p: int, r
 
 
 def _mask(fit: Tensor | None, h: Tensor) -> Tensor:
-    """Return the mask of the fitted samples: by default the first half."""
     if fit is None:
         fit = torch.arange(len(h), device=h.device) < (len(h) + 1) // 2
     if fit.dtype != torch.bool or fit.shape != h.shape[:1]:

@@ -1,9 +1,9 @@
 r"""Neural collapse: how near the classes of a representation are to points at equal angles.
 
 Papyan, Han & Donoho, Prevalence of neural collapse during the terminal phase of deep learning training (2020). Rusak et
-al., Content suppresses style (2022), Lemma 1 and 4, expect it of InfoNCE where the content determines the class: then
-the style, which varies within a class, is lost. With :math:`\mu_c` the mean of class c and :math:`\mu_G` the mean of
-these means,
+al., Content suppresses style (2022), Lemma 1 and 4, expect neural collapse under InfoNCE if the content determines the
+class: then the style, which varies within a class, is lost. With :math:`\mu_c` the mean of class c and :math:`\mu_G`
+the mean of these means,
 
 .. math::
     \Sigma_W = \frac1N \sum_i (h_i - \mu_{y_i})(h_i - \mu_{y_i})^T, \quad
@@ -24,16 +24,16 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
 
-    Class means that differ by rounding alone are a single point. A class mean at the mean of all classes has no angle:
-    `equiangularity` and `simplex` are then NaN.
+    Class means that differ only by rounding are a single point. If a class mean equals the mean of all classes, it has
+    no angle, and `equiangularity` and `simplex` are NaN.
 
     Attributes:
-        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1): the spread within classes, relative to that
+        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes, relative to that
             between classes. 0 if every class is a point.
-        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2): 0 if all norms are equal.
-        equiangularity: Standard deviation of the cosines between two of the :math:`\mu_c - \mu_G` (NC2), at most 1: 0
+        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2). 0 if all norms are equal.
+        equiangularity: Standard deviation of the cosines between two of the :math:`\mu_c - \mu_G` (NC2), at most 1. 0
             if all angles are equal.
-        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1): 0 if the angles are the
+        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1). 0 if the angles are the
             largest that C directions can have.
     """
 
@@ -44,46 +44,42 @@ class NeuralCollapse(NamedTuple):
 
 
 def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
-    """Measure the collapse of labelled rows.
+    """Measure the collapse of labelled rows, as the four numbers of :class:`NeuralCollapse`; cost: O(N D^2 + C^2 D).
 
     The paper has classes of one size. Here a class counts equally in the mean of all classes, whatever its size, while
     each row counts equally in the spread within classes.
 
     Args:
         h: (N, D), representations. Any float dtype; computed in float64.
-        label: (N,), integers; the classes are those that occur, at least 2.
-
-    Returns:
-        The four numbers of :class:`NeuralCollapse`. O(N D^2 + C^2 D).
+        label: (N,), integers; the classes are the values that occur, at least 2.
 
     Raises:
-        ValueError: If the shapes or dtypes are others, or there are fewer than 2 classes.
+        ValueError: If a shape or dtype is wrong, or there are fewer than 2 classes.
 
     >>> label = torch.tensor([0, 0, 1, 1, 2, 2])
-    >>> found = neural_collapse(torch.eye(3)[label], label)  # three points at equal angles
-    >>> max(value.item() for value in found) < 1e-9
+    >>> max(neural_collapse(torch.eye(3)[label], label)).item() < 1e-9  # three points at equal angles
     True
     """
     _, count, total, _ = class_moments(h, label)
     at_least(2, classes=len(count))
     mean = total / count[:, None]  # (C, D)
-    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # less lost to rounding than from the moments
+    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # more accurate than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum the moments that :func:`moments_neural_collapse` takes.
+    """Sum the moments from which :func:`moments_neural_collapse` computes the numbers.
 
     Args:
         h: (N, D), representations. Any float dtype.
         label: (N,), integers.
 
     Returns:
-        The C classes that occur (C,), ascending, and in float64 their numbers of rows (C,), the sums of their rows (C,
-        D), and the sum of h h^T over all rows (D, D).
+        The C classes that occur (C,), ascending, and in float64 the number of rows of each class (C,), the sum of its
+        rows (C, D), and the sum of h h^T over all rows (D, D).
 
     Raises:
-        ValueError: If `h` is not (N, D) of a float dtype, or `label` not (N,) of an integer dtype.
+        ValueError: If a shape or dtype is wrong.
 
     >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
@@ -106,19 +102,18 @@ def moments_neural_collapse(
 ) -> NeuralCollapse:
     """Compute :func:`neural_collapse` from moments, which add over batches.
 
+    The result equals that for the rows up to rounding. `within_class` is 0 if it is below about 1e-13 times the squared
+    ratio of the length of the mean to the distance between classes.
+
     Args:
-        count: (C,), each class's number of rows, > 0.
+        count: (C,), the number of rows of each class, > 0.
         total: (C, D), the sums of their rows.
         outer: (D, D), the sum of h h^T over all rows.
-        rounding: Mean over the rows of eps^2 |h|^2, with eps that of their dtype: class means no farther apart
-            coincide.
-
-    Returns:
-        The same as for the rows, up to rounding: a `within_class` below about 1e-13 times the squared ratio of the mean
-        to the distance between classes is 0.
+        rounding: Mean over the rows of eps^2 |h|^2, where eps is the machine epsilon of their dtype. Class means whose
+            squared distances are below this count as equal.
 
     Raises:
-        ValueError: If the shapes are others, a class is empty, or there are fewer than 2 classes.
+        ValueError: If a shape is wrong, a class is empty, or there are fewer than 2 classes.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2
@@ -134,9 +129,9 @@ def moments_neural_collapse(
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
-    lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # of an eigenvalue
+    lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # rounding error of an eigenvalue
     within = within.where(within.trace() > lost, 0)
-    added = (sum(mean.shape) + 2 * count.sum().sqrt()) * torch.finfo(mean.dtype).eps  # by the sums, in float64
+    added = (sum(mean.shape) + 2 * count.sum().sqrt()) * torch.finfo(mean.dtype).eps  # relative error of the sums
     return _collapse(mean, within, (added.square() * outer.trace() / count.sum()).clamp(min=rounding))
 
 
@@ -158,10 +153,10 @@ def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
 
 def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tensor:
     """Compute tr(Sigma_W Sigma_B^+) / C, where Sigma_B^+ = C V S^-2 V^T of the class means' U S V^T."""
-    if not centred.isfinite().all():  # which has no decomposition
+    if not centred.isfinite().all():  # svd would raise
         return centred.sum() * torch.nan
     _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)
-    sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring took one
+    sigma, directions = sigma[: len(centred) - 1], directions[: len(centred) - 1]  # centring removes one direction
     seen = sigma > max(centred.shape) * torch.finfo(sigma.dtype).eps * sigma[0]
     seen &= sigma.square() > len(centred) * rounding
     if not seen.any():

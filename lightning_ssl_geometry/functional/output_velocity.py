@@ -1,13 +1,14 @@
-r"""How a network's outputs move in a step of gradient descent, and whether they move alike where they should.
+r"""The movement of a network's outputs in a step of gradient descent, and whether the step preserves invariance.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.1. Descending a loss of the outputs z_i = f(w, x_i) by the weights w moves each output by
+Perspectives (2025), Sec. 4.1. If gradient flow on the weights w decreases a loss of the outputs z_i = f(w, x_i), each
+output moves by
 
 .. math:: \dot z_i = -\frac1n \sum_{j=1}^n K_{ij}\, g_j, \quad K_{ij}^{kl} = \nabla_w f^k(x_i) \cdot \nabla_w f^l(x_j)
 
-(Eq. 11 and 12), while the loss alone, without a network, would move it by -g_i (Eq. 13). In the paper g_j is the
-gradient of a loss that is a mean over samples. No contrastive loss is: here g_j is n times the gradient of the batch's
-loss with respect to z_j, which holds for any loss.
+(Eq. 11 and 12). Gradient flow on the outputs themselves, without a network, would move z_i by -g_i (Eq. 13). In the
+paper g_j is the gradient of a loss that is a mean over samples. A contrastive loss is not such a mean: here g_j is n
+times the gradient of the batch's loss with respect to z_j, which agrees with the paper and holds for any loss.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -38,22 +39,23 @@ def output_velocity(
 
     Eq. 11 of Calder & Lee, at any point a. The kernel is never built: a backward pass maps the cotangents to a
     direction of the weights, :math:`-\frac1n \sum_j J(x_j)^T g_j`, and a forward pass maps this direction to the
-    outputs. At x it is :func:`kernel_flow` of :func:`neural_kernel`.
+    outputs. At x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
-        network: f, maps (N, ...) to (N, d), each sample by itself; in eval mode. Its parameters that require a gradient
-            are the weights w.
+        network: f, maps (N, ...) to (N, d), each sample independently; in eval mode. Its parameters that require a
+            gradient are the weights w.
         x: (n, ...), the samples of the step; a tuple of tensors with n rows if the network takes several.
         cotangent: g (n, d), n times the gradient of the batch's loss with respect to each output.
         at: (m, ...), the points a, a tensor or a tuple like x; None: x.
-        chunk_size: Samples at once, >= 1; memory is that of a backward pass over as many, and twice the weights.
+        chunk_size: Samples at a time, >= 1; memory is that of a backward pass over so many samples, and twice the
+            weights.
 
     Returns:
         (m, d), detached: the time derivative of f(a), so that a step of size s changes f(a) by s times it.
 
     Raises:
         ValueError: If a shape is wrong, `chunk_size` < 1, no parameter requires a gradient, or batch norm or dropout is
-            not in eval mode, where a sample's output depends on the others or on chance.
+            not in eval mode.
 
     >>> layer = nn.Linear(3, 3, bias=False)  # K(x_i, x_j) = (x_i . x_j) I
     >>> output_velocity(layer, torch.eye(3), torch.ones(3, 3))[0]
@@ -83,25 +85,21 @@ def output_velocity(
 
 
 def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
-    r"""Compare how a sample and its transformed versions move in a step: whether the step preserves invariance.
+    r"""Measure how differently a sample and its transformed versions move in a step, so how much invariance is lost.
 
     .. math:: \sqrt{\frac{\frac1{VN} \sum_{v,i} \|\dot f(T_v x_i) - \dot f(x_i)\|^2}
         {\frac1N \sum_i \|\dot f(x_i)\|^2}}
 
     Theorem 4.2 of Calder & Lee: without a network, points that coincide get the same gradient and move together. With a
-    network, an invariant map stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)`. The theorem says
-    whether invariance is preserved; this number says how much of it is lost.
+    network, an invariant map stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)`.
 
     Args:
         at: (N, d), the velocities of f(x_i), from :func:`output_velocity`.
-        moved: (V, N, d), the velocities of f(T_v x_i).
+        moved: (V, N, d), the velocities of f(T_v x_i), V >= 1; shapes that do not fit are a ValueError.
 
     Returns:
-        A float64 scalar >= 0: 0 if the step moves a sample and its versions alike, about 2^0.5 if it moves them
+        A float64 scalar >= 0: 0 if the step moves a sample and its versions equally, about 2^0.5 if it moves them
         independently; NaN if nothing moves.
-
-    Raises:
-        ValueError: If the shapes do not fit each other.
 
     >>> at = torch.tensor([[3.0, 4.0]])
     >>> f"{step_invariance_error(at, torch.tensor([[[3.0, 3.0]], [[3.0, 5.0]]])).item():.2f}"
@@ -133,7 +131,7 @@ def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Ten
 
 @contextmanager
 def _plain(near: Tensor) -> Iterator[None]:
-    """Leave inference mode and autocast, and use attention's plain form, which alone has a forward derivative."""
+    """Leave inference mode and autocast, and use attention's plain form, the only one with a forward derivative."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -1,4 +1,4 @@
-r"""The affine pieces of a projector: local map, region, and the variance that each sample's own map explains.
+r"""The affine pieces of a projector: local maps, regions, and the variance that each sample's own map explains.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), Sec. 5. An MLP with
 (leaky) ReLU cuts the encoder's space into regions, and on each of them it is one affine map (Eq. 11):
@@ -37,17 +37,16 @@ _BREAKS: dict[str, Callable[..., tuple[Any, ...]]] = {  # aten arguments -> wher
 
 
 def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tuple[Tensor, Tensor]:
-    r"""Compute the affine map that a projector is around each sample (Eq. 11 with bias).
+    r"""Compute the affine map that equals the projector near each sample (Eq. 11 of Cosentino et al., plus a bias).
 
     .. math:: g(h) = W_i^T h + b_i \text{ near } h_i, \quad W_i = \Bigl(\frac{\partial g}{\partial h}(h_i)\Bigr)^T
 
-    Exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i. W follows the
-    paper's convention; the paper has no bias. The projector must treat each sample by itself.
+    The map is exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i.
 
     Args:
-        projector: g, (N, D) -> (N, P).
+        projector: g, (N, D) -> (N, P), which maps each sample independently.
         h: (N, D).
-        chunk_size: Samples at once; beside the result, memory is O(chunk_size x (D P + the sum of the widths)).
+        chunk_size: Samples at a time; besides the result, memory is O(chunk_size x (D P + the sum of the widths)).
 
     Returns:
         W (N, D, P), the transpose of a `nn.Linear`'s weight, and b (N, P); detached, in the parameters' dtype.
@@ -56,45 +55,41 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
         ValueError: If a shape is wrong, or batch norm or dropout is not in eval mode.
 
     >>> layer = nn.Linear(3, 2)
-    >>> weight, bias = affine_map(layer, torch.randn(5, 3))
-    >>> torch.equal(weight[4], layer.weight.T), torch.allclose(bias[4], layer.bias, atol=1e-6)
-    (True, True)
+    >>> torch.equal(affine_map(layer, torch.randn(5, 3))[0][4], layer.weight.T)
+    True
     """
     weights, biases = [], []
     with _plain(projector, h) as rows:
         for x in rows.split(chunk_size):
             with torch.enable_grad():
                 z = _embedded(projector, x.requires_grad_())
-                columns = z.sum(0).unbind()  # samples do not meet: its derivative by h_i is that of g(h_i)
+                columns = z.sum(0).unbind()  # its derivative by h_i is that of g(h_i), since samples are independent
             weights.append(torch.stack([torch.autograd.grad(c, x, retain_graph=True)[0] for c in columns], 2))
             biases.append(z.detach() - torch.einsum("ndp,nd->np", weights[-1], x.detach()))
     return torch.cat(weights), torch.cat(biases)
 
 
 def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
-    """Record on which side of the breakpoints of its activations each sample lies.
+    """Record on which side of the breakpoints of its activations each sample lies, as booleans (N, A).
 
-    One column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0), two per hardtanh or two-sided clamp (above the
-    lower end, above the upper end), in order of execution; modules and functions such as `F.relu` both count.
+    There is one column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0), and two per hardtanh or two-sided clamp
+    (above the lower end, above the upper end), in order of execution. Modules and functions such as `F.relu` both
+    count. A linear projector has A = 0.
 
     Args:
         projector: g, (N, D) -> (N, P), piecewise affine in h.
         h: (N, D).
 
-    Returns:
-        bool (N, A); A = 0 for a linear projector.
-
     Raises:
         ValueError: If an operation is not piecewise affine in h, a shape is wrong, or batch norm or dropout is not in
             eval mode.
 
-    >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]]))
-    tensor([[ True, False],
-            [ True,  True]])
+    >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]])).tolist()
+    [[True, False], [True, True]]
     """
     patterns = []
     with _plain(projector, h) as rows:
-        for x in rows.split(1024):  # every activation of a chunk is held
+        for x in rows.split(1024):  # all activations of a chunk are held
             with _Trace(x) as trace:
                 z = _embedded(projector, x)
             if not trace.follows(z):
@@ -104,18 +99,16 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
-    """Number the regions of the projector's partition Omega (Eq. 11) that the samples lie in.
+    """Return for each sample the index of its region of the projector's partition Omega (Eq. 11 of Cosentino et al.).
 
-    Regions are told apart by :func:`activation_pattern`, which has the same arguments and errors. Units that do not
-    affect the output split one affine piece into several.
-
-    Returns:
-        int64 (N,), from 0 to the number of regions visited - 1; equal where the patterns are equal.
+    Samples share a region if their :func:`activation_pattern`, which has the same arguments and errors, is equal. Units
+    that do not affect the output split one affine piece into several. The result is int64 (N,), from 0 to the number of
+    visited regions - 1.
 
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
     """
-    pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` wants a column
+    pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` needs a column
     return torch.unique(pattern, dim=0, return_inverse=True)[1]
 
 
@@ -126,17 +119,19 @@ def local_unexplained_variance(
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - mean rank / D.
+    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - mean rank
+    / D.
 
     Args:
         delta: (N, D).
         weight: (N, D, P), in float32 or float64: the map of each sample, from :func:`affine_map`.
         tau: Only left singular vectors whose singular values reach this threshold span the space. None: all whose
             singular values are at least max(D, P) times the eps of `weight`'s dtype times the largest.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
     Returns:
-        A float64 scalar from 0 (every displacement lies in its map's column space) to 1 (orthogonal to it).
+        A float64 scalar from 0 (every displacement lies in its map's column space) to 1 (every one is orthogonal to
+        it).
 
     Raises:
         ValueError: If a shape, the dtype, `tau` or `mode` is out of range, or all displacements are zero.
@@ -173,12 +168,12 @@ def unexplained_squares(
     kept = torch.arange(u.shape[2], device=u.device) < rank[..., None]  # (T, N, d)
     t = torch.einsum("ndk,nd->nk", u, delta) * kept
     squares = (delta - torch.einsum("ndk,tnk->tnd", u, t)).square().sum(-1)
-    return torch.minimum(squares, delta.square().sum(1)), rank  # rounding may give 1 + 1e-16 of it
+    return torch.minimum(squares, delta.square().sum(1)), rank  # rounding may exceed it
 
 
 @contextmanager
 def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
-    """Lend the checked samples in the parameters' dtype, outside of autograd, inference mode and autocast."""
+    """Yield the checked samples in the parameters' dtype, outside of autograd, inference mode and autocast."""
     if h.ndim != 2 or not len(h):
         raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
     check_settled(projector, "projector", "map")
@@ -192,20 +187,20 @@ def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 class _Trace(TorchDispatchMode):
-    """Follow the tensors that depend on h, record sides, and refuse operations that are not piecewise affine."""
+    """Find the tensors that depend on h, record sides of breakpoints, and refuse operations that are not affine."""
 
     def __init__(self, h: Tensor) -> None:
         super().__init__()
         self.n = len(h)
         self.sides: list[Tensor] = []
-        self.followed = {id(h): h}  # held, so that no id comes twice
+        self.followed = {id(h): h}  # kept alive, so that no id is used again
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not (inputs := self.follows((args, kwargs))):
             return func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::").removesuffix("_")  # in place or not
-        self._admit(name, func._schema.is_mutable, args, kwargs)
+        self._admit(name, func._schema.is_mutable, args, kwargs=kwargs)
         self.sides += [(args[0] > end).reshape(self.n, -1) for end in _BREAKS.get(name, lambda *_: ())(*args)]
         out = func(*args, **kwargs)
         for result in out[:1] if name in _BATCH_NORMS else tree_leaves(out):
@@ -225,7 +220,7 @@ class _Trace(TorchDispatchMode):
         named = kwargs.keys() & {"out", "rounding_mode"} or self.follows(kwargs)
         if named or places not in _AFFINE.get(name, ("0",)) or (mutates and "0" not in places):
             _refuse(f"`{name}` in which h enters as argument {' and '.join(places)}")
-        if name in _BATCH_NORMS and args[5] is True:  # a momentum, a number, where there is no such flag
+        if name in _BATCH_NORMS and args[5] is True:  # the flag `training`, or a number in variants without it
             _refuse(f"`{name}` with statistics of the batch")
 
 

@@ -1,7 +1,7 @@
-r"""The projector's column space compared with directions in the encoder space: which it explains, and which it ignores.
+r"""Directions in the encoder space compared with the projector's column space: which of them the projector ignores.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). The projector is
-:math:`z = W^\top h` with W (D, P), the transpose of a `torch.nn.Linear`'s weight. The kernel of the map (Ker(W) in the
+:math:`z = W^\top h` with W (D, P), the transpose of a `torch.nn.Linear`'s weight. The kernel of this map (Ker(W) in the
 paper) is the orthogonal complement of W's column space.
 """
 
@@ -24,19 +24,18 @@ def unexplained_variance(
     Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements towards the
     hardest negative. The solution is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
     orthonormal columns. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in
-    floating point, so P directions count, however small their singular values; `tau` leaves out those that W nearly
-    ignores.
+    floating point, so all P directions count, even those with small singular values; `tau` leaves these out.
 
     Args:
         delta: (N, D), directions.
         weight: (D, P), the projector's W.
-        tau: Keep only the left singular vectors whose singular values reach this threshold; None: all that are not 0 up
-            to rounding.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
+        tau: Only left singular vectors whose singular values reach this threshold count; None: all that are not 0 up to
+            rounding.
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
     Returns:
-        A float64 scalar from 0 (all in the column space) to 1 (all orthogonal to it). Unchanged if `delta` and `weight`
-        are rotated together.
+        A float64 scalar from 0 (all directions lie in the column space) to 1 (all are orthogonal to it). It does not
+        change if `delta` and `weight` are rotated together.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, all of `delta` is 0, or `tau` or `mode` is out of
@@ -52,25 +51,25 @@ def unexplained_variance(
 
 
 def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative") -> Tensor:
-    r"""Compute the share of directions that the projector ignores, because they lie in the null space of its map.
+    r"""Compute the fraction of the squared directions that lies in the null space of the projector.
 
     .. math:: \frac{\sum_i \|(I - U_\tau U_\tau^\top) v_i\|_2^2}{\sum_i \|v_i\|_2^2}
 
-    :math:`U_\tau` are the left singular vectors of W whose singular values reach tau. For Propositions 4.1 to 4.3 of
-    Cosentino et al., where :math:`v_i = h^2_i - h^1_i` are augmentation directions (or the columns of a generator G):
-    directions in the kernel of :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only
-    if") does not hold: for W of rank 1 all embeddings are collinear. This is :func:`unexplained_variance` of v with a
-    threshold.
+    :math:`U_\tau` are the left singular vectors of W whose singular values reach tau, so this is
+    :func:`unexplained_variance` of v with a threshold. In Propositions 4.1 to 4.3 of Cosentino et al., :math:`v_i =
+    h^2_i - h^1_i` are augmentation directions (or the columns of a generator G): directions in the kernel of
+    :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only if") does not hold: for W of
+    rank 1 all embeddings are collinear.
 
     Args:
         direction: v, (N, D).
         weight: (D, P), the projector's W.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
     Returns:
-        A float64 scalar from 0 (the projector ignores nothing) to 1 (all). Isotropic directions give 1 - r / D, with r
-        the rank of W at tau.
+        A float64 scalar from 0 (the projector ignores nothing) to 1 (it ignores everything). Isotropic directions give
+        1 - r / D, with r the rank of W at tau.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, all directions are 0, or `tau` or `mode` is out of
@@ -83,22 +82,18 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 
 
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
-    r"""Compute an orthonormal basis :math:`U_\tau` of W's column space, of singular values that reach a threshold.
+    """Compute an orthonormal basis of W's column space, from the singular vectors whose singular values reach `tau`.
 
     Args:
-        weight: (D, P).
+        weight: W (D, P), finite.
         tau: The threshold; None: max(D, P) times float64's rounding, relative to the largest singular value.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
     Returns:
         float64 (D, r), with r the rank at that threshold.
 
     Raises:
-        ValueError: If `weight` is not (D, P) and finite, or `tau` or `mode` is out of range.
-
-    >>> column_space(torch.tensor([[3.0], [0.0]])).abs()
-    tensor([[1.],
-            [0.]], dtype=torch.float64)
+        ValueError: If an argument is out of range.
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)
@@ -112,16 +107,11 @@ def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
     r"""Compute the share of second moments outside a subspace: :math:`1 - \mathrm{tr}(U^\top S U) / \mathrm{tr}(S)`.
 
     Args:
-        moment: S (D, D), the sum (or mean) of v v^T over directions v.
+        moment: S (D, D), the sum (or mean) of v v^T over directions v; a trace of 0 or that is not finite is a
+            ValueError.
         basis: U (D, r), orthonormal columns.
 
-    Returns:
-        A scalar in [0, 1].
-
-    Raises:
-        ValueError: If the trace of S is not finite and > 0: there are no directions then.
-
-    >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()
+    >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()  # from 0 to 1
     0.25
     """
     total = moment.trace()

@@ -10,18 +10,15 @@ from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 
 class SmallCNN(nn.Sequential):
-    """Four 3x3 convolutions, two of stride 2, and a global average: for images of 8 to 32 pixels.
+    """Four 3x3 convolutions, two of stride 2, and a global average to `out_dim` = 8 * width, for 8 to 32 pixels.
 
     Args:
         in_channels: C.
         width: Channels of the first convolution; the others have 2, 4 and 8 times as many.
-        norm: "batch", or "group" (8 groups; no batch statistics, so independent of batch size and ranks).
-
-    Attributes:
-        out_dim: D = 8 * width.
+        norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
 
     Raises:
-        ValueError: If `in_channels` or `width` is not positive, or `width` no multiple of 8 with `norm="group"`.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(self, in_channels: int = 3, width: int = 32, norm: Norm2d = "batch") -> None:
@@ -38,26 +35,23 @@ class SmallCNN(nn.Sequential):
 
 
 class ShallowCNN(nn.Sequential):
-    """Two 3x3 convolutions with ReLU, an average pooling by 2 and linear layers, which see where things are.
+    """Two 3x3 convolutions with ReLU, an average pooling by 2 and linear layers, whose outputs depend on position.
 
-    With `hidden_dim` 128 and one output per member of a family it is the policy network of Koyama et al., Contrastive
-    Representation Learning with Trainable Augmentation Channel, Fig. 5; without, and with 200 outputs, their encoder,
-    as far as the paper says. Kernels and strides are not stated there. The weights lie channels last in memory, which
-    takes half of the time on CPUs.
+    With `hidden_dim` 128 and one output per member of a family, it is the policy network of Koyama et al., Contrastive
+    Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200 outputs, it
+    is their encoder, as far as the paper describes it: kernels and strides are not stated. The weights have torch's
+    memory format `channels_last`, which halves the time on CPUs.
 
     Args:
         in_channels: C.
         image_size: Height and width of the images, in pixels.
-        out_dim: D, number of outputs; no ReLU follows them.
+        out_dim: D, number of outputs, without a ReLU.
         width: Channels of both convolutions.
-        hidden_dim: Width of a linear layer with ReLU before the last; None: there is none.
-        strides: Of both convolutions.
-
-    Attributes:
-        out_dim: D.
+        hidden_dim: Width of a linear layer with ReLU before the last layer; None: no such layer.
+        strides: Strides of both convolutions.
 
     Raises:
-        ValueError: If one of these is not positive, or the images are too small for the strides.
+        ValueError: If a number is not positive, or the images are too small for the strides.
     """
 
     def __init__(
@@ -94,18 +88,15 @@ class ShallowCNN(nn.Sequential):
 
 
 class TimmBackbone(nn.Module):
-    """Any timm model without its classifier.
+    """Any timm model without its classifier; the attribute `out_dim` is D.
 
     Args:
         name: timm's name, such as "resnet18" or "vit_tiny_patch16_224".
         in_channels: C.
         pretrained: Load timm's weights (downloads them).
 
-    Attributes:
-        out_dim: D.
-
     Raises:
-        ValueError: If timm knows no model of that name; the nearest names are offered.
+        ValueError: If timm has no model of that name; the message lists the nearest names.
     """
 
     def __init__(self, name: str, in_channels: int = 3, pretrained: bool = False) -> None:

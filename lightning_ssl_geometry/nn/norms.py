@@ -1,4 +1,4 @@
-"""Normalisation layers by name, for backbones and projectors."""
+"""Normalisation layers by name."""
 
 __all__ = ["Norm1d", "Norm2d", "norm_1d", "norm_2d"]
 
@@ -11,11 +11,7 @@ Norm2d = Literal["batch", "group"]
 
 
 def norm_1d(name: Norm1d, features: int) -> nn.Module:
-    """Make the layer that normalises (N, features).
-
-    Raises:
-        ValueError: If `name` is none of "batch", "layer" and "none".
-    """
+    """Make the layer that normalises (N, features): "batch", "layer" or "none"; another name is a ValueError."""
     if name == "batch":
         return nn.BatchNorm1d(features)
     if name == "layer":
@@ -26,10 +22,9 @@ def norm_1d(name: Norm1d, features: int) -> nn.Module:
 
 
 def norm_2d(name: Norm2d, channels: int) -> nn.Module:
-    """Make the layer that normalises (N, channels, H, W); "group" has 8 groups.
+    """Make the layer that normalises (N, channels, H, W): "batch", or "group" with 8 groups.
 
-    Raises:
-        ValueError: If `name` is neither "batch" nor "group", or 8 does not divide `channels` for "group".
+    A ValueError if the name is another one, or `channels` is not a multiple of 8 for "group".
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)

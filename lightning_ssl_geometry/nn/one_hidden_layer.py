@@ -1,4 +1,4 @@
-"""The network of one hidden layer whose kernel is known in closed form: x (N, D) -> z (N, d)."""
+"""The network with one hidden layer whose neural kernel is known in closed form: x (N, D) -> z (N, d)."""
 
 __all__ = ["OneHiddenLayer"]
 
@@ -8,22 +8,18 @@ from lightning_ssl_geometry.checks import at_least
 
 
 class OneHiddenLayer(nn.Module):
-    r"""A hidden layer that trains, and a last one that averages: :math:`f(x) = A^T \sigma(B x)`, without biases.
+    r"""A trained hidden layer and a fixed sum over its units: :math:`f(x) = A^T \sigma(B x)`, without biases.
 
     Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
-    Optimization Perspectives (2025): A (M d, d) is fixed and adds up the M units of each output, divided by
-    :math:`\sqrt{M}`. B begins standard normal, as Prop. 4.4 has it.
+    Optimization Perspectives (2025). A (M d, d) is fixed and adds up the M units of each output, divided by
+    :math:`\sqrt{M}`. B (M d, D), the weight of the layer `hidden`, has the units (k - 1) M to k M for output k. It is
+    initialised from the standard normal distribution, as in Prop. 4.4.
 
     Args:
         in_dim: D, length of a sample.
         out_dim: d, number of outputs.
         width: M, hidden units for each output.
         activation: sigma, elementwise; None: the ReLU.
-
-    Attributes:
-        hidden: The layer whose weight is B (M d, D); units (k - 1) M to k M are of output k.
-        out_dim: d.
-        width: M.
 
     Raises:
         ValueError: If a size is not positive.

@@ -9,26 +9,27 @@ from lightning_ssl_geometry.checks import at_least
 
 
 class ConvPolicy(nn.Module):
-    """Scores every crop of a `CropFamily` by what is in it: a convolution over the image, wherever the crop lies.
+    """Scores every crop of a `CropFamily` by its content, with the same convolutions at every position.
 
-    Two 3x3 convolutions of stride `reduction` in all, and one as large as a crop that moves as the crops do, so that
-    P(T | X) moves along when the content of an image is moved by the crops' stride, but for what the zeros around the
-    image change at its border. A logit sees a few pixels more than its crop. A policy whose linear layers see the whole
-    image can instead tell where in it something is by the crop that it prefers, and the encoder learns to read that in
-    place of the content.
+    Two 3x3 convolutions have the total stride `reduction`. The next convolution is as large as a crop and has the
+    stride of the crops. If the content of an image moves by this stride, P(T | X) moves along, except for the effect of
+    zero padding at the border. A logit sees a few pixels more than its crop. In contrast, a policy whose linear layers
+    see the whole image can prefer crops by the position of an object, and the encoder can learn to read this position
+    in place of the content.
 
-    The image's side should fit the crops and the `reduction`, as 84 does 20, 4 and 4; else there may be more logits
-    than crops, which :class:`CRLTACModule` refuses.
+    The image's side should fit the crops and the `reduction`, as 84 fits 20, 4 and 4. Otherwise there may be more
+    logits than crops, which :class:`CRLTACModule` refuses.
 
     Args:
         in_channels: C.
         size: Height and width of the crops, in pixels.
-        stride: From one crop to the next, in pixels.
+        stride: Pixels between neighbouring crops.
         width: Channels of all convolutions.
-        reduction: 1, 2 or 4, by which the first two convolutions shrink the image; divides `size` and `stride`.
+        reduction: 1, 2 or 4, the factor by which the first two convolutions shrink the image; divides `size` and
+            `stride`.
 
     Raises:
-        ValueError: If `reduction` is none of these, or does not divide both, or another argument is not positive.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(

@@ -20,12 +20,13 @@ class MLPProjector(nn.Sequential):
         out_dim: P.
         depth: Number of linear layers, 1 to 1,000; 1 is a linear projector without bias.
         norm: "batch", "layer" or "none", after each hidden layer.
-        last_norm: Put one after the last layer as well: with three layers, the head of Keller et al., Homomorphic
-            Self-Supervised Learning, Appendix B.
-        first_norm: Put one before the first layer, as there where the backbone's output is not normalised.
+        last_norm: Normalise after the last layer as well. With three layers, this is the head of Keller et al.,
+            Homomorphic Self-Supervised Learning, Appendix B.
+        first_norm: Normalise before the first layer as well, as in that head if the backbone's output is not
+            normalised.
 
     Raises:
-        ValueError: If a width is not positive, `depth` not in its range, or `norm` none of the choices.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class MLPProjector(nn.Sequential):
 
 
 class SubVector(nn.Module):
-    """The first dimensions of the representation: DirectCLR's projector, which has no weights.
+    """The first `dim` dimensions of the representation: DirectCLR's projector, which has no weights.
 
     Jing et al., Understanding Dimensional Collapse in Contrastive Self-supervised Learning (2022).
 
     Args:
-        dim: P, how many dimensions, >= 1.
+        dim: P >= 1.
 
     Raises:
         ValueError: If `dim` is not positive; in a call, if it is above D.
@@ -78,5 +79,5 @@ class SubVector(nn.Module):
         return h[..., : self.dim]
 
     def extra_repr(self) -> str:
-        """Show the setting in the module's repr."""
+        """Show `dim` in the module's repr."""
         return f"dim={self.dim}"

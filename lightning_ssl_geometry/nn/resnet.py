@@ -17,14 +17,14 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
 class ResNet(nn.Module):
-    """torchvision's ResNet without its classifier, with a stem for small images, and narrower, by choice.
+    """torchvision's ResNet without its classifier, optionally narrower, with a choice of stems for small images.
 
     Args:
         depth: 18, 34 or 50.
         in_channels: C.
-        stem: "cifar": 3x3 convolution of stride 1 and no pooling, as SimCLR has it for 32 x 32 images; "stride": the
-            same of stride 2, for a quarter of the time; "imagenet": 7x7 of stride 2 and a max pooling.
-        norm: "batch", or "group" (8 groups; no batch statistics).
+        stem: "cifar": 3x3 convolution of stride 1 and no pooling, SimCLR's for 32 x 32 images. "stride": the same with
+            stride 2, for a quarter of the time. "imagenet": 7x7 of stride 2 and a max pooling.
+        norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
         width: Channels of the stem and of the first stage's blocks; the next stages have 2, 4 and 8 times as many.
 
     Attributes:
@@ -33,8 +33,7 @@ class ResNet(nn.Module):
             50.
 
     Raises:
-        ValueError: If `depth`, `stem` or `norm` is none of the choices, or `width` is not positive, or not a multiple
-            of 8 with `norm="group"`.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -65,20 +64,20 @@ class ResNet(nn.Module):
 
 
 def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
-    """Make torchvision's own at its width, and its like at another."""
+    """Make torchvision's own network for width 64, and one with the same layers for another width."""
     from torchvision.models import resnet
 
     make = getattr(resnet, f"resnet{depth}")
     if width == 64:
         return make(norm_layer=norm_layer)
     with torch.device("meta"):
-        network = make()  # for its forward; all that has weights is replaced
+        network = make()  # only its forward is used; all layers with weights are replaced
     block = resnet.Bottleneck if depth == 50 else resnet.BasicBlock
     network.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
     network.bn1 = norm_layer(width)
     channels = width
     for i, blocks in enumerate(_BLOCKS[depth]):
-        stage = _stage(block, channels, width * 2**i, blocks, 1 if i == 0 else 2, norm_layer)
+        stage = _stage(block, channels, width * 2**i, blocks=blocks, stride=1 if i == 0 else 2, norm_layer=norm_layer)
         setattr(network, f"layer{i + 1}", stage)
         channels = width * 2**i * block.expansion
     network.fc = nn.Linear(channels, 1)
@@ -89,7 +88,7 @@ def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
 
 
 def _stage(block: Any, channels: int, planes: int, blocks: int, stride: int, norm_layer: _NormLayer) -> nn.Sequential:
-    """Some residual blocks, the first of which changes the number of channels and the resolution."""
+    """Make residual blocks; the first changes the number of channels and the resolution."""
     out, downsample = planes * block.expansion, None
     if stride != 1 or channels != out:
         downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm_layer(out))

@@ -206,46 +206,46 @@ def test_no_sample_at_all():
         assert y.shape == x.shape
 
 
-def test_bad_input():
-    x, byte = torch.rand(2, 3, 4, 4), torch.ones(2, 3, 4, 4, dtype=torch.uint8)
-    shift = torch.tensor([0, 1])
-    for call in (lambda x: translate(x, shift), lambda x: rescale(x, 0.5)):
-        with pytest.raises(ValueError, match=r"`x` of shape \(N, C, ..., H, W\), floating point, but got \(3, 4, 4\)"):
-            call(x[0])
-        with pytest.raises(ValueError, match=r"`x` .* but got \(2, 3, 4, 4\), torch.uint8"):
-            call(byte)
-    with pytest.raises(ValueError, match=r"`x` of shape \(N, ..., H, W\), floating point, but got \(4, 4\)"):
-        quarter_turn(x[0, 0], 1)
-    with pytest.raises(ValueError, match=r"`x` .* but got \(2, 3, 4, 4\), torch.uint8"):
-        quarter_turn(byte, 1)
-    for turns, got in [
-        (1.0, "1.0"),
-        (torch.ones(2), r"\(2,\), torch.float32"),
-        (torch.tensor(1), r"\(\), torch.int64"),
-        (torch.ones(3, dtype=torch.int64), r"\(3,\), torch.int64"),
-    ]:
-        with pytest.raises(
-            ValueError, match=rf"`turns` to be an integer or torch.int64 of shape \(2,\), but got {got}"
-        ):
-            quarter_turn(x, turns)
-    for turns in (1, -1, torch.tensor([2, 3])):
-        with pytest.raises(ValueError, match="`turns` to be even where H != W, but got odd ones on 3 x 4 pixels"):
-            quarter_turn(x[:, :, 1:], turns)
-    for wrong, got in [
-        ((0, 1), r"\(0, 1\)"),
-        (shift.float(), r"\(2,\), torch.float32"),
-        (shift.expand(3, 2), r"\(3, 2\), torch.int64"),
-        (shift.expand(2, 1, 2), r"\(2, 1, 2\), torch.int64"),
-    ]:
-        with pytest.raises(ValueError, match=rf"`shift` .* of shape \(2,\) or \(2, 2\), but got {got}"):
-            translate(x, wrong)
-    for call in (lambda fill: translate(x, shift, fill), lambda fill: rescale(x, 0.5, fill)):
-        with pytest.raises(ValueError, match=r"`fill` to be a number or of shape \(3,\), but got \(2,\)"):
-            call(torch.zeros(2))
-    for factor in (torch.ones(3), torch.tensor(1.0)):
-        with pytest.raises(ValueError, match=r"`factor` to be a number or of shape \(2,\), but got"):
-            rescale(x, factor)
-    for number in (0.0, -1.0, float("inf"), float("nan")):
-        for factor in (number, torch.tensor([1.0, number])):
-            with pytest.raises(ValueError, match=f"`factor` > 0 and finite, but got {number}"):
-                rescale(x, factor)
+X, BYTE, SHIFT = torch.rand(2, 3, 4, 4), torch.ones(2, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+IMAGES = r"`x` of shape \(N, C, ..., H, W\), floating point, but got "
+TURNS = r"`turns` to be an integer or torch.int64 of shape \(2,\), but got "
+ODD = "`turns` to be even where H != W, but got odd ones on 3 x 4 pixels"
+MOVES = r"`shift` .* of shape \(2,\) or \(2, 2\), but got "
+FILL = r"`fill` to be a number or of shape \(3,\), but got \(2,\)"
+FACTORS = r"`factor` to be a number or of shape \(2,\), but got "
+BAD = [
+    (lambda: translate(X[0], SHIFT), IMAGES + r"\(3, 4, 4\)"),
+    (lambda: translate(BYTE, SHIFT), IMAGES + r"\(2, 3, 4, 4\), torch.uint8"),
+    (lambda: rescale(X[0], 0.5), IMAGES + r"\(3, 4, 4\)"),
+    (lambda: rescale(BYTE, 0.5), IMAGES + r"\(2, 3, 4, 4\), torch.uint8"),
+    (lambda: quarter_turn(X[0, 0], 1), r"`x` of shape \(N, ..., H, W\), floating point, but got \(4, 4\)"),
+    (lambda: quarter_turn(BYTE, 1), r"`x` .* but got \(2, 3, 4, 4\), torch.uint8"),
+    (lambda: quarter_turn(X, 0.5), TURNS + "0.5"),
+    (lambda: quarter_turn(X, torch.ones(2)), TURNS + r"\(2,\), torch.float32"),
+    (lambda: quarter_turn(X, torch.tensor(1)), TURNS + r"\(\), torch.int64"),
+    (lambda: quarter_turn(X, torch.ones(3, dtype=torch.int64)), TURNS + r"\(3,\), torch.int64"),
+    (lambda: quarter_turn(X[:, :, 1:], 1), ODD),
+    (lambda: quarter_turn(X[:, :, 1:], -1), ODD),
+    (lambda: quarter_turn(X[:, :, 1:], torch.tensor([2, 3])), ODD),
+    (lambda: translate(X, (0, 1)), MOVES + r"\(0, 1\)"),
+    (lambda: translate(X, SHIFT.float()), MOVES + r"\(2,\), torch.float32"),
+    (lambda: translate(X, SHIFT.expand(3, 2)), MOVES + r"\(3, 2\), torch.int64"),
+    (lambda: translate(X, SHIFT.expand(2, 1, 2)), MOVES + r"\(2, 1, 2\), torch.int64"),
+    (lambda: translate(X, SHIFT, torch.zeros(2)), FILL),
+    (lambda: rescale(X, 0.5, torch.zeros(2)), FILL),
+    (lambda: rescale(X, torch.ones(3)), FACTORS + r"\(3,\)"),
+    (lambda: rescale(X, torch.tensor(1.0)), FACTORS + r"\(\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, float("inf"), float("nan")])
+def test_bad_factors(number):
+    for factor in (number, torch.tensor([1.0, number])):
+        with pytest.raises(ValueError, match=f"`factor` > 0 and finite, but got {number}"):
+            rescale(X, factor)

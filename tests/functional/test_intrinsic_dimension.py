@@ -115,8 +115,8 @@ def test_float32_is_computed_in_float64():
 CLOUD = torch.randn(30, 3)
 REPEATED = torch.cat([CLOUD, CLOUD[:1], CLOUD[7:8], CLOUD[7:8]])
 ERRORS = [
-    (two_nn_dimension, (REPEATED,), {}, "rows that differ, but 5 of 33 coincide with another"),
-    (mle_dimension, (REPEATED,), {}, "rows that differ, but 5 of 33 coincide with another"),
+    (two_nn_dimension, (REPEATED,), {}, "rows that differ, but got 5 of 33 that coincide with another"),
+    (mle_dimension, (REPEATED,), {}, "rows that differ, but got 5 of 33 that coincide with another"),
     (two_nn_dimension, (CLOUD[:2],), {}, r"`len\(h\)` >= 3, but got 2"),
     (mle_dimension, (CLOUD[:2],), {}, r"`len\(h\)` >= 3, but got 2"),
     (mle_dimension, (CLOUD, 30), {}, r"`neighbors` in \[2, 29\], but got 30"),

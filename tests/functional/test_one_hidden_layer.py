@@ -131,32 +131,27 @@ def test_the_corollary_is_the_limit_of_the_theorem():
     torch.testing.assert_close(limit, kernel_flow(kernel, gradient))
 
 
-def test_what_does_not_fit():
-    x, weight = torch.ones(3, 5), torch.ones(6, 5)
-    with pytest.raises(ValueError, match=r"Expected `x` of shape \(n, D\) and `weight` of shape \(M d, D\)"):
-        one_hidden_layer_kernel(torch.ones(3, 4), weight, 2)
-    with pytest.raises(ValueError, match=r"Expected `center` of shape \(n, D\) and `weight`"):
-        cluster_rates(torch.ones(4), weight, 2)
-    for out_dim in (4, 0, -1):
-        with pytest.raises(ValueError, match=f"multiple of `out_dim` = {out_dim} rows, but got 6"):
-            one_hidden_layer_kernel(x, weight, out_dim)
-    with pytest.raises(ValueError, match=r"Expected `x` of shape \(n, D\), but got \(3,\)"):
-        infinite_width_kernel(torch.ones(3))
+X, WEIGHT = torch.ones(3, 5), torch.ones(6, 5)
+GRADIENT, LABEL, CENTER = torch.ones(3, 2), torch.tensor([0, 1, 1]), torch.eye(2)
+BAD = [
+    (lambda: one_hidden_layer_kernel(torch.ones(3, 4), WEIGHT, 2), r"`weight` of shape \(M d, D\), D = 4, .* \(6, 5\)"),
+    (lambda: cluster_rates(torch.ones(4), WEIGHT, 2), r"`center` of shape \(n, D\), but got \(4,\)"),
+    (lambda: one_hidden_layer_kernel(X, WEIGHT, 4), "multiple of `out_dim` = 4 rows, but got 6"),
+    (lambda: one_hidden_layer_kernel(X, WEIGHT, 0), "multiple of `out_dim` = 0 rows, but got 6"),
+    (lambda: one_hidden_layer_kernel(X, WEIGHT, -1), "multiple of `out_dim` = -1 rows, but got 6"),
+    (lambda: infinite_width_kernel(torch.ones(3)), r"`x` of shape \(n, D\), but got \(3,\)"),
+    (lambda: clustered_flow(GRADIENT, LABEL[:2], CENTER), r"`label` of shape \(n,\), n = 3, but got \(2,\)"),
+    (lambda: clustered_flow(GRADIENT, LABEL, CENTER, torch.ones(3, 2)), r"`rate` of shape \(N, d\), .* \(3, 2\)"),
+    (lambda: clustered_flow(GRADIENT, 2 * LABEL, CENTER), "`label` from 0 to 1, but got 0 to 2"),
+    (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[1.0, 0.0], [1.0, 1.0]])),
+     "`center` with orthogonal rows, .* got 2 in D = 2 dimensions with cosines of up to 0.7"),
+    (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])),  # on a line, as in Fig. 5
+     "got 4 in D = 1 dimensions with cosines of up to 1"),
+    (lambda: clustered_flow(GRADIENT, LABEL, torch.full((2, 2), torch.nan)), "`center` with orthogonal rows"),
+]  # fmt: skip
 
 
-def test_clusters_that_do_not_fit():
-    gradient, label, center = torch.ones(3, 2), torch.tensor([0, 1, 1]), torch.eye(2)
-    with pytest.raises(ValueError, match=r"Expected `gradient` \(n, d\), `label` \(n,\) and `center` \(N, D\)"):
-        clustered_flow(gradient, label[:2], center)
-    with pytest.raises(ValueError, match=r"Expected `rate` of shape \(N, d\) = \(2, 2\), but got \(3, 2\)"):
-        clustered_flow(gradient, label, center, torch.ones(3, 2))
-    with pytest.raises(ValueError, match="Expected `label` from 0 to 1, but got 0 to 2"):
-        clustered_flow(gradient, label + torch.tensor([0, 0, 1]), center)
-    with pytest.raises(
-        ValueError, match=r"Expected orthogonal `center`, .* up to D = 2, but got 2 with cosines of up to 0.7"
-    ):
-        clustered_flow(gradient, label, torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    with pytest.raises(ValueError, match="up to D = 1, but got 4 with cosines of up to 1"):  # on a line, as in Fig. 5
-        clustered_flow(gradient, label, torch.tensor([[-3.0], [-1.0], [1.0], [3.0]]))
-    with pytest.raises(ValueError, match="Expected orthogonal `center`"):
-        clustered_flow(gradient, label, torch.full((2, 2), torch.nan))
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_what_does_not_fit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -410,7 +410,7 @@ def test_bad_displacements():
         local_unexplained_variance(torch.zeros_like(delta), weight)
     with pytest.raises(ValueError, match=r"`weight.dtype` to be one of .* but got torch.bfloat16"):
         local_unexplained_variance(delta, weight.bfloat16())
-    with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got 2"):
+    with pytest.raises(ValueError, match=r"`tau` in \(0, 1\], but got 2"):
         local_unexplained_variance(delta, weight, 2)
     with pytest.raises(ValueError, match=r"`mode` to be one of .*, but got 'half'"):
         local_unexplained_variance(delta, weight, 0.1, mode="half")

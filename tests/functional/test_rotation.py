@@ -94,22 +94,22 @@ def test_covariance_rank():
     assert covariance_rank(noisy, rounding=0) > 10
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)"):
-        rotate(torch.ones(3, 4, 4), torch.ones(3))
-    with pytest.raises(ValueError, match="`image` of a float dtype"):
-        rotate(torch.ones(1, 3, 4, 4, dtype=torch.uint8), torch.ones(1))
-    with pytest.raises(ValueError, match=r"`angle` of shape \(N,\), N = 2, but got \(1,\)"):
-        rotate(torch.ones(2, 3, 4, 4), torch.ones(1))
-    with pytest.raises(ValueError, match=r"`image` of shape \(C, H, W\), but got \(4, 4\)"):
-        rotation_rank(torch.ones(4, 4), 10)
-    for angle in (-1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="`max_angle` >= 0 and finite, but got"):
-            rotation_rank(one_hot(), angle)
-    with pytest.raises(ValueError, match="`count` >= 2, but got 1"):
-        rotation_rank(one_hot(), 10, 1)
-    with pytest.raises(ValueError, match="`tau` > 0 and <= 1, but got 2"):
-        rotation_rank(one_hot(), 10, 5, 2)
-    for rows in (torch.ones(3), torch.ones(0, 3)):
-        with pytest.raises(ValueError, match=r"`rows` of shape \(n, D\) with n >= 1"):
-            covariance_rank(rows)
+BAD = [
+    (lambda: rotate(torch.ones(3, 4, 4), torch.ones(3)), r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)"),
+    (lambda: rotate(torch.ones(1, 3, 4, 4, dtype=torch.uint8), torch.ones(1)), "`image` of a float dtype"),
+    (lambda: rotate(torch.ones(2, 3, 4, 4), torch.ones(1)), r"`angle` of shape \(N,\), N = 2, but got \(1,\)"),
+    (lambda: rotation_rank(torch.ones(4, 4), 10), r"`image` of shape \(C, H, W\), but got \(4, 4\)"),
+    (lambda: rotation_rank(one_hot(), -1), "`max_angle` >= 0 and finite, but got -1"),
+    (lambda: rotation_rank(one_hot(), float("inf")), "`max_angle` >= 0 and finite, but got inf"),
+    (lambda: rotation_rank(one_hot(), float("nan")), "`max_angle` >= 0 and finite, but got nan"),
+    (lambda: rotation_rank(one_hot(), 10, 1), "`count` >= 2, but got 1"),
+    (lambda: rotation_rank(one_hot(), 10, 5, tau=2), r"`tau` in \(0, 1\], but got 2"),
+    (lambda: covariance_rank(torch.ones(3)), r"`rows` of shape \(n, D\) with n >= 1"),
+    (lambda: covariance_rank(torch.ones(0, 3)), r"`rows` of shape \(n, D\) with n >= 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

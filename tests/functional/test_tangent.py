@@ -100,19 +100,19 @@ def test_share_outside_is_the_function_of_moments():
     torch.testing.assert_close(found, unexplained_variance(delta, weight))
 
 
-def test_bad_input():
-    ok = torch.ones(3, 4)
-    with pytest.raises(ValueError, match=r"`weight` of shape \(D, P\), D = 4, but got"):
-        unexplained_variance(ok, ok)
-    with pytest.raises(ValueError, match="not all 0, but got a sum of squares of 0"):
-        unexplained_variance(torch.zeros(3, 4), torch.ones(4, 2))
-    with pytest.raises(ValueError, match="finite and not all 0, but got a sum of squares of nan"):
-        null_space_fraction(torch.full((3, 4), torch.nan), torch.ones(4, 2))
-    with pytest.raises(ValueError, match="finite `weight`"):
-        unexplained_variance(ok, torch.full((4, 2), torch.inf))
-    with pytest.raises(ValueError, match="`tau` > 0, but got 0"):
-        unexplained_variance(ok, torch.ones(4, 2), 0.0, mode="absolute")
-    with pytest.raises(ValueError, match="`mode` to be one of"):
-        null_space_fraction(ok, torch.ones(4, 2), mode="share")
-    with pytest.raises(ValueError, match=r"`weight` of shape \(D, P\), but got \(4,\)"):
-        column_space(torch.ones(4))
+OK, WEIGHT = torch.ones(3, 4), torch.ones(4, 2)
+BAD = [
+    (lambda: unexplained_variance(OK, OK), r"`weight` of shape \(D, P\), D = 4, but got"),
+    (lambda: unexplained_variance(0 * OK, WEIGHT), "not all 0, but got a sum of squares of 0"),
+    (lambda: null_space_fraction(OK * torch.nan, WEIGHT), "finite and not all 0, but got a sum of squares of nan"),
+    (lambda: unexplained_variance(OK, WEIGHT * torch.inf), "finite `weight`"),
+    (lambda: unexplained_variance(OK, WEIGHT, 0.0, mode="absolute"), "`tau` > 0, but got 0"),
+    (lambda: null_space_fraction(OK, WEIGHT, mode="share"), "`mode` to be one of"),
+    (lambda: column_space(torch.ones(4)), r"`weight` of shape \(D, P\), but got \(4,\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

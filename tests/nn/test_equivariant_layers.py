@@ -19,9 +19,9 @@ LAYERS = (LiftingConv2d, GroupConv2d)
 @pytest.fixture(params=["convolution", "weights first", "rows first"])
 def product(request, monkeypatch):
     """How group convolutions are computed, whatever pays."""
-    monkeypatch.setattr(layers, "pays", lambda *_: request.param != "convolution")
+    monkeypatch.setattr(layers, "pays", lambda *_, **__: request.param != "convolution")
     monkeypatch.setattr(
-        separable, "_multiplications", lambda *_: (0, 1) if request.param == "weights first" else (1, 0)
+        separable, "_multiplications", lambda *_, **__: (0, 1) if request.param == "weights first" else (1, 0)
     )
     return request.param
 

@@ -34,7 +34,7 @@ def shares_memory_with_its_slices(z):
 def test_the_group_is_outermost_in_memory_and_the_channels_innermost(
     in_channels, scales, rotations, rotation_size, pays, monkeypatch
 ):
-    monkeypatch.setattr(layers, "pays", lambda *_: pays)
+    monkeypatch.setattr(layers, "pays", lambda *_, **__: pays)
     lift = LiftingConv2d(in_channels, 3, 5, 3, scales=scales, rotations=rotations)
     conv = GroupConv2d(3, 5, 5, 3, scales=scales, rotations=rotations, rotation_size=rotation_size)
     for x in layouts(torch.randn(2, in_channels, 9, 9)):
@@ -48,7 +48,7 @@ def test_the_group_is_outermost_in_memory_and_the_channels_innermost(
 @pytest.mark.parametrize("in_channels", [1, 3])
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.1)])
 def test_one_convolution_leaves_the_group_next_to_the_channels(in_channels, scales, pays, monkeypatch):
-    monkeypatch.setattr(layers, "pays", lambda *_: pays)
+    monkeypatch.setattr(layers, "pays", lambda *_, **__: pays)
     lift = LiftingConv2d(in_channels, 3, 5, 3, scales=scales, rotations=4)
     for x in layouts(torch.randn(2, in_channels, 9, 9)):
         assert has_the_group_next_to_the_channels(lift(x))
@@ -89,7 +89,7 @@ def layouts(z):
 @pytest.mark.parametrize("rotation_size", [1, 4])
 @pytest.mark.parametrize("pays", [True, False])
 def test_any_layout_gives_the_same_values(double, channels, rotation_size, pays, monkeypatch):
-    monkeypatch.setattr(layers, "pays", lambda *_: pays)
+    monkeypatch.setattr(layers, "pays", lambda *_, **__: pays)
     conv = GroupConv2d(channels, 3, 5, 3, scales=(1.0, 1.5), rotations=4, scale_size=2, rotation_size=rotation_size)
     lift, pointwise, norm = LiftingConv2d(channels, 3, 5, 3), PointwiseConv2d(channels, 3), GroupBatchNorm(channels)
     z = torch.randn(2, channels, 8, 6, 7)

@@ -45,7 +45,7 @@ def test_turned_coefficients_are_those_of_turned_filters(e):
 def test_the_product_is_a_convolution_with_any_lines(
     e, channels, out_channels, stride, order, channels_last, monkeypatch
 ):
-    monkeypatch.setattr(separable, "_multiplications", lambda *_: ORDERS[order])
+    monkeypatch.setattr(separable, "_multiplications", lambda *_, **__: ORDERS[order])
     x, weight = doubles(2, channels, 8, 11), doubles(out_channels, channels, e, e)
     down, right = doubles(e, 3), doubles(e, 5)  # unequal, so that no axis is taken for the other
     filters = torch.einsum("oimn,nx,my->oixy", weight, down, right)
@@ -62,7 +62,7 @@ def test_the_product_is_a_convolution_with_any_lines(
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_no_samples_give_none(order, monkeypatch):
-    monkeypatch.setattr(separable, "_multiplications", lambda *_: ORDERS[order])
+    monkeypatch.setattr(separable, "_multiplications", lambda *_, **__: ORDERS[order])
     rows = line_matrices(torch.ones(2, 3), 5, 3, 2, 1, circular=False)
     assert separable_conv2d(torch.zeros(0, 2, 5, 5), torch.zeros(4, 2, 4), rows, rows).shape == (0, 4, 3, 3)
 
@@ -75,7 +75,7 @@ def test_the_rule_counts_multiplications(thin, monkeypatch):
     count = separable._multiplications(i, o, e, size, out)
     rows, columns = torch.zeros(e, out[0], size[0]), torch.zeros(e, out[1], size[1])
     for order, expected in zip(ORDERS.values(), count, strict=True):
-        monkeypatch.setattr(separable, "_multiplications", lambda *_, order=order: order)
+        monkeypatch.setattr(separable, "_multiplications", lambda *_, order=order, **__: order)
         with FlopCounterMode(display=False) as counter:
             separable_conv2d(torch.zeros(1, i, *size), torch.zeros(o, i, e**2), rows, columns)
         with_weights = e**2 * i * o * out[1] * (size[0] if order == (0, 1) else out[0])
@@ -97,7 +97,9 @@ def test_the_layers_for_which_it_pays():
 def test_layers_go_by_the_rule(monkeypatch):
     """At each scale, and only on processors."""
     wide = []
-    monkeypatch.setattr(GroupConv2d, "_separable", lambda self, s, images, *_: wide.append(s) or self._filters_at(s))
+    monkeypatch.setattr(
+        GroupConv2d, "_separable", lambda self, s, images, *_, **__: wide.append(s) or self._filters_at(s)
+    )
     monkeypatch.setattr(GroupConv2d, "_convolve", lambda self, x, filters: filters)
     conv = GroupConv2d(32, 64, 7, 3, scales=PAPER, stride=2)
     images = [torch.zeros(1, 32, 29, 29)]
@@ -125,7 +127,7 @@ def test_single_precision_agrees_with_the_convolution(padding_mode, rotations, r
     z = torch.rand(4, 8, 2 * rotations, 15, 17)
     found = []
     for decision in (True, False):
-        monkeypatch.setattr(layers, "pays", lambda *_, d=decision: d)
+        monkeypatch.setattr(layers, "pays", lambda *_, d=decision, **__: d)
         found.append(conv(z))
     product, convolution = found
     assert (product - convolution).norm() < 1e-5 * convolution.norm()  # measured: 1e-6

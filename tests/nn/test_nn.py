@@ -26,17 +26,6 @@ def test_shallow_cnn_sees_where_things_are(size, hidden, strides):
     assert sum(isinstance(layer, nn.Linear) for layer in network) == (1 if hidden is None else 2)
 
 
-def test_shallow_cnn_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="`width` >= 1, but got 0"):
-        ShallowCNN(width=0)
-    with pytest.raises(ValueError, match="`hidden_dim` >= 1, but got 0"):
-        ShallowCNN(hidden_dim=0)
-    with pytest.raises(ValueError, match="`strides` >= 1, but got 0"):
-        ShallowCNN(strides=(1, 0))
-    with pytest.raises(ValueError, match=r"`strides` to leave at least 2 of 4 pixels, but got \(2, 2\)"):
-        ShallowCNN(image_size=4, strides=(2, 2))
-
-
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize(("depth", "dim"), [(18, 512), (34, 512), (50, 2048)])
 def test_resnet_with_the_cifar_stem_keeps_the_resolution_longer(norm, depth, dim):
@@ -76,23 +65,24 @@ def test_mlp_projector(norm, depth):
     assert linear[-1].bias is None
 
 
-def test_bad_input():
-    for kwargs, message in [
-        ({"width": 0}, "`width` >= 1, but got 0"),
-        ({"width": 4, "norm": "group"}, "multiple of 8 channels for `norm='group'`, but got 4"),
-        ({"norm": "x"}, r"`norm` to be one of \('batch', 'group'\), but got 'x'"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            SmallCNN(**kwargs)
-    with pytest.raises(ValueError, match=r"`depth` to be one of \(18, 34, 50\), but got 20"):
-        ResNet(20)
-    with pytest.raises(ValueError, match=r"`stem` to be one of \('cifar', 'stride', 'imagenet'\), but got 'x'"):
-        ResNet(18, stem="x")
-    with pytest.raises(ValueError, match="`depth` >= 1, but got 0"):
-        MLPProjector(4, depth=0)
-    with pytest.raises(ValueError, match="`depth` <= 1000, but got 1001"):
-        MLPProjector(4, depth=1001)
-    with pytest.raises(ValueError, match="`in_channels` >= 1, but got 0"):
-        SmallCNN(in_channels=0)
-    with pytest.raises(ValueError, match=r"`norm` to be one of \('batch', 'layer', 'none'\), but got 'x'"):
-        MLPProjector(4, norm="x")
+BAD = [
+    (lambda: ShallowCNN(width=0), "`width` >= 1, but got 0"),
+    (lambda: ShallowCNN(hidden_dim=0), "`hidden_dim` >= 1, but got 0"),
+    (lambda: ShallowCNN(strides=(1, 0)), "`strides` >= 1, but got 0"),
+    (lambda: ShallowCNN(image_size=4, strides=(2, 2)), r"`strides` to leave at least 2 of 4 pixels, but got \(2, 2\)"),
+    (lambda: SmallCNN(width=0), "`width` >= 1, but got 0"),
+    (lambda: SmallCNN(width=4, norm="group"), "multiple of 8 channels for `norm='group'`, but got 4"),
+    (lambda: SmallCNN(norm="x"), r"`norm` to be one of \('batch', 'group'\), but got 'x'"),
+    (lambda: SmallCNN(in_channels=0), "`in_channels` >= 1, but got 0"),
+    (lambda: ResNet(20), r"`depth` to be one of \(18, 34, 50\), but got 20"),
+    (lambda: ResNet(18, stem="x"), r"`stem` to be one of \('cifar', 'stride', 'imagenet'\), but got 'x'"),
+    (lambda: MLPProjector(4, depth=0), "`depth` >= 1, but got 0"),
+    (lambda: MLPProjector(4, depth=1001), "`depth` <= 1000, but got 1001"),
+    (lambda: MLPProjector(4, norm="x"), r"`norm` to be one of \('batch', 'layer', 'none'\), but got 'x'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_arguments_out_of_range(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

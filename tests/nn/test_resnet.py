@@ -79,12 +79,15 @@ def test_sub_vector():
     assert repr(SubVector(2)) == "SubVector(dim=2)"
 
 
-def test_wrong_input_is_named():
-    with pytest.raises(ValueError, match="Expected `width` >= 1, but got 0"):
-        ResNet(width=0)
-    with pytest.raises(ValueError, match="multiple of 8 channels for `norm='group'`, but got 12"):
-        ResNet(width=12, norm="group")
-    with pytest.raises(ValueError, match="Expected `dim` >= 1, but got 0"):
-        SubVector(0)
-    with pytest.raises(ValueError, match="Expected `dim` <= D = 5, but got 6"):
-        SubVector(6)(torch.zeros(3, 5))
+BAD = [
+    (lambda: ResNet(width=0), "Expected `width` >= 1, but got 0"),
+    (lambda: ResNet(width=12, norm="group"), "multiple of 8 channels for `norm='group'`, but got 12"),
+    (lambda: SubVector(0), "Expected `dim` >= 1, but got 0"),
+    (lambda: SubVector(6)(torch.zeros(3, 5)), "Expected `dim` <= D = 5, but got 6"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,1 +1,1 @@
-"""Groups that act on images: actions, equivariance errors, fibers, generators of rotations."""
+"""Group actions on images, equivariance errors, fibers and generators of rotations."""

@@ -1,8 +1,7 @@
-"""The group actions on images and feature maps of homomorphic self-supervised learning, batched.
+"""The group actions of Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), for batches of images.
 
-Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022): translations by whole pixels, rotations by quarter
-turns and changes of scale about the centre, each an operator :math:`T_g` on the last two axes. A turn and a circular
-translation permute the pixels, so they are exact and invertible; a change of scale is neither.
+Each action is an operator :math:`T_g` on the last two axes. A quarter turn and a circular translation permute the
+pixels, so they are exact and invertible. A change of scale about the centre is neither.
 """
 
 __all__ = ["quarter_turn", "rescale", "translate"]
@@ -21,19 +20,15 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
     .. math:: T_r x = \mathrm{rot90}^r x, \quad T_r T_s = T_{r + s}, \quad r \in \mathbb{Z} / 4
 
     Args:
-        x: (N, ..., H, W), floating point.
-        turns: r, any integer, or (N,) int64, one for each sample; counted modulo 4.
-
-    Returns:
-        (N, ..., H, W), of x's dtype: the same pixels at other places.
+        x: (N, ..., H, W), floating point; the result has the same shape and dtype.
+        turns: r modulo 4: an integer for all samples, or (N,) int64 with one number for each sample.
 
     Raises:
-        ValueError: If `x` has fewer axes or another dtype, `turns` is of another kind or shape, or a turn is odd where
-            H != W. The last check alone reads the values of `turns`, so it waits for the device that holds them.
+        ValueError: If a shape or dtype is wrong, or a turn is odd for H != W. Only for H != W the check reads the
+            values of `turns`, and then waits for the GPU.
 
-    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).expand(2, 2, 2)
-    >>> quarter_turn(x, torch.tensor([1, 2])).tolist()
-    [[[2.0, 4.0], [1.0, 3.0]], [[4.0, 3.0], [2.0, 1.0]]]
+    >>> quarter_turn(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
+    [[[2.0, 4.0], [1.0, 3.0]]]
     """
     _check_images(x, "(N, ..., H, W)", 3)
     height, width = x.shape[-2:]
@@ -53,27 +48,19 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
 
 
 def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bool = False) -> Tensor:
-    r"""Move the content of every image by its own number of whole pixels.
-
-    .. math:: (T_s x)(p) = x(p - s), \quad s \in \mathbb{Z}^2
-
-    A pixel whose source p - s is outside of the image gets `fill`; with `circular`, coordinates count modulo (H, W).
+    """Move the content of every image by its own number of whole pixels: :math:`(T_s x)(p) = x(p - s)`.
 
     Args:
-        x: (N, C, ..., H, W), floating point.
+        x: (N, C, ..., H, W), floating point; the result has the same shape and dtype.
         shift: s, (2,) for all samples or (N, 2) for each, int64: rows down, columns to the right.
-        fill: Value of emptied pixels: a number, or (C,), one for each channel. Unused with `circular`.
-        circular: Whether the content that leaves at one border comes back at the opposite one.
-
-    Returns:
-        (N, C, ..., H, W), of x's dtype.
+        fill: Value of a pixel p for which p - s is outside of the image: a number, or (C,). Unused with `circular`.
+        circular: Whether coordinates count modulo (H, W), so that nothing is outside.
 
     Raises:
-        ValueError: If `x` has fewer axes or another dtype, `shift` another shape or dtype, or `fill` another shape.
+        ValueError: If a shape or dtype is wrong.
 
-    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 2, 2)
-    >>> translate(x, torch.tensor([[-1, 0]]), circular=True).view(2, 2).tolist()
-    [[3.0, 4.0], [1.0, 2.0]]
+    >>> translate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([-1, 0])).tolist()
+    [[[[3.0, 4.0], [0.0, 0.0]]]]
     """
     _check_images(x, "(N, C, ..., H, W)", 4)
     if not isinstance(shift, Tensor) or shift.shape not in ((2,), (len(x), 2)) or shift.dtype != torch.int64:
@@ -92,31 +79,27 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
 
 def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Tensor:
-    r"""Resize every image about its centre by its own factor, bilinearly and antialiased; its shape (H, W) stays.
+    r"""Resize every image about its centre by its own factor, bilinearly and with antialiasing.
 
     .. math:: T_f x = A_f x B_f^\top, \quad
         (A_f)_{ij} \propto \max\bigl(0, 1 - |j - c_i| / \max(1, 1/f)\bigr), \quad
         c_i = \tfrac{H - 1}{2} + \tfrac{1}{f} \bigl(i - \tfrac{H - 1}{2}\bigr)
 
-    The rows of A sum to 1, and B does the same along the columns: the weights of torchvision's `resize(...,
-    antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill` the rest; a
-    pixel on the border between the two is mixed by the share of its area on either side. So the result is continuous in
-    f. For f > 1 the border of the image is cut off. Differentiable in both arguments, but not at every f.
-
-    A factor of 1 is the identity, exactly in full precision: the matrix products follow
-    `torch.set_float32_matmul_precision`.
+    The rows of A sum to 1, and B is the same matrix for the columns. These are the weights of torchvision's
+    `resize(..., antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill`
+    the rest. A pixel on the border between the two is mixed by the share of its area on either side, so the result is
+    continuous in f. For f > 1 the border of the image is cut off. f = 1 is the identity, up to the precision that
+    `torch.set_float32_matmul_precision` sets. The result has a gradient for both arguments, except at single values of
+    f.
 
     Args:
-        x: (N, C, ..., H, W), floating point.
-        factor: f > 0, a number for all samples or (N,), one for each. A tensor on the CPU avoids waiting for the GPU.
-        fill: Value around the resized image: a number, or (C,), one for each channel.
-
-    Returns:
-        (N, C, ..., H, W), of x's dtype; computed in float32 at least.
+        x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
+        factor: f > 0, a number for all samples or (N,) with one for each. A tensor on the CPU avoids waiting for the
+            GPU.
+        fill: Value around the resized image: a number, or (C,) with one value for each channel.
 
     Raises:
-        ValueError: If `x` has fewer axes or another dtype, `factor` is not positive and finite or of another shape, or
-            `fill` has another shape.
+        ValueError: If a shape or dtype is wrong, or a factor is not positive and finite.
 
     >>> rescale(torch.ones(1, 1, 4, 4), 0.5).view(4, 4)[1]
     tensor([0., 1., 1., 0.])
@@ -148,7 +131,7 @@ def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _read(x: Tensor, source: Tensor) -> Tensor:
-    """Make images from the pixels of x (N, ..., H, W) at the places `source` (N or 1, H W)."""
+    """Make images from the pixels of x (N, ..., H, W) at the positions `source` (N or 1, H W)."""
     flat = x.flatten(-2)
     index = source.view(len(source), *(1,) * (flat.ndim - 2), flat.shape[-1])
     return flat.gather(-1, index.expand(flat.shape)).view(x.shape)
@@ -160,7 +143,6 @@ def _over_channels(plane: Tensor, x: Tensor) -> Tensor:
 
 
 def _fill(fill: Tensor | float, x: Tensor) -> Tensor | float:
-    """Return a number, or (C, 1, ..., 1)."""
     if not isinstance(fill, Tensor):
         return fill
     if fill.shape != x.shape[1:2]:
@@ -169,7 +151,6 @@ def _fill(fill: Tensor | float, x: Tensor) -> Tensor | float:
 
 
 def _factors(factor: Tensor | float, x: Tensor) -> Tensor:
-    """Return (N,), or (1,) for all samples."""
     if not isinstance(factor, Tensor):
         inside("(0, inf)", factor=factor)
         return torch.tensor([factor], dtype=torch.float64)

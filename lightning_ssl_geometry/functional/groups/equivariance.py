@@ -1,15 +1,15 @@
-r"""How far a network is from equivariant: f(T_g x) compared with Gamma_g f(x), at the output or at any layer.
+r"""The error of equivariance of a network: f(T_g x) compared with Gamma_g f(x), at the output or at any layer.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Eq. 1: an equivariant f has an operator
-:math:`\Gamma_g` with :math:`f(T_g x) = \Gamma_g f(x)`. On feature maps z (N, C, |G|, H, W), |G| = S R, with scale s and
-orientation r at place s R + r, the operators are
+:math:`\Gamma_g` with :math:`f(T_g x) = \Gamma_g f(x)`. On feature maps z (N, C, |G|, H, W) with |G| = S R, where scale
+s and orientation r have the index s R + r, the operators are
 
-- a quarter turn: the maps turn, and move R / 4 places up along the orientations, circularly;
-- a translation by a multiple of the stride: the maps move by as many places;
-- a scaling by s_i / s_j: the maps of scale j are resized about their centre, and are then those of scale i.
+- a quarter turn: the maps turn, and move R / 4 indices up along the orientations, circularly;
+- a translation by a multiple of the stride: the maps move by this multiple;
+- a scaling by s_i / s_j: the maps of scale j are resized about their centre, and become those of scale i.
 
-The paper requires this and does not measure it; the error is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant
-Steerable Networks (2020).
+The paper defines no error; this one is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks
+(2020).
 """
 
 __all__ = [
@@ -51,7 +51,7 @@ class EquivarianceSums(NamedTuple):
     """Numerators and denominators of equivariance errors; they add over batches and ranks.
 
     Attributes:
-        layers: L names; "output" where no layers were named.
+        layers: L names; only "output" if no layers were named.
         difference: float64 (L, E), sum over samples of ||f(T_g x) - Gamma_g f(x)||^2 for each of E group elements.
         reference: float64 (L, E), sum over samples of ||Gamma_g f(x)||^2.
     """
@@ -62,7 +62,7 @@ class EquivarianceSums(NamedTuple):
 
 
 class EquivarianceOptions(TypedDict, total=False):
-    """The optional arguments of an equivariance error; :class:`EquivarianceSettings` describes them."""
+    """The optional arguments of an equivariance error, which :class:`EquivarianceSettings` describes."""
 
     group_shape: tuple[int, int] | None
     scales: Sequence[float] | None
@@ -74,29 +74,25 @@ class EquivarianceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class EquivarianceSettings:
-    """Which equivariance errors to measure.
+    """The group, the layers and the positions for which equivariance errors are measured.
 
     Attributes:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": by the stride down, up, right, left. "scale": by s_i
             / s_j for every pair i < j, in the order (0, 1), (0, 2), ..., (S - 2, S - 1).
-        group_shape: (S, R), scales and orientations of the group axis. None: the network's `group_shape`; a network
-            without one has a group axis of the scales, or of the orientations, of `group` alone.
-        scales: S scales, ascending, at least 2. None: the network's `scales`. A network without a group axis may have
-            any.
-        stride: Pixels from one place of the maps to the next, an integer or one for each of `layers`. None: the
-            network's integer `stride` for its output, else H / H', rounded, which is wrong where layers pad little.
-            Images are moved by the least common multiple of all strides.
-        layers: Dotted names of submodules to compare the outputs of. None: the network's output.
-        margin: Pixels beside each border to leave out of the comparison.
-        circular: Whether a translation brings back at the opposite border what leaves; for networks with circular
-            padding and H divisible by the stride.
+        group_shape: (S, R), the numbers of scales and orientations. None: the network's own `group_shape`; if it has
+            none, the group axis consists of scales for the group "scale", and of orientations otherwise.
+        scales: S scales, ascending, at least 2; any, if the network has no group axis. None: the network's `scales`.
+        stride: Pixels between neighbouring positions of the maps, an integer or one for each of `layers`. None: the
+            network's integer `stride` for its output, otherwise H / H', rounded, which is wrong for layers with little
+            padding. Images are moved by the least common multiple of all strides.
+        layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
+        margin: Pixels next to each border that the comparison leaves out.
+        circular: Whether content that a translation moves out at one border enters at the opposite border; for networks
+            with circular padding and H divisible by the stride.
         fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
 
     Raises:
         ValueError: If a value is out of range, or `stride` does not fit `layers`.
-
-    >>> EquivarianceSettings("scale", scales=(1.0, 2.0, 4.0)).elements()
-    (0.5, 0.25, 0.5)
     """
 
     group: Transformation = "rotation"
@@ -128,20 +124,16 @@ class EquivarianceSettings:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of scales i < j: the maps of scale j, resized by s_i / s_j, are those of scale i."""
+        """All pairs (i, j) of indices of scales with i < j."""
         return list(itertools.combinations(range(len(self.scales or ())), 2))
 
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
-        """List the group's elements; a translation is by `shift` pixels."""
+        """List the group's elements; translations are by `shift` pixels."""
         scales = self.scales or ()
         return group_elements(self.group, shift, [scales[i] / scales[j] for i, j in self.pairs])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Sum the numerators and the denominators of :func:`equivariance_error` over the images x.
-
-        Raises:
-            ValueError: If the network, its layers or x are not as :func:`equivariance_error` needs them.
-        """
+        """Sum the numerators and the denominators of :func:`equivariance_error` over images; it has the same errors."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -171,43 +163,42 @@ def equivariance_error(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> dict[str, Tensor]:
-    r"""Measure how far a network is from equivariant, for every element of a group and, if asked, layer by layer.
+    r"""Measure how far a network is from equivariant, for every element of a group and, if asked, for every layer.
 
     .. math:: \Delta_g = \frac{\sum_n \|f(T_g x_n) - \Gamma_g f(x_n)\|_2^2}{\sum_n \|\Gamma_g f(x_n)\|_2^2}
 
-    This is the squared relative error of Sosnovik et al., as one ratio of sums over the batch: a blank image does not
-    divide by 0 and counts less than others. (The mean of each image's ratio is another number.) 0: equivariant. 1: as
-    far as if f(T_g x) were 0. 2: f(T_g x) and Gamma_g f(x) are unrelated, at equal norm. There is no upper bound. Maps
-    that share a large mean are far below 2 without being equivariant: compare with a network that is not equivariant.
+    This is the squared relative error of Sosnovik et al., as one ratio of sums over the batch, so that a blank image
+    does not divide by 0. An error of 0 means equivariant, 1 is the error of f(T_g x) = 0, and 2 means that f(T_g x) and
+    Gamma_g f(x) are unrelated, at equal norm. There is no upper bound. Maps that share a large mean have errors far
+    below 2 without being equivariant, so compare with a network that is not equivariant.
 
-    Norms are over channels, group elements and those places of the maps that :math:`\Gamma_g` fills from inside: a
-    translation without `circular` and a scaling leave out what entered at the border. Zero padding and the image's
-    border still affect the places that are as near as filters reach; `margin` leaves these out.
+    Norms are over channels, group elements and those positions of the maps that :math:`\Gamma_g` fills from inside: a
+    translation without `circular` and a scaling leave out the content that entered at the border. Zero padding and the
+    image's border still affect the positions within reach of the filters; `margin` leaves these out.
 
-    The maps of an output (N, C, H, W), or of a group axis of length 1, move, without a group axis: a plain CNN has a
-    large error under rotation. Maps of one pixel do not move. For an output (N, D), Gamma is the identity, and the
-    error says how far f is from invariant, relative to the norm of f; :func:`invariance_error` compares with other
-    images instead.
+    If an output has no group axis, (N, C, H, W), or one of length 1, Gamma only moves its maps, unless they have a
+    single pixel: a plain CNN has a large error under rotation. For an output (N, D), Gamma is the identity, and the
+    error is that of invariance relative to the norm of f; :func:`invariance_error` compares with other images instead.
 
-    Cost: 1 + E forward passes of x, where E is 3, 4 or S (S - 1) / 2; the outputs of one pass are kept, and compared in
-    float64. Gradients flow where they are enabled.
+    Cost: 1 + E forward passes of x, with E = 3, 4 or S (S - 1) / 2. The outputs of one pass are kept and compared in
+    float64. Gradients flow if they are enabled.
 
     Args:
         network: f, in eval mode: an image (N, C_in, H, W) to (N, C, |G|, H', W'), (N, C, H', W') or (N, D).
-        x: (N, C_in, H, W), floating point; square for rotations. In float64, with the network, an exactly equivariant
-            network has an error of at most 1e-25.
+        x: (N, C_in, H, W), floating point; square for rotations. In float64, an exactly equivariant network has an
+            error of at most 1e-25.
         group: "rotation", "translation" or "scale".
         fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Returns:
-        Layer -> float64 (E,), in the order of the group's elements; "output" where no layers were named. Not finite
-        where f(x) is all 0.
+        Layer ("output" if no layers were named) -> float64 (E,), for each group element. Not finite if all of f(x) is
+        0.
 
     Raises:
-        ValueError: If an argument is out of range, x is not a batch of images or not square, the network is in training
-            mode, a layer does not exist, is not called once or returns another shape, or no places are left to compare.
+        ValueError: If an argument is out of range, x is not a batch of images, the network is in training mode, or a
+            layer does not exist, is not called once, has a wrong shape or has no positions left to compare.
 
     >>> z = equivariance_error(nn.AvgPool2d(3), torch.rand(2, 1, 9, 9, dtype=torch.float64))
     >>> bool((z["output"] < 1e-25).all())
@@ -225,24 +216,23 @@ def equivariance_sums(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> EquivarianceSums:
-    """Sum the numerators and the denominators of :func:`equivariance_error`, which has the same arguments."""
+    """Sum the numerators and denominators of :func:`equivariance_error`, which has the same arguments and errors."""
     return EquivarianceSettings(group, fill=fill, **options).sums(network, x)
 
 
 def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
-    r"""Measure how far representations move with their images' transformation, in units of the distance between images.
+    r"""Measure how far representations move when their images are transformed, relative to the distance between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T x_i) - h(x_i)\|_2^2}{\frac{1}{N (N - 1)} \sum_{i \ne j} \|h_i - h_j\|_2^2}
 
-    The denominator is twice the total variance of h over the samples, with N - 1. The error depends neither on the unit
-    of h nor on its mean.
+    The error depends neither on the unit of h nor on its mean.
 
     Args:
         h: h(x), (N, D), N >= 2.
-        h_moved: h(T x), (N, D), of the same samples.
+        h_moved: h(T x), (N, D), for the same samples.
 
     Returns:
-        float64 scalar >= 0. 0: invariant. 1: a transformed image is as far from itself as from another image. NaN where
+        float64 scalar >= 0. 0: invariant. 1: a transformed image is as far from the original as another image. NaN if
         all rows of h and h_moved are equal.
 
     Raises:
@@ -259,12 +249,7 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
 
 
 def group_elements(group: Transformation, shift: int = 1, factors: Sequence[float] = ()) -> tuple[Element, ...]:
-    """List the elements of a group: quarter turns, moves by (rows, columns), or factors of scale.
-
-    Args:
-        group: Which group.
-        shift: Pixels of a translation.
-        factors: The factors of scale.
+    """List the elements of a group: quarter turns, moves (rows, columns) by `shift` pixels, or the scale `factors`.
 
     >>> group_elements("translation", 4)
     ((4, 0), (-4, 0), (0, 4), (0, -4))
@@ -277,28 +262,21 @@ def group_elements(group: Transformation, shift: int = 1, factors: Sequence[floa
 def transformed(
     x: Tensor, group: Transformation, element: Element, circular: bool = False, fill: Tensor | float = 0.0
 ) -> Tensor:
-    """Transform all images, or all maps, by one element of a group.
+    """Transform all images or feature maps x (N, C, ..., H, W) by one element of a group.
 
-    Args:
-        x: (N, C, ..., H, W).
-        group: The group.
-        element: The number of quarter turns, the move (rows, columns), or the factor of scale.
-        circular: Whether a translation brings back at the opposite border what leaves.
-        fill: Value of the pixels that enter at the border (translation, scale): a number, or (C,).
-
-    >>> transformed(torch.tensor([[[[1.0, 2.0]]]]), "translation", (0, 1)).tolist()
-    [[[[0.0, 1.0]]]]
+    `element` is the number of quarter turns, the move (rows, columns), or the factor of scale; `circular` and `fill`
+    are those of :func:`~lightning_ssl_geometry.functional.translate`.
     """
     if group == "rotation":
         return quarter_turn(x, element)  # type: ignore[arg-type]
     if group == "translation":
-        return translate(x, torch.tensor(element, dtype=torch.int64), fill, circular)
+        return translate(x, torch.tensor(element, dtype=torch.int64), fill, circular=circular)
     return rescale(x, element, fill)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class _Maps:
-    """An output's maps z (N, C, S, R, H, W), with `stride` pixels from place to place."""
+    """The maps z (N, C, S, R, H, W) of an output, with `stride` pixels between neighbouring positions."""
 
     name: str
     z: Tensor
@@ -307,7 +285,7 @@ class _Maps:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The comparison of outputs for transformed images with transformed outputs, for a group axis of `shape`."""
+    """The comparison of f(T_g x) with Gamma_g f(x) for a group axis of `shape` (S, R)."""
 
     settings: EquivarianceSettings
     shape: tuple[int, int] | None
@@ -321,8 +299,8 @@ class _Comparison:
         shift = math.lcm(*strides)
         rows = []
         for place, element in enumerate(settings.elements(shift)):
-            moved = run(transformed(x, settings.group, element, settings.circular, settings.fill))
-            rows += [self._compared(place, maps, moved[maps.name], shift) for maps in layers]
+            moved = run(transformed(x, settings.group, element, circular=settings.circular, fill=settings.fill))
+            rows += [self._compared(place, maps, moved[maps.name], shift=shift) for maps in layers]
         difference, reference = torch.stack(rows).view(-1, len(names), 2).permute(2, 1, 0)  # (L, E)
         return EquivarianceSums(names, difference, reference)
 
@@ -344,7 +322,7 @@ class _Comparison:
         return z.unflatten(2, (s, r))
 
     def _compared(self, place: int, maps: _Maps, output: Tensor, shift: int) -> Tensor:
-        """||f(T_g x) - Gamma_g f(x)||^2 and ||Gamma_g f(x)||^2, (2,), for the element at that place."""
+        """Return ||f(T_g x) - Gamma_g f(x)||^2 and ||Gamma_g f(x)||^2, (2,), for the element with the index `place`."""
         settings, group = self.settings, self.settings.group
         z, found = maps.z, self._regular(maps.name, output)
         element = settings.elements(shift // maps.stride)[place]
@@ -354,19 +332,19 @@ class _Comparison:
         if group == "rotation":
             z = z.roll((place + 1) * z.shape[3] // 4, 3)
         kept = torch.ones(1, 1, *z.shape[-2:], dtype=torch.float64)
-        if maps.z.shape[-2:] != (1, 1):  # a single place does not move
-            z = transformed(z, group, element, settings.circular)
-            kept = transformed(kept, group, element, settings.circular)
+        if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
+            z = transformed(z, group, element, circular=settings.circular)
+            kept = transformed(kept, group, element, circular=settings.circular)
             kept = _inside(kept, math.ceil(settings.margin / maps.stride))
-        places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # not those that something from outside is mixed with
+        places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
         if not places.any():
             size = f"{z.shape[-2]} x {z.shape[-1]}"
-            raise ValueError(f"Expected places to compare in `{maps.name}`, but of {size} none is left for {element}.")
+            raise ValueError(f"Expected positions to compare in `{maps.name}`, but got none of {size} for {element}.")
         expected, found = z[..., places].double(), found[..., places].double()
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
     def _strides(self, outputs: dict[str, Tensor], x: Tensor) -> list[int]:
-        """Pixels per place, for each output; 1 where that does not matter."""
+        """Return the pixels between neighbouring positions for each output, and 1 if they do not matter."""
         stride, translation = self.settings.stride, self.settings.group == "translation"
         if stride is not None:
             return [stride] * len(outputs) if isinstance(stride, int) else list(stride)
@@ -380,18 +358,20 @@ class _Comparison:
             t = round(x.shape[-2] / height)
             if t < 1 or t != round(x.shape[-1] / width):
                 ends = f"{tuple(x.shape[-2:])} pixels became {(height, width)}"
-                raise ValueError(f"Expected `stride`, since it is not clear for `{name}`, where {ends}, but got None.")
+                raise ValueError(
+                    f"Expected `stride`, since the sizes do not tell that of `{name}` ({ends}), but got None."
+                )
             strides[name] = t
         return [strides.get(name, 1) for name in outputs]
 
 
 def _inside(kept: Tensor, margin: int) -> Tensor:
-    """Clear the places of a mask (1, 1, H, W) that are nearer than `margin` to a border of what it keeps."""
+    """Clear the positions of a mask (1, 1, H, W) that are less than `margin` away from a border of the kept region."""
     return -F.max_pool2d(-F.pad(kept, (margin,) * 4), 2 * margin + 1, 1)
 
 
 def _check_group(group: str, shape: Sequence[int] | None, scales: Sequence[float] | None) -> None:
-    """Raise a ValueError where quarter turns, or changes between the scales, cannot act on a group axis of `shape`."""
+    """Raise a ValueError if quarter turns, or changes between the scales, cannot act on a group axis of `shape`."""
     if group == "rotation" and shape is not None and shape[1] != 1 and shape[1] % 4:
         raise ValueError(
             f"Expected 1 orientation or a multiple of 4, for quarter turns, but got {shape[1]}. If they are not "

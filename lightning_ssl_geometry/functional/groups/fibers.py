@@ -1,8 +1,8 @@
 r"""Fibers of a feature map, which Homomorphic Self-Supervised Learning contrasts in place of augmented images.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Sections 2 and 3. A feature map z has C channels
-at every element g of a group G. The vector z(g) in R^C is a *fiber*; the fibers of an ordered set of elements, one
-after the other, are a *fiber bundle*. The *base space* g_0 is such a set, and the operator of the group moves it:
+at every element g of a group G. The vector z(g) in R^C is a *fiber*. A *base space* g_0 is an ordered set of elements,
+and its fibers, concatenated, are a *fiber bundle*. The operator of the group moves the base space:
 
 .. math:: \Gamma_g [z(g_0)] = z(g^{-1} \cdot g_0)
 
@@ -28,15 +28,7 @@ Axis = Literal["scale", "rotation", "translation"]
 
 
 class FiberGroup(NamedTuple):
-    """A finite group, as a product of axes.
-
-    Attributes:
-        shape: How many elements each axis has; |G| is their product, and the last axis varies fastest.
-        cyclic: Whether each axis closes on itself.
-
-    >>> FiberGroup((6, 4), (False, True)).order
-    24
-    """
+    """A finite group as a product of axes of lengths `shape`, some of them `cyclic`. The last axis varies fastest."""
 
     shape: tuple[int, ...]
     cyclic: tuple[bool, ...]
@@ -53,25 +45,23 @@ def feature_map(
     group_shape: tuple[int, int] | None = None,
     circular: bool = False,
 ) -> tuple[Tensor, FiberGroup]:
-    """Arrange a backbone's output over the elements of a group, and average over all other axes.
-
-    Without "translation", the maps are averaged over space (Appendix B).
+    """Arrange a backbone's output over the elements of a group, and average over all other axes of the maps.
 
     Args:
-        z: (N, C, S R, H, W), element (s, r) at place s R + r; or (N, C, H, W), without a group axis.
-        group: One or several of "scale", "rotation" and "translation", in any order.
-        group_shape: (S, R). None: the whole group axis is of the scales, or of the orientations, of `group`.
-        circular: Whether rows and columns are cyclic, as for a network with circular padding.
+        z: (N, C, S R, H, W), element (s, r) at index s R + r; or (N, C, H, W), without a group axis.
+        group: One or several of "scale", "rotation" and "translation", in any order. Without "translation", the maps
+            are averaged over space (Appendix B).
+        group_shape: (S, R). None: the whole group axis consists of the scales, or of the orientations, of `group`.
+        circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
 
     Returns:
         (N, C, |G|), and the group, with its axes in the order: scales, orientations, rows, columns.
 
     Raises:
-        ValueError: If `group` is unknown or z has no axis for it, or `group_shape` does not fit z.
+        ValueError: If `group` is unknown, z has no axis for it, or `group_shape` does not fit z.
 
-    >>> z, group = feature_map(torch.rand(2, 8, 4, 5, 5), "rotation")
-    >>> z.shape, group
-    (torch.Size([2, 8, 4]), FiberGroup(shape=(4,), cyclic=(True,)))
+    >>> feature_map(torch.rand(2, 8, 4, 5, 5), "rotation")[1]
+    FiberGroup(shape=(4,), cyclic=(True,))
     """
     names = check_group(group)
     if z.ndim == 4:
@@ -92,11 +82,7 @@ def feature_map(
 
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the names of a group in the order of the axes.
-
-    Raises:
-        ValueError: If there is no name, one is unknown or one comes twice.
-    """
+    """Return the names of a group in the order of the axes; a ValueError if a name is missing, unknown or repeated."""
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
@@ -104,19 +90,20 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List the places that a base space g_0 can be moved to: g^-1 g_0 for every g that keeps it in the group.
+    """List all positions to which a base space g_0 can be moved: g^-1 g_0 for every g that keeps it in the group.
 
-    A base space of b elements is a contiguous patch: the first b elements of the smallest box that holds b and can be
-    moved, the most cubic of several. It moves around along a cyclic axis, and up to the border along another.
+    A base space of b elements is a contiguous patch. It consists of the first b elements of the smallest box that holds
+    b elements and can be moved; of several such boxes, the most cubic is taken. The patch moves around along a cyclic
+    axis, and up to the border along another axis.
 
     Args:
         group: The group, from :func:`feature_map`.
-        size: |g_0| = b, from 1 to |G| - 1, as long as it can be moved; |G| if an axis is cyclic.
+        size: b, from 1 to |G| - 1, as long as the patch can be moved; |G| is allowed if an axis is cyclic.
         device: Device of the result.
 
     Returns:
-        int64 (B, b), a row for each of B base spaces: the places of its elements along z (N, C, |G|). A column holds
-        the same element of the base space, moved.
+        int64 (B, b), for B base spaces the indices of their elements along z (N, C, |G|), in the same order in all
+        rows.
 
     Raises:
         ValueError: If `size` is out of range, or a base space of that size cannot be moved.
@@ -136,19 +123,11 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
 
 
 def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
-    r"""Squared distance between elements of a group in steps along its axes: :math:`\|g_1 - g_2\|_2^2`.
+    r"""Squared distance between elements of a group in steps along its axes, :math:`\|g_1 - g_2\|_2^2`, int64.
 
     Section 4 of the paper uses it as an approximation, "where a more correct measure would be computed using the
-    topology of the group": `wrap` measures cyclic axes the shorter way round.
-
-    Args:
-        g1: int64, places of elements, of any shape.
-        g2: int64, of a shape that broadcasts against that of g1.
-        group: The group.
-        wrap: Whether cyclic axes wrap around.
-
-    Returns:
-        int64, of the broadcast shape, >= 0.
+    topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round. `g1` and
+    `g2` are int64 indices of elements, of shapes that broadcast to that of the result.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -166,7 +145,7 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 def nearby_bases(
     bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """List for each base space the base spaces within a distance, which may be its positives; it is one of them.
+    """List for each base space the base spaces within a distance, itself included, as candidates for its positives.
 
     Args:
         bases: (B, b), from :func:`base_spaces`.
@@ -175,14 +154,11 @@ def nearby_bases(
         wrap: Whether cyclic axes wrap around.
 
     Returns:
-        int64 (B, B), in row i first the base spaces within the distance of base space i; and their numbers, (B,).
+        int64 (B, B), in row i first the indices of the base spaces within the distance of base space i, then the
+        others; and the number of those within the distance, (B,).
 
     Raises:
         ValueError: If no two different base spaces are within the distance.
-
-    >>> order, count = nearby_bases(torch.arange(4)[:, None], FiberGroup((4,), (True,)), max_distance=1)
-    >>> order[0, : count[0]].tolist()
-    [0, 1]
     """
     first = bases[:, 0]
     distance = topographic_distance(first[:, None], first, group, wrap=wrap)
@@ -195,14 +171,11 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Concatenate the fibers of a base space of each feature map.
+    """Concatenate the fibers z(g) of one base space for each feature map, to (N, b C) in the order of the elements.
 
     Args:
         z: (N, C, |G|).
-        elements: int64 (N, b), places of the elements of each sample's base space.
-
-    Returns:
-        (N, b C), z(g) for the elements in their order.
+        elements: int64 (N, b), the indices of the elements of each sample's base space.
 
     Raises:
         ValueError: If the shapes do not fit each other.
@@ -227,7 +200,7 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
 
 
 def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
-    """Return the box of least volume, then least extent, that holds `size` elements and can be moved."""
+    """Return the box of least volume, then least extent, that holds `size` elements and fits in several positions."""
     boxes = (
         box
         for box in itertools.product(*(range(1, n + 1) for n in group.shape))
@@ -238,7 +211,7 @@ def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
     if best is None:
         largest = group.order - math.prod(group.shape) // max(group.shape)
         raise ValueError(
-            f"Expected `base_size` to leave a shift in a group of shape {group.shape}, so at most {largest}, but got "
-            f"{size}: only a cyclic group can move the whole of itself."
+            f"Expected `base_size` of at most {largest}, but got {size}. In a group of shape {group.shape} without "
+            "cyclic axes, a larger base space cannot be moved."
         )
     return best

@@ -1,8 +1,8 @@
 r"""A transformation as a one-parameter group that acts on representations, :math:`h^2_i = \exp(\epsilon_i G) h^1_i`.
 
 Section 4 (b), Eq. 7 and appendix B of Cosentino et al., Toward a Geometrical Understanding of Self-supervised
-Contrastive Learning (2022). The paper supposes a generator G and draws conclusions from it; it estimates none. Here it
-is estimated from pairs of representations and the strengths between them.
+Contrastive Learning (2022). The paper assumes a generator G and draws conclusions from it, without an estimate. Here G
+is estimated from pairs of representations and the strengths of the transformation between them.
 """
 
 __all__ = ["LieOrder", "lie_action", "lie_generator", "lie_strength"]
@@ -33,38 +33,35 @@ def lie_generator(
 
     .. math:: \hat G = \arg\min_G \sum_i \|h^2_i - \exp(\epsilon_i G) h^1_i\|_2^2 + \lambda \|G\|_F^2
 
-    Eq. 7 of Cosentino et al. "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has the
-    closed form :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}` with
-    :math:`v_i = h^2_i - h^1_i`: exact for small strengths only. "exponential" starts there and continues by L-BFGS, a
-    local search: use it where a strength of 1 turns the representation by less than about half a revolution.
+    Eq. 7 of Cosentino et al. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has
+    the closed form :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}`
+    with :math:`v_i = h^2_i - h^1_i`. It is exact only in the limit of small strengths. The order "exponential" starts
+    there and continues by L-BFGS, a local search; use it if a strength of 1 turns the representation by less than about
+    half a revolution.
 
-    G has D^2 unknowns, and a pair gives D equations. With fewer pairs than D, or with directions of h of hardly any
-    variance, many generators fit the pairs exactly, even where v is noise. The ridge then picks the smallest. Whether
-    such a G says more than these pairs do, only held-out pairs tell.
+    G has D^2 unknowns, and a pair gives D equations. With fewer pairs than D, or with directions in which h hardly
+    varies, many generators fit the pairs exactly, even if v is noise. The ridge then selects the smallest of them. Only
+    held-out pairs tell whether such a G describes more than the fitted pairs.
 
     Args:
         h1: (N, D), representations.
         h2: (N, D), representations of the transformed inputs.
-        strength: epsilon, (N,), in any unit; G is per unit. "exponential" converges best where epsilon is around 1.
+        strength: epsilon, (N,), in any unit; G is per unit. "exponential" converges best for epsilon around 1.
         order: "first" or "exponential".
         ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`, so
-            that it depends neither on units nor on N. It limits G along directions that h hardly uses, where v is
-            noise. 0 gives the least squares solution of smallest norm.
+            that it depends neither on units nor on N. 0 gives the least squares solution of smallest norm.
         max_iterations: Iterations of L-BFGS, for `order="exponential"`.
 
     Returns:
-        float64 (D, D). Rotating h1 and h2 by an orthogonal Q turns it into Q G Q^T. Not differentiable.
+        float64 (D, D), not differentiable. If h1 and h2 are rotated by an orthogonal Q, the result is Q G Q^T.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, all strengths are 0, or `order` or `ridge` is out
             of range.
 
-    >>> h = torch.eye(2, dtype=torch.float64)
-    >>> quarter = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # in rows: (1, 0) goes to (0, 1), (0, 1) to (-1, 0)
-    >>> angle = torch.full((2,), torch.pi / 2)
-    >>> found = lie_generator(h, quarter, angle, order="exponential", ridge=0)
-    >>> torch.allclose(found, torch.tensor([[0.0, -1.0], [1.0, 0.0]]).double(), atol=1e-4)
-    True
+    >>> h, quarter = torch.eye(2), torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # rows: (1, 0) -> (0, 1), (0, 1) -> (-1, 0)
+    >>> lie_generator(h, quarter, torch.full((2,), torch.pi / 2), order="exponential", ridge=0).round().abs().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
     """
     one_of(get_args(LieOrder), order=order)
     inside("[0, inf)", ridge=ridge)
@@ -72,7 +69,7 @@ def lie_generator(
     shaped("N,", {"N": len(h1)}, strength=strength)
     finite(h1=h1, h2=h2, strength=strength)
     if not strength.any():
-        raise ValueError("Expected `strength` with a value other than 0, but all are: nothing was transformed.")
+        raise ValueError("Expected `strength` with a value other than 0, but all are 0.")
     with torch.inference_mode(False), torch.no_grad():
         h1, h2, strength = (x.detach().clone().double() for x in (h1, h2, strength))  # inference tensors have no grad
         x, v = strength[:, None] * h1, h2 - h1
@@ -82,9 +79,9 @@ def lie_generator(
         seen = damped > len(damped) * torch.finfo(damped.dtype).eps * damped.max()
         inverse = torch.where(seen, damped, math.inf).reciprocal()
         generator = v.T @ (x @ basis) * inverse @ basis.T  # (D, D)
-        if order == "first" or not generator.any():  # 0 where nothing moves, which no search improves
+        if order == "first" or not generator.any():  # if nothing moves, G = 0 is the minimum
             return generator
-        # in units of the square root of the first order's Hessian, which then is the identity
+        # coordinates in which the Hessian of the first-order problem is the identity
         unit = (damped + 1e-8 * damped.max()).rsqrt() * basis  # (D, D)
         error = partial(_lack_of_fit, h1=h1, h2=h2, strength=strength, penalty=penalty)
         return _refined(generator, unit, error, max_iterations=max_iterations)
@@ -94,16 +91,14 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
     r"""Transform every representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
 
     Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, in as many steps and terms as
-    the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term, without a matrix exponential per sample.
-    Differentiable in all three arguments.
+    the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term, without a matrix exponential per sample. The
+    result (N, D) is exact up to the rounding of the dtype to which the arguments promote, and differentiable in all of
+    them.
 
     Args:
         generator: G, (D, D).
         h: (N, D).
         strength: epsilon, (N,).
-
-    Returns:
-        (N, D), exact up to the rounding of the dtype to which the three arguments promote.
 
     Raises:
         ValueError: If the shapes do not fit or a value is not finite.
@@ -139,11 +134,11 @@ def lie_strength(
 
     .. math:: \hat\epsilon_i = \arg\min_\epsilon \|h^2_i - \exp(\epsilon G) h^1_i\|_2^2
 
-    "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
-    :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. "exponential" uses Gauss-Newton steps from 0,
-    damped row by row: a step that does not lower the row's error is not taken, and the next one is half as long. A step
-    is at most :math:`4 / \|G\|_2`. The search ends in the minimum downhill from 0, so strengths beyond half a
-    revolution are found as smaller ones.
+    The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
+    :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton steps
+    from 0, of at most :math:`4 / \|G\|_2`. A step that does not lower the row's error is rejected, and the row's next
+    step is half as long. The search ends in the minimum downhill from 0, so strengths beyond half a revolution are
+    found as smaller ones.
 
     Args:
         generator: G, (D, D).
@@ -153,15 +148,14 @@ def lie_strength(
         iterations: Gauss-Newton steps, for `order="exponential"`.
 
     Returns:
-        float64 (N,), in the unit of G. 0, the smallest of all that fit, for a row that G does not move (G h1 = 0).
+        float64 (N,), in the unit of G. If G h1 = 0, every strength fits the row, and the result is 0.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, or `order` is unknown.
 
-    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
-    >>> h1, h2 = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> turn, h1, h2 = torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> lie_strength(turn, h1, h2).tolist(), lie_strength(turn, h1, h2, order="exponential").tolist()
-    ([1.0, 0.0], [1.5707963267948966, 0.0])
+    ([1.0], [1.5707963267948966])
     """
     one_of(get_args(LieOrder), order=order)
     shaped("N, D", h1=h1, h2=h2)
@@ -189,7 +183,7 @@ def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: T
 
 
 def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
-    """Continue the search for G = A unit^T from the first-order solution."""
+    """Continue from the first-order solution with L-BFGS over A, where G = A unit^T."""
     a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"

@@ -18,22 +18,18 @@ def rotate(image: Tensor, angle: Tensor) -> Tensor:
 
     .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
 
-    Each pixel of the result reads the image at the point that the rotation moves onto it. This is torchvision's
-    `rotate` with `BILINEAR`, which has one angle for the whole batch. Differentiable in both arguments.
+    This is torchvision's `rotate` with `BILINEAR`, which has one angle for the whole batch. Multiples of 90 degrees
+    permute the pixels of a square image, up to rounding. Differentiable in both arguments.
 
     Args:
-        image: (N, C, H, W), floating point.
+        image: (N, C, H, W), floating point; the result has the same shape and dtype.
         angle: (N,) in degrees, counter-clockwise as the image is seen (row 0 on top).
 
-    Returns:
-        (N, C, H, W), of the image's dtype. Multiples of 90 degrees of a square image permute its pixels, to rounding.
-
     Raises:
-        ValueError: If `image` is not a batch of floating-point images, or `angle` has another shape than (N,).
+        ValueError: If a shape is wrong or `image` is not floating point.
 
-    >>> image = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 2, 2)
-    >>> rotate(image, torch.tensor([90.0])).view(2, 2).round().tolist()
-    [[2.0, 4.0], [1.0, 3.0]]
+    >>> rotate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([90.0])).round().tolist()
+    [[[[2.0, 4.0], [1.0, 3.0]]]]
     """
     shaped("N, C, H, W", image=image)
     floating(image=image)
@@ -58,35 +54,27 @@ def rotation_rank(
     mode: RankMode = "relative",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Count the directions that the rotations of one image span.
+    r"""Count the directions that the rotations of one image span, an int64 scalar from 0 to min(count - 1, C H W).
 
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n}\bigl[R_{a_k} x - \overline{R x}\bigr]_{k=1}^n\Bigr),
         \quad a_k \sim U[0, a_{\max}]
 
-    Fig. 10 of Cosentino et al. (appendix E): the rank of the covariance of 500 rotations of a one-hot image of 32x32,
-    with `max_angle` on the axis. The singular values of that covariance are the squares of the standard deviations that
-    are counted here. The paper gives no tau; here it is 1% of the largest deviation, as for the projector. The spectrum
-    of a one-hot image falls off over 3 decades: tau = 1e-5 counts nearly all pixels touched, 1e-2 some four fifths.
+    Fig. 10 of Cosentino et al. (appendix E) shows, over `max_angle`, the rank of the covariance of 500 rotations of a
+    32x32 image with a single pixel of 1. This function counts standard deviations, whose squares are the singular
+    values of that covariance. The paper states no tau; the default is 1% of the largest deviation. The spectrum of such
+    an image falls off over 3 decades: tau = 1e-5 counts nearly all pixels that the rotations reach, tau = 1e-2 about
+    four fifths of them.
 
     Args:
         image: x, (C, H, W), floating point.
         max_angle: The largest angle, in degrees, >= 0.
         count: n, the number of rotations, >= 2.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
-        generator: Draws the angles; None is torch's global one.
-
-    Returns:
-        An int64 scalar from 0 (the rotations are all alike) to min(count - 1, C H W).
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        generator: Draws the angles; None: torch's global generator.
 
     Raises:
         ValueError: If `image` is not one floating-point image, or another argument is out of range.
-
-    >>> dot = torch.zeros(1, 32, 32)
-    >>> dot[0, 8, 8] = 1
-    >>> ranks = [rotation_rank(dot, angle).item() for angle in (0, 10, 90)]
-    >>> ranks == sorted(ranks)
-    True
     """
     shaped("C, H, W", image=image)
     inside("[0, inf)", max_angle=max_angle)
@@ -97,22 +85,19 @@ def rotation_rank(
 
 
 def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative", rounding: float = 16) -> Tensor:
-    r"""Count the standard deviations along the principal axes of rows that reach a threshold.
+    r"""Count the standard deviations along the principal axes of rows that reach a threshold, from 0 to min(n - 1, D).
 
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n} (X - \bar X)\Bigr)
 
-    Rows that differ by rounding alone, such as the outputs of an invariant encoder, would have an arbitrary rank in the
-    modes that do not depend on scale. So deviations below the rounding of the rows count as 0 in all modes.
+    Deviations below the rounding of the rows count as 0 in all modes. Otherwise rows that differ only by rounding, such
+    as the outputs of an invariant encoder, would have an arbitrary rank in the modes that do not depend on scale.
 
     Args:
         rows: X, (n, D), n >= 1.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: Whether `tau` is relative or absolute, by the name that `numerical_rank` gives it.
-        rounding: A deviation up to this many roundings (of the rows' dtype) of the root mean square norm is 0. The
-            default covers the few roundings that a deep network adds up.
-
-    Returns:
-        An int64 scalar from 0 (the rows are all alike) to min(n - 1, D).
+        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        rounding: A deviation counts as 0 up to this many times the rounding error (in the rows' dtype) of the root mean
+            square norm. The default covers the errors that a deep network adds up.
 
     Raises:
         ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.

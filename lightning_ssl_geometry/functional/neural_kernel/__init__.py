@@ -1,1 +1,1 @@
-"""The neural kernel: Gram matrices of the network's Jacobian, chunk by chunk, and what is known in closed form."""
+"""The neural kernel: Gram matrices of a network's Jacobian, and their closed forms for one hidden layer."""

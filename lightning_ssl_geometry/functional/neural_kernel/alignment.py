@@ -1,4 +1,4 @@
-"""Compare a kernel between samples with their classes and with another kernel."""
+"""Compare a kernel between samples with their labels and with another kernel."""
 
 __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
 
@@ -10,16 +10,16 @@ from lightning_ssl_geometry.functional.rounding import rounding_eps
 
 
 def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
-    r"""Measure how far a kernel tells the classes apart: its cosine with the kernel of the labels.
+    r"""Measure how well a kernel separates the classes: its cosine with the kernel of the labels.
 
     .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
-        Y_{ij} = 1 \text{ for one class}, \quad -\frac{1}{C - 1} \text{ for two}
+        Y_{ij} = 1 \text{ if } i \text{ and } j \text{ have the same label}, \quad -\frac{1}{C - 1} \text{ otherwise}
 
-    Cristianini, Shawe-Taylor, Elisseeff & Kandola, On Kernel-Target Alignment (2001); for two classes Y is their
-    :math:`y y^T` of labels 1 and -1, for more it is the Gram matrix of the corners of a simplex. By default K and Y are
-    centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012, Eq.
-    3 and Definition 4): then the value depends neither on a constant added to K nor on the value of Y between classes,
-    and little on how many samples a class has.
+    For C = 2, Y is the matrix :math:`y y^T` of labels y = 1 and -1 of Cristianini, Shawe-Taylor, Elisseeff & Kandola,
+    On Kernel-Target Alignment (2001). For C > 2, Y is the Gram matrix of the corners of a simplex. By default K and Y
+    are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012,
+    Eq. 3 and Definition 4). The value then depends neither on a constant added to K nor on the value of Y between
+    classes, and little on the class sizes.
 
     Args:
         kernel: K (n, n), symmetric.
@@ -27,18 +27,18 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
         center: Whether to centre K and Y.
 
     Returns:
-        A float64 scalar in [-1, 1]: 1 for a multiple of Y; 0 for a kernel without relation to the classes, and at least
-        0 if K is centred and has no negative eigenvalues. NaN if K (after centring, with `center`) is not finite or is
-        0 up to the rounding of its dtype.
+        A float64 scalar in [-1, 1]: 1 for a multiple of Y, 0 for a kernel that is unrelated to the classes, and at
+        least 0 if K is centred and has no negative eigenvalues. NaN if K, after centring, is not finite or is 0 up to
+        rounding.
 
     Raises:
-        ValueError: If the shapes do not fit, or all labels are alike.
+        ValueError: If the shapes do not fit, or all labels are equal.
 
     >>> label = torch.tensor([0, 0, 1])
     >>> f"{kernel_target_alignment((label[:, None] == label).float(), label):.3f}"
     '1.000'
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     shaped("n,", {"n": len(kernel)}, label=label)
     classes = len(label.unique())
     if classes < 2:
@@ -53,7 +53,7 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
 
 def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
-    """Average a kernel over the pairs of different samples of every two classes.
+    """Average a kernel over the pairs of different samples, separately for every two classes.
 
     Args:
         kernel: (n, n).
@@ -69,7 +69,7 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
     tensor([[1., 3.],
             [3., nan]], dtype=torch.float64)
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     shaped("n,", {"n": len(kernel)}, label=label)
     at_least(0, label=min(label.tolist(), default=0))
     one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
@@ -80,21 +80,15 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
 
 def normalized_kernel(kernel: Tensor) -> Tensor:
-    r"""Normalise a kernel to that between vectors of length 1: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+    r"""Return the kernel of the samples' vectors, each divided by its length: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
-    Args:
-        kernel: (n, n), without negative eigenvalues.
-
-    Returns:
-        (n, n) float64 in [-1, 1]; NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
-
-    Raises:
-        ValueError: If the shape is not (n, n).
+    `kernel` (n, n), of another shape a ValueError, has no negative eigenvalues. The result is float64 in [-1, 1], with
+    NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
 
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel)
+    _square(kernel=kernel)
     length = kernel.double().diag().sqrt()
     return kernel.double() / torch.outer(length, length)
 
@@ -102,24 +96,22 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
 def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     r"""Compute the cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
 
-    Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance.
-
-    Args:
-        kernel: (n, n).
-        other: (n, n).
-
-    Returns:
-        A float64 scalar in [-1, 1], at least 0 for kernels without negative eigenvalues; NaN if a kernel is all 0.
-
-    Raises:
-        ValueError: If a shape is not (n, n), or the shapes differ.
+    Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance. Both kernels
+    are (n, n); other shapes are a ValueError. The result is a float64 scalar in [-1, 1], at least 0 for kernels without
+    negative eigenvalues, and NaN if all of a kernel is 0.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'
     """
-    shaped("n, n", {"n": len(kernel)}, kernel=kernel, other=other)
+    _square(kernel=kernel, other=other)
     kernel, other = kernel.double(), other.double()
     return (kernel * other).sum() / (kernel.norm() * other.norm())
+
+
+def _square(**kernels: Tensor) -> None:
+    n = len(next(iter(kernels.values())))
+    shaped("n, n", {"n": n}, **kernels)
+    at_least(1, n=n)
 
 
 def _centred(kernel: Tensor) -> Tensor:

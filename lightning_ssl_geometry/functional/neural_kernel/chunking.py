@@ -1,9 +1,10 @@
-"""A neural kernel computed within a given memory: how many samples and outputs at a time."""
+"""Computation of a neural kernel within a given memory: how many samples and outputs are taken at a time."""
 
 __all__ = ["KernelWork"]
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +16,15 @@ from lightning_ssl_geometry.functional.neural_kernel.jacobian import add_jacobia
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, Pass, Place, forward_pass
 from lightning_ssl_geometry.introspection import vectors
 
-_COLUMNS = 256  # of the Jacobian, at least, at a time: with fewer, passes are for nothing
+_COLUMNS = 256  # least number of columns of the Jacobian at a time; fewer would waste passes
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How many numbers one sample needs.
+    """How many numbers one sample needs: for the graph of a pass (`saved`) and the largest layer's inputs (`patches`).
 
-    Attributes:
-        saved: For the graph of a pass.
-        passed: For gradients with respect to all layers' outputs, per direction.
-        widest: For gradients with respect to the largest layer's output, per direction.
-        patches: For the largest layer's inputs.
-        row: For the gradient of one row of a layer's weight, per direction.
+    Per direction, it also needs numbers for gradients with respect to all layers' outputs (`passed`), to the largest
+    output (`widest`), and to one row of a layer's weight (`row`).
     """
 
     saved: int
@@ -38,13 +35,9 @@ class _Sizes:
 
 
 class KernelWork:
-    """A kernel to be computed, from the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
+    """The computation of a kernel, with the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
 
-    Attributes:
-        outputs: d.
-
-    Raises:
-        ValueError: If the network does not return (n, d), or maps a sample depending on the others or on chance.
+    A ValueError if the network does not return (n, d), or its output for a sample depends on other samples or chance.
     """
 
     def __init__(
@@ -84,14 +77,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel between Q directions of the outputs, (n Q, n Q), or, `folded`, its sum over them, (n, n).
+        """Compute the kernel between Q directions of the outputs, (n Q, n Q); if `folded`, its sum over them, (n, n).
 
-        Args:
-            directions: (Q, d); None: the axes.
-            folded: Whether to sum over the directions.
-
-        Raises:
-            ValueError: If the memory is too small.
+        `directions` is (Q, d); None: the axes. A ValueError if the memory is too small.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -101,20 +89,19 @@ class KernelWork:
         if self.rest != set(self.parameters):
             passes = [self._pass(self.x)] if samples == len(self.x) else []
             self.rest |= set().union(*map(self._undescribed, passes or map(self._pass, self.x.split(samples))))
-            self._plan(q, folded)  # more may need their Jacobian than the first samples told
+            self._plan(q, folded)  # of all samples, more parameters may need their Jacobian than of the first two
             for some in directions.split(at_once):
-                self._add_layers(kernel, some, samples, folded, passes)
+                self._add_layers(kernel, some, samples, folded=folded, passes=passes)
             passes.clear()
         rest = {name: parameter for name, parameter in self.parameters.items() if name in self.rest}
         room = self.memory // self.dtype.itemsize - kernel.numel()
-        add_jacobian_products(
-            kernel, self.network, rest, self.x, directions, room, self.sizes.saved, vectorize=self.vectorize
-        )
+        add = partial(add_jacobian_products, saved=self.sizes.saved, vectorize=self.vectorize)
+        add(kernel, self.network, rest, x=self.x, directions=directions, room=room)
         mirror(kernel)
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the least number of bytes needed, or the number for so many samples and directions at a time."""
+        """Estimate the bytes needed for so many samples and directions at a time; by default for as few as possible."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -124,10 +111,10 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """Choose how many samples and how many directions to take at a time, first all samples."""
+        """Choose how many samples and directions to take at a time; begin with all samples."""
         n = len(self.x)
         samples, at_once = n, q
-        while (needed := self.needed(q, folded, samples, at_once)) > self.memory:
+        while (needed := self.needed(q, folded, samples, at_once=at_once)) > self.memory:
             if samples == 1 and (at_once == 1 or not folded):
                 hint = f" neural_kernel_trace, its contracted form, takes {self.needed(q, True)} bytes at least."
                 raise ValueError(
@@ -145,20 +132,23 @@ class KernelWork:
     ) -> None:
         size = samples * len(kernel) // len(self.x)
         parts = self.x.split(samples)
-        room = (self.memory - self.needed(len(directions), folded, samples, len(directions))) // self.dtype.itemsize
+        needed = self.needed(len(directions), folded, samples, at_once=len(directions))
+        room = (self.memory - needed) // self.dtype.itemsize
         room += 2 * samples * len(directions) * self.sizes.row
         for i, rows in enumerate(parts):
             left = self._layers(passes[i] if passes else self._pass(rows), directions)
             for j, columns in enumerate(parts[: i + 1]):
                 right = left if j == i else self._layers(self._pass(columns), directions)
                 block = kernel[i * size : (i + 1) * size, j * size : (j + 1) * size]
-                for key in left.keys() & right.keys():
+                for key in (
+                    key for key in left if key in right
+                ):  # in the order of the layers, which fixes the rounding
                     first = self._factors(left[key], folded)
                     second = first if right is left else self._factors(right[key], folded)
-                    add_products(block, first, second, room)
+                    add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Return for each layer the places that use it and the gradients (N, Q, ...) with respect to their outputs."""
+        """Return for each layer its uses in the pass, with the gradients (N, Q, ...) with respect to their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]
@@ -195,6 +185,6 @@ def _sizes(places: Sequence[Place], saved: int) -> _Sizes:
         saved,
         sum(out),
         max(out, default=0),
-        max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
-        max((t + inner for _, t, inner, _ in shapes), default=0),
+        patches=max((groups * t * inner for groups, t, inner, _ in shapes), default=0),
+        row=max((t + inner for _, t, inner, _ in shapes), default=0),
     )

@@ -1,7 +1,7 @@
-r"""The neural kernel of one hidden layer in closed form, its limit, and the flow on clusters.
+r"""The neural kernel of one hidden layer in closed form, its limit of infinite width, and the flow on clusters.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) trains:
+Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) is trained:
 
 .. math::
     K^{kl}_{ij} &= \frac{1_{k = l}}{M}\, x_i^T x_j \sum_{p = (k - 1) M + 1}^{k M} \sigma'(b_p x_i) \sigma'(b_p x_j)
@@ -33,7 +33,7 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 
     Args:
         x: (n, D).
-        weight: B (M d, D); units (k - 1) M to k M are of output k.
+        weight: B (M d, D); units (k - 1) M to k M belong to output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
@@ -41,12 +41,12 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
         (n, n, d, d), diagonal in its last two axes; O(n^2 d M).
 
     Raises:
-        ValueError: If the shapes do not fit, or the rows of B are no multiple of `out_dim`.
+        ValueError: If the shapes do not fit, or the number of rows of B is not a multiple of `out_dim`.
 
     >>> one_hidden_layer_kernel(torch.tensor([[3.0, 4.0]]), torch.eye(2), 2).tolist()  # 25 / M, M = 1
     [[[[25.0, 0.0], [0.0, 25.0]]]]
     """
-    slope = _slopes("x", x, weight, out_dim, activation)  # (n, d, M)
+    slope = _slopes("x", x, weight, out_dim=out_dim, activation=activation)  # (n, d, M)
     shared = torch.einsum("ikp,jkp->ijk", slope, slope) / slope.shape[-1]
     return torch.diag_embed((x @ x.T)[..., None] * shared)
 
@@ -54,15 +54,15 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 def infinite_width_kernel(x: Tensor) -> Tensor:
     r"""Compute the limit of the kernel for infinite width, ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
 
-    The rows of B are independent and isotropic; their variance does not matter. Angles are :math:`\theta = 2
-    \arctan(\|u - v\| / \|u + v\|)` of the unit vectors, which is exact for small angles.
+    The rows of B are independent and isotropic; their variance does not matter. Angles are computed as :math:`\theta =
+    2 \arctan(\|u - v\| / \|u + v\|)` of the unit vectors u and v, which is accurate for small angles.
 
     Args:
         x: (n, D).
 
     Returns:
-        (n, n), the factor of the identity: half of |x_i|^2 on the diagonal; 0 for orthogonal and for opposite samples
-        and where a sample is 0; negative for angles above 90 degrees alone.
+        (n, n), the factor of the identity: |x_i|^2 / 2 on the diagonal; 0 for orthogonal samples, for opposite samples
+        and for a sample of 0; negative only for angles above 90 degrees.
 
     Raises:
         ValueError: If the shape is not (n, D).
@@ -81,7 +81,7 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
 
     Args:
         center: xi (N, D).
-        weight: B (M d, D); units (k - 1) M to k M are of output k.
+        weight: B (M d, D); units (k - 1) M to k M belong to output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
@@ -89,16 +89,16 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
         beta (N, d) of Thm. 4.5 of Calder & Lee; for the ReLU the share of active units, from 0 to 1.
 
     Raises:
-        ValueError: If the shapes do not fit, or the rows of B are no multiple of `out_dim`.
+        ValueError: If the shapes do not fit, or the number of rows of B is not a multiple of `out_dim`.
 
     >>> cluster_rates(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), 1).tolist()
     [[0.5]]
     """
-    return _slopes("center", center, weight, out_dim, activation).square().mean(-1)
+    return _slopes("center", center, weight, out_dim=out_dim, activation=activation).square().mean(-1)
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:
-    r"""Compute how outputs move under gradient flow where samples lie in tight clusters.
+    r"""Compute how outputs move under gradient flow if samples lie in tight clusters.
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
@@ -115,12 +115,11 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
         (n, d), equal within clusters.
 
     Raises:
-        ValueError: If the shapes do not fit, a label is of no cluster, or the centers are not orthogonal (as more than
-            D centers cannot be).
+        ValueError: If the shapes do not fit, a label is out of range, or the centers are not orthogonal.
 
     >>> gradient, label = torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1])
-    >>> clustered_flow(gradient, label, torch.tensor([[1.0, 0.0], [0.0, 3.0]])).tolist()  # 2/3 2 / 2, 1/3 9 5 / 2
-    [[-0.6666666865348816], [-0.6666666865348816], [-7.5]]
+    >>> clustered_flow(gradient, label, torch.tensor([[1.0, 0.0], [0.0, 3.0]]))[2].tolist()  # -(1 / 3) 9 (1 / 2) 5
+    [-7.5]
     """
     shaped("n, d", gradient=gradient)
     shaped("n,", {"n": len(gradient)}, label=label)

@@ -1,4 +1,4 @@
-r"""Products of gradients from their factors: a layer's part of the neural kernel.
+r"""Products of gradients from their factors, which are a layer's part of the neural kernel.
 
 With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, the factors of :mod:`.layers`, there are three ways to
 compute the products:
@@ -6,8 +6,8 @@ compute the products:
 .. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
     = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
 
-The first way forms the gradients of some rows of the weight at a time, and is cheap where a layer has many places t.
-The second and the third never form a gradient, and are cheap where it has few places.
+The first way forms the gradients of some rows of the weight at a time, and is cheap if a layer has many positions t.
+The second and the third never form a gradient, and are cheap if it has few positions.
 """
 
 __all__ = ["add_gram", "add_products", "mirror"]
@@ -17,19 +17,16 @@ from torch import Tensor
 
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors
 
-_PANELS = 8  # that a symmetric product is cut into: (1 + 1/8) / 2 of the square is computed
-_CACHED = 2**18  # numbers that are written and read at once: 2.5 times as fast as from memory
+_PANELS = 8  # parts of a symmetric product, so that (1 + 1/8) / 2 of the square is computed
+_CACHED = 2**18  # numbers at a time that fit the cache: 2.5 times as fast as from memory
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
-    """Add a parameter's part to the kernel between two sets of samples, in the cheapest way that has room.
+    """Add a parameter's part to the kernel between two sets of samples, in the cheapest way that fits the memory.
 
-    Args:
-        kernel: (N Q, N' Q), changed in place.
-        left: Factors of the N samples.
-        right: Factors of the N' samples. If it is `left` itself, only the entries on and below the diagonal are right
-            afterwards; :func:`mirror` fills the others.
-        room: How many numbers may be held at a time.
+    `kernel` (N Q, N' Q) is changed in place, `left` has the factors of the N samples, `right` those of the N' samples,
+    and `room` says how many numbers may be held at a time. If `right` is `left`, only the entries on and below the
+    diagonal become right; :func:`mirror` fills the others.
     """
     n, q, groups, t, out = left.g.shape
     m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
@@ -42,7 +39,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
     way = min((way for way in costs if held[way] <= room), key=lambda way: costs[way])
     for group in range(groups):
         if way == "weights":
-            _add_by_weights(kernel, left, right, group, max(1, room // ((n + m) * q * (inner + max(t, s)))))
+            _add_by_weights(kernel, left, right, group=group, rows=max(1, room // ((n + m) * q * (inner + max(t, s)))))
         else:
             add = _add_by_places if way == "places" else _add_by_sums
             add(kernel, left, right, group, max(1, min(room // held[way], n // _PANELS)))

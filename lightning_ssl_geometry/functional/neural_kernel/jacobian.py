@@ -25,13 +25,12 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
+    """Add the part of some parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
 
     Args:
-        kernel: (n Q, n Q), between Q directions of the output, or (n, n), for its sum over them; changed in place, on
-            and below the diagonal.
+        kernel: (n Q, n Q), or (n, n) for the sum over directions; changed in place, on and below the diagonal.
         network: Maps (N, ...) to (N, d).
-        parameters: Name -> parameter, those of the network that count.
+        parameters: Name -> parameter, the parameters of the network to add.
         x: (n, ...).
         directions: (Q, d), in the space of outputs.
         room: How many numbers may be held at a time.
@@ -45,13 +44,15 @@ def add_jacobian_products(
     at_once = max(1, min(len(directions), room // (3 * n * total))) if len(kernel) == n else len(directions)
     for some in directions.split(at_once):
         for columns in _columns(parameters, max(1, room // (3 * n * len(some)))):
-            jacobian = _jacobian(network, parameters, columns, x, some, room // 3, saved, vectorize).to(kernel.dtype)
+            jacobian = _jacobian(
+                network, parameters, columns, x=x, directions=some, room=room // 3, saved=saved, vectorize=vectorize
+            ).to(kernel.dtype)
             rows = jacobian.view(len(kernel), -1)  # from (n, Q, columns)
             add_gram(kernel, rows, rows)
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Cut all parameters, flattened and concatenated, into parts of that width: (name, start, stop) each."""
+    """Cut all parameters, flattened and concatenated, into parts of `width` columns, lists of (name, start, stop)."""
     part: Columns = []
     free = width
     for name, parameter in parameters.items():
@@ -79,8 +80,8 @@ def _jacobian(
     vectorize: bool,
 ) -> Tensor:
     chosen = {name: parameters[name] for name, _, _ in columns}
-    size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their cut and what makes them
-    samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # the pass, forward and back
+    size = 8 * sum(parameter.numel() for parameter in chosen.values())  # gradients, their columns, temporary memory
+    samples = max(1, room // (size * len(directions) + 4 * saved)) if vectorize else 1  # of both passes
     outputs = max(1, min(len(directions), room // size))
     width = sum(stop - start for _, start, stop in columns)
     found = directions.new_empty(len(x), len(directions), width)

@@ -1,12 +1,7 @@
-r"""The neural kernel: how a step of gradient descent on one sample moves the output for another.
+"""The neural kernel: how a step of gradient descent on one sample moves the output for another sample.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025). With z_i = f(w, x_i) and a loss descended by gradient flow in the weights (Prop. 4.1, Eq. 11, 12):
-
-.. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j), \quad
-    K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
-
-A contrastive loss is not a mean over samples; :math:`\nabla L(z_j)` is then n times its gradient with respect to z_j.
+Perspectives (2025), Prop. 4.1.
 """
 
 __all__ = ["kernel_flow", "neural_kernel", "neural_kernel_trace"]
@@ -31,38 +26,38 @@ def neural_kernel(
 
     .. math:: K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
 
-    Eq. 12 of Calder & Lee, of any network that maps each sample by itself. Layers that are exactly torch's Linear,
-    Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are taken one by one, from their inputs and d backward passes; the
-    Jacobian (n d, parameters) is never built. All other parameters (also those that are shared between layers,
-    reparametrised, used outside of their layer, or in half precision) are taken by columns of their Jacobian, as many
-    at a time as `memory` holds, which is slower. Modes, buffers, gradients and the random state stay as they are.
+    Eq. 12 of Calder & Lee, for any network that maps each sample independently. Layers whose class is exactly torch's
+    Linear, Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are computed one by one, from their inputs and d backward
+    passes, without the Jacobian (n d, parameters). All other parameters are computed by columns of their Jacobian, as
+    many at a time as `memory` holds, which is slower. These are also parameters that several layers share, that are
+    reparametrised, used outside of their layer, or in half precision. Modes, buffers, gradients and the random state
+    stay unchanged.
 
     Args:
-        network: f, (N, ...) to (N, d), in the mode in which it is to be described.
+        network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
         x: (n, ...).
-        memory: Bytes for the result and the work on it, besides the network: an estimate, without the temporary memory
-            of the layers' own operations. Where not all samples fit, they are passed in c parts, about c / 2 times.
-        by_layer: Take known layers one by one; if False, all parameters by columns of their Jacobian.
-        vectorize: Pass samples together through `torch.func.vmap` for that Jacobian; if False, one by one through plain
-            autograd. That is slow, and for networks that `vmap` refuses: those that look at values, have checkpoints,
-            or (with torch 2.13 and older) write into a part of a tensor.
+        memory: Bytes for the result and its computation, besides the network: an estimate, without the temporary memory
+            of the layers' own operations. If not all samples fit, they pass in c parts, each about c / 2 times.
+        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
+        vectorize: For that Jacobian, pass samples together through `torch.func.vmap`; if False, one by one through
+            plain autograd. This is slow, and meant for networks that `vmap` refuses: networks that branch on values,
+            use checkpoints, or (with torch 2.13 and older) write into a part of a tensor.
 
     Returns:
         (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and
-        positive semi-definite as a matrix (n d, n d). Cost: about n d backward passes at once where layers are known,
-        and O(n^2 d^2 W) for layers of W outputs.
+        positive semi-definite as a matrix (n d, n d). Cost: about n d backward passes at once for known layers, and
+        O(n^2 d^2 W) for layers of W outputs.
 
     Raises:
-        ValueError: If x has no rows or is not finite, the network has no parameters that require a gradient, does not
-            return (n, d), maps a sample depending on the others (batch statistics) or on chance, or `memory` is too
-            small for n.
+        ValueError: If x has no rows or is not finite, no parameter requires a gradient, the network does not return (n,
+            d), its output for a sample depends on other samples (batch statistics) or chance, or `memory` is too small.
 
     >>> layer = nn.Linear(2, 3, bias=False)  # the gradient of f^k is x in row k: K_ij = (x_i . x_j) I
     >>> neural_kernel(layer, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 1].tolist()
     [[11.0, 0.0, 0.0], [0.0, 11.0, 0.0], [0.0, 0.0, 11.0]]
     """
     with _untouched(network, x) as (model, points, parameters):
-        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        work = KernelWork(model, points, parameters, memory=memory, by_layer=by_layer, vectorize=vectorize)
         n, d = len(points), work.outputs
         return work.kernel(None, folded=False).view(n, d, n, d).permute(0, 2, 1, 3)
 
@@ -76,7 +71,7 @@ def neural_kernel_trace(
     by_layer: bool = True,
     vectorize: bool = True,
 ) -> Tensor:
-    r"""Compute the kernel between samples, contracted over the outputs: the mean of its diagonal.
+    r"""Compute the kernel between samples, (n, n), as the mean of the neural kernel's diagonal over the outputs.
 
     .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
         \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
@@ -84,28 +79,28 @@ def neural_kernel_trace(
     Neither the kernel of :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random
     orthonormal directions the second form is an unbiased estimate of the first, with Q backward passes in place of d.
     Its standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
-    with S the symmetric part of K_ij: 0 for Q = d, and where K_ij is a multiple of the identity, as in the limit of
-    Prop. 4.4.
+    where S is the symmetric part of K_ij. This is 0 for Q = d, and if K_ij is a multiple of the identity, as in the
+    limit of Prop. 4.4.
 
     Args:
         network: f, (N, ...) to (N, d).
         x: (n, ...).
         directions: v (Q, d), in the space of outputs; None: all of its axes.
-        memory: Bytes for the result and the work on it.
-        by_layer: Take known layers one by one, not by columns of their Jacobian.
+        memory: Bytes for the result and its computation.
+        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
         vectorize: Pass samples together through `torch.func.vmap`.
 
     Returns:
         (n, n), symmetric, positive semi-definite.
 
     Raises:
-        ValueError: If `directions` are not (Q, d), or :func:`neural_kernel` would refuse the other arguments.
+        ValueError: If `directions` is not (Q, d), or in the cases of :func:`neural_kernel`.
 
     >>> neural_kernel_trace(nn.Linear(2, 3, bias=False), torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[5.0, 11.0], [11.0, 25.0]]
     """
     with _untouched(network, x) as (model, points, parameters):
-        work = KernelWork(model, points, parameters, memory, by_layer=by_layer, vectorize=vectorize)
+        work = KernelWork(model, points, parameters, memory=memory, by_layer=by_layer, vectorize=vectorize)
         if directions is not None:
             shaped("Q, d", {"d": work.outputs}, directions=directions)
             at_least(1, **{"len(directions)": len(directions)})
@@ -113,19 +108,16 @@ def neural_kernel_trace(
 
 
 def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
-    r"""Compute how outputs move under gradient flow in the weights, Eq. 11 of Calder & Lee.
+    r"""Compute how outputs z_i = f(w, x_i) move under gradient flow in the weights, Eq. 11 of Calder & Lee, (n, d).
 
     .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
 
+    Without a network, K_ij is n times the identity for i = j and 0 otherwise, and the result is minus the gradient.
+
     Args:
-        kernel: K (n, n, d, d) of :func:`neural_kernel`.
-        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
-
-    Returns:
-        (n, d). For K_ij of n times the identity for i = j and 0 otherwise, as without a network, minus the gradient.
-
-    Raises:
-        ValueError: If the shapes do not fit.
+        kernel: K (n, n, d, d) of :func:`neural_kernel`; other shapes are a ValueError.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j. This also
+            holds for a contrastive loss, which is not a mean over samples.
 
     >>> kernel_flow(torch.eye(2)[:, :, None, None] * 2, torch.tensor([[1.0], [-3.0]])).tolist()
     [[-1.0], [3.0]]
@@ -138,12 +130,12 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
-    """Lend the network, samples and training parameters, with autograd on; restore the random state afterwards."""
+    """Yield the network, samples and training parameters, with autograd on; restore the random state afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
     if x.is_floating_point():
         finite(x=x)
-    network = getattr(network, "_orig_mod", network)  # a compiled one calls no hooks
+    network = getattr(network, "_orig_mod", network)  # a compiled network calls no hooks
     check_settled(network, "network", "kernel")
     parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
     if not parameters:

@@ -1,13 +1,14 @@
-r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, sample by sample.
+r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, for each sample.
 
-The gradient of an output with respect to a linear layer's weight is a sum of outer products over the places t where the
-layer was used. The same holds for a convolution: its places are those of its output, and its inputs are patches.
+The gradient of an output with respect to a linear layer's weight is a sum of outer products over the positions t to
+which the layer was applied. For a convolution, the positions are those of its output, and its inputs are patches.
 
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is one more input that is 1. A normalisation's weight and bias are elementwise, and so are their gradients. The
-factors describe a parameter only if no other place uses it; the autograd graph says how often a parameter is used.
+A bias is the weight of an additional input that is 1. The weight and bias of a normalisation act elementwise, and so do
+their gradients. The factors describe a parameter only if nothing else in the network uses it; the autograd graph says
+how often a parameter is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -27,7 +28,7 @@ from torch.nn.modules.conv import _ConvNd
 from lightning_ssl_geometry.introspection import substituted_call
 
 _LEAF = torch._C._functions.AccumulateGrad  # the node of a parameter
-_CUSTOM = torch.autograd.function.BackwardCFunction  # what it uses may be hidden, as by a checkpoint
+_CUSTOM = torch.autograd.function.BackwardCFunction  # can hide the tensors that it uses, e.g. a checkpoint
 _LINEAR = (nn.Linear,)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -37,30 +38,24 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNo
 class Factors:
     """The two factors of the gradient with respect to a parameter, as the module's docstring defines them.
 
-    Attributes:
-        a: (N, G, T, I), with G the groups of a convolution.
-        g: (N, Q, G, T, O), for Q outputs.
+    `a` is (N, G, T, I), with G the groups of a convolution, and `g` is (N, Q, G, T, O), for Q outputs.
     """
 
     a: Tensor
     g: Tensor
 
     def folded(self) -> "Factors":
-        """Merge all outputs into one axis, so that products sum over the outputs."""
+        """Merge the axes Q and O, so that products of these gradients are sums over the outputs."""
         n, q, groups, places, out = self.g.shape
         return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
 
 
 @dataclass(frozen=True)
 class Place:
-    """One use of a layer in a pass.
+    """One use of a layer in a forward pass: its `module`, `input` (N, ...) and the `shape` of its output.
 
-    Attributes:
-        module: The layer.
-        input: The layer's input, (N, ...).
-        version: The version counter of `input`, which a later layer may overwrite.
-        edge: The node of the layer's output in the graph.
-        shape: The shape of the layer's output.
+    `version` is the version counter of the input, which changes if a later layer overwrites it, and `edge` is the node
+    of the output in the graph.
     """
 
     module: nn.Module
@@ -71,7 +66,7 @@ class Place:
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
-        """The layer's parameters that train."""
+        """The layer's parameters that require a gradient."""
         return tuple(parameter for parameter in self.module.parameters(recurse=False) if parameter.requires_grad)
 
     @property
@@ -91,7 +86,7 @@ class Place:
         groups, places, _, out = self.sizes
         n, q = gradient.shape[:2]
         if isinstance(self.module, _NORMS):
-            g = _elementwise(self.module, self.input, gradient, bool(weight), bool(bias))
+            g = _elementwise(self.module, self.input, gradient, weight=bool(weight), bias=bool(bias))
             return Factors(g.new_ones(n, 1, 1, 1), g[:, :, None, None])
         if isinstance(self.module, _ConvNd):
             a = _patches(self.module, self.input) if weight else gradient.new_empty(n, groups, places, 0)
@@ -108,12 +103,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass whose graph is kept.
-
-    Attributes:
-        z: The outputs, (N, d).
-        places: The uses of layers that the graph holds.
-    """
+    """A forward pass whose graph is kept: the outputs `z` (N, d), and the uses of layers in the graph, `places`."""
 
     z: Tensor
     places: tuple[Place, ...]
@@ -132,9 +122,9 @@ class Pass:
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the identities of the parameters that the factors describe wholly; the others need their Jacobian.
+        """Return the identities of the parameters that the factors describe completely; the others need their Jacobian.
 
-        A parameter that nothing in the graph uses counts as described, unless an operation hides which tensors it uses.
+        A parameter that no node of the graph uses counts as described, unless an operation hides which tensors it uses.
         """
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
@@ -154,7 +144,7 @@ class Pass:
     def _by_sample(self) -> list[Place]:
         """Return the uses whose rows are the samples: row i of their gradient is proportional to the weight of f(x_i).
 
-        Excluded: layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
+        Excluded are layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
         time-first.
         """
         n = len(self.z)
@@ -162,33 +152,31 @@ class Pass:
         if not named or n == 1:
             return named
         weight = 1 + torch.arange(n, dtype=self.z.dtype, device=self.z.device) / n
-        outputs = torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)  # of no sum that is fixed
+        outputs = (
+            torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)
+        )  # unequal, since sums may be fixed
         plain = self.gradients(named, outputs.expand_as(self.z))
         grown = self.gradients(named, torch.outer(weight, outputs))
         return [place for place, a, b in zip(named, plain, grown, strict=True) if _proportional(a, b, weight)]
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x through the network and keep its layers' inputs and outputs; its buffers stay as they were.
+    """Pass x (N, ...) through a network to (N, d), and keep the inputs and outputs of layers with one of `parameters`.
 
-    Args:
-        network: Maps (N, ...) to (N, d).
-        x: (N, ...).
-        parameters: The parameters that train.
-        by_layer: Whether to look at layers.
+    The network's buffers do not change. Without `by_layer`, no layers are kept.
     """
     places: list[Place] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if len(inputs) == 1 and output.requires_grad and _fits(module, inputs[0]):
             a = inputs[0].detach()
-            places.append(Place(module, a, a._version, get_gradient_edge(output), output.shape))
+            places.append(Place(module, a, a._version, edge=get_gradient_edge(output), shape=output.shape))
 
     trains = {id(parameter) for parameter in parameters}
     layers = [module for module in network.modules() if by_layer and _is_known(module, trains)]
     handles = [layer.register_forward_hook(keep, prepend=True) for layer in layers]
     try:
-        # buffers are copied: one that counts or averages in passing must not see this pass
+        # buffers are copied, because layers that count or average would record this pass
         z = substituted_call(network, {name: buffer.clone() for name, buffer in network.named_buffers()}, x.clone())
     finally:
         for handle in handles:
@@ -203,7 +191,7 @@ def _is_known(module: nn.Module, trains: set[int]) -> bool:
     return (
         type(module) in (*_LINEAR, *_CONVOLUTIONS, *_NORMS)
         and "forward" not in vars(module)
-        and "weight" in module._parameters  # not one that a reparametrisation makes
+        and "weight" in module._parameters  # a reparametrised weight is not in this table
         and any(id(parameter) in trains for parameter in own)
     )
 
@@ -231,14 +219,14 @@ def _uses(nodes: set[Node]) -> Counter[int]:
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Tell whether each row of `grown` is that of `plain` times its weight, in steps of 1 / N."""
+    """Whether each row of `grown` is the same row of `plain` times its weight; weights differ by steps of 1 / N."""
     plain, grown = plain.flatten(1), grown.flatten(1)
     error = (grown - weight[:, None] * plain).norm(dim=1)
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
 
 
 def _patches(module: _ConvNd, x: Tensor) -> Tensor:
-    """Cut the patches (N, G, T, I) that a convolution multiplies with its weight."""
+    """Return the patches (N, G, T, I) that a convolution multiplies with its weight."""
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
     spatial = len(module.kernel_size)
@@ -261,7 +249,7 @@ def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, b
 
 
 def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
-    """Return a layer's normalisation without its weight, and the axes behind N and Q over which a weight is shared."""
+    """Return a layer's normalisation without its weight, and the axes after N and Q over which a weight is shared."""
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))

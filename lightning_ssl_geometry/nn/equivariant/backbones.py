@@ -1,7 +1,8 @@
 """The backbones of Keller et al., Homomorphic Self-Supervised Learning, Appendix B, and their unstructured controls.
 
-Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose fibers H-SSL contrasts. `out_dim` is C
-and `group_shape` (S, R): |G| = S R, scale s and orientation r at place s R + r.
+Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose fibers H-SSL contrasts. Every backbone
+has the attributes `out_dim` = C and `group_shape` = (S, R), with |G| = S R; scale s and orientation r have the index s
+R + r.
 """
 
 __all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP", "UnstructuredResNet"]
@@ -30,30 +31,22 @@ class EquivariantCNN(nn.Module):
     """The paper's network for MNIST: three steerable convolutions, each with a normalisation and a ReLU.
 
     Kernels of 11, 7 and 7 pixels, strides 1, 2 and 2: 29 x 29 pixels become 8 x 8. (The paper states 8 x 8 for MNIST's
-    28 pixels, which give 7.) Exactly equivariant to quarter turns on sizes 4k + 1, such as 29.
+    28 pixels, which give 7.) Exactly equivariant to quarter turns for sizes 4k + 1, such as 29.
+
+    Attributes are `out_dim` = C = 4 * width, `group_shape` = (S, R), `scales` and the total `stride` of 4.
 
     Args:
         in_channels: C_in.
         width: Channels of the first convolution, 32 in the paper; the others have 2 and 4 times as many.
-        group: The group, beside translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        group: The group, besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
         scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
         interaction: Whether filters reach over all orientations, circularly; in the paper each sees its own.
         scale_interaction: How many scales filters reach over, from their own up; one in the paper.
-        norm: "batch", or "group" (8 groups; no batch statistics).
+        norm: "batch", or "group" (8 groups without batch statistics).
         padding_mode: "zeros" or "circular"; with "circular", translations by multiples of 4 pixels are exact.
-
-    Attributes:
-        out_dim: C = 4 * width.
-        group_shape: (S, R).
-        scales: The S scales.
-        stride: 4, the total stride.
 
     Raises:
         ValueError: If an argument is out of its range.
-
-    >>> import torch
-    >>> EquivariantCNN(width=8, group="rotation")(torch.rand(2, 1, 29, 29)).shape
-    torch.Size([2, 32, 4, 8, 8])
     """
 
     stride = 4
@@ -93,33 +86,25 @@ class EquivariantCNN(nn.Module):
 class EquivariantResNet(nn.Module):
     """The paper's residual networks: ResNet-20 for CIFAR-10, and another for Tiny ImageNet.
 
-    A lifting convolution to 9 channels, a group convolution, and stages of blocks that normalise first. The defaults
-    are those for CIFAR-10; for Tiny ImageNet, `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and `blocks=2`. Exactly
-    equivariant to quarter turns on sizes 4k + 1 (8k + 1 with three strides of 2), such as 33.
+    A lifting convolution to 9 channels, a group convolution, and stages of blocks that begin with the normalisation.
+    The defaults are those for CIFAR-10; for Tiny ImageNet, `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and
+    `blocks=2`. Exactly equivariant to quarter turns for sizes 4k + 1 (8k + 1 with three strides of 2), such as 33.
+
+    Attributes are `out_dim` = C, `group_shape` = (S, R), `scales` and the total `stride`.
 
     Args:
         in_channels: C_in.
         width: Channels of the convolution before the stages, 64 in the paper.
-        group: The group, beside translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        group: The group, besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
         scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
         widths: Channels of each stage, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
-        norm: "batch", or "group" (8 groups; no batch statistics).
+        norm: "batch", or "group" (8 groups without batch statistics).
         padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the total stride are exact.
-
-    Attributes:
-        out_dim: C.
-        group_shape: (S, R).
-        scales: The S scales.
-        stride: The total stride.
 
     Raises:
         ValueError: If an argument is out of its range.
-
-    >>> import torch
-    >>> EquivariantResNet(width=4, group="scale", scales=(1.0, 1.5), blocks=1)(torch.rand(2, 3, 33, 33)).shape
-    torch.Size([2, 32, 2, 9, 9])
     """
 
     def __init__(
@@ -160,7 +145,7 @@ class EquivariantResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each after a normalisation and a ReLU, beside a shortcut, 1 x 1 where the shape changes."""
+    """Two convolutions, each after a normalisation and a ReLU, plus a shortcut, which is 1 x 1 if the shape changes."""
 
     def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module | None) -> None:
         super().__init__()
@@ -201,26 +186,19 @@ def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
 
 
 class UnstructuredCNN(nn.Module):
-    """The control without structure: plain convolutions with as many channels as the equivariant network has fibers.
+    """The unstructured control of EquivariantCNN: plain convolutions with `copies` times its channels.
 
-    "CNN (6 x CHW)" of Table 2. Its output has the shape of an equivariant feature map, so that H-SSL can draw "fibers"
-    that no group relates.
+    "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 width, copies, H', W') has the shape of an equivariant
+    feature map, so that H-SSL can draw "fibers" that no group relates. `group_shape` is (copies, 1), as if the copies
+    were scales.
 
     Args:
         in_channels: C_in.
         width: Channels of the first convolution of the equivariant counterpart, 32 in the paper.
         copies: |G| of the counterpart; every layer has that many times its channels.
 
-    Attributes:
-        out_dim: C = 4 * width.
-        group_shape: (copies, 1), as if the copies were scales.
-
     Raises:
         ValueError: If an argument is not positive.
-
-    >>> import torch
-    >>> UnstructuredCNN(width=4)(torch.rand(2, 1, 29, 29)).shape
-    torch.Size([2, 16, 6, 8, 8])
     """
 
     def __init__(self, in_channels: int = 1, width: int = 32, copies: int = 6) -> None:
@@ -239,7 +217,9 @@ class UnstructuredCNN(nn.Module):
 
 
 class UnstructuredResNet(nn.Module):
-    """The control without structure for the residual networks: plain convolutions with `copies` times their channels.
+    """The unstructured control of EquivariantResNet: plain convolutions with `copies` times its channels.
+
+    `group_shape` is (copies, 1), as if the copies were scales.
 
     Args:
         in_channels: C_in.
@@ -249,16 +229,8 @@ class UnstructuredResNet(nn.Module):
         strides: Stride of each stage.
         blocks: Blocks of each stage.
 
-    Attributes:
-        out_dim: C.
-        group_shape: (copies, 1), as if the copies were scales.
-
     Raises:
-        ValueError: If an argument is not positive, or there are not as many strides as widths.
-
-    >>> import torch
-    >>> UnstructuredResNet(width=2, copies=2, blocks=1)(torch.rand(2, 3, 33, 33)).shape
-    torch.Size([2, 16, 2, 9, 9])
+        ValueError: If an argument is not positive, or the numbers of strides and widths differ.
     """
 
     def __init__(
@@ -291,25 +263,18 @@ class UnstructuredResNet(nn.Module):
 
 
 class UnstructuredMLP(nn.Module):
-    """The control without structure for translation: an MLP whose output is reshaped to a grid of "fibers".
+    """The unstructured control for translation: an MLP whose output is reshaped to a grid of "fibers".
 
-    The paper (Appendix B) has 784, 1024 and 2048 outputs and reshapes the last to 16 x 128: here a feature map of 128
-    channels on 4 x 4 positions that no translation relates.
+    The paper (Appendix B) has 784, 1024 and 2048 outputs and reshapes the last to 16 x 128: here a feature map of
+    `out_dim` = 128 channels on 4 x 4 positions that no translation relates.
 
     Args:
         in_features: C_in H W of the images.
         width: Channels of a "fiber", 128 in the paper; the layers have 784, 1024 and 2048 outputs times width / 128.
         side: Side of the grid of positions.
 
-    Attributes:
-        out_dim: C = width.
-
     Raises:
         ValueError: If an argument is not positive.
-
-    >>> import torch
-    >>> UnstructuredMLP(29 * 29)(torch.rand(2, 1, 29, 29)).shape
-    torch.Size([2, 128, 1, 4, 4])
     """
 
     def __init__(self, in_features: int, width: int = 128, side: int = 4) -> None:
@@ -330,7 +295,7 @@ class UnstructuredMLP(nn.Module):
 def _norm(name: Norm2d, channels: int) -> nn.Module:
     if name == "batch":
         return GroupBatchNorm(channels)
-    return norm_2d(name, channels)  # statistics over group and space: the group axis may be one more of space
+    return norm_2d(name, channels)  # GroupNorm takes its statistics over group and space
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:

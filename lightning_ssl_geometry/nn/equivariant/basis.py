@@ -1,4 +1,4 @@
-r"""A fixed basis of filters at several scales and orientations: Hermite polynomials under a Gaussian.
+r"""A fixed basis of filters at several scales and orientations: Hermite polynomials times a Gaussian.
 
 Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for every pair of orders n, m below
 the effective size,
@@ -6,8 +6,8 @@ the effective size,
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
-sampled at whole pixels within a support that grows with the scale, and divided by its norm at the smallest scale. The
-orientations are quarter turns of it, as Keller et al., Homomorphic Self-Supervised Learning, Appendix B, have them.
+is sampled at whole pixels within a support that grows with the scale, and divided by its norm at the smallest scale.
+The orientations are its quarter turns, as in Keller et al., Homomorphic Self-Supervised Learning, Appendix B.
 """
 
 __all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
@@ -24,7 +24,7 @@ from lightning_ssl_geometry.checks import inside, one_of
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
-    """Return how many pixels wide the basis is at each scale: `kernel_size` at the largest, in proportion, always odd.
+    """Return the width in pixels of the basis at each scale, odd: `kernel_size` at the largest, in proportion.
 
     >>> supports(11, (1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
     (7, 7, 9, 9, 11, 11)
@@ -72,17 +72,13 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Sample the factors of psi_nm(x, y) = l_n(x) l_m(y): for each scale the l_n, float64 (e, k).
-
-    >>> [tuple(lines.shape) for lines in hermite_lines(7, 3, (1.0, 1.5))]
-    [(3, 5), (3, 7)]
-    """
+    """Sample the factors l_n of psi_nm(x, y) = l_n(x) l_m(y), for each scale as float64 (e, k)."""
     sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 
 
 def check_scales(scales: Sequence[float]) -> None:
-    """Raise a ValueError unless there are scales, strictly ascending, the first of at least 1."""
+    """Raise a ValueError unless there is a scale, the scales are strictly ascending, and the first is at least 1."""
     scales = tuple(scales)
     if not scales or not all(map(math.isfinite, scales)):
         raise ValueError(f"Expected `scales` to be finite numbers, at least one, but got {scales}.")

@@ -1,8 +1,7 @@
 r"""Backbones of escnn: image x (N, C_in, H, W) -> fields over the rotations z (N, C, K, H', W').
 
-Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022); the network is that of Keller et al.,
-Homomorphic Self-Supervised Learning (2022), for MNIST. escnn is an extra of its own, which a backbone imports when it
-is made. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as the image is seen (row 0 on top),
+Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022). escnn is an optional dependency, imported when a
+backbone is made. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as the image is seen (row 0 on top),
 
 .. math:: z(R x)_r = R\, z(x)_{r - 1 \bmod K}
 
@@ -28,29 +27,26 @@ _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive fr
 class EscnnBackbone(nn.Module):
     """Any escnn network from images to regular fields of a cyclic group, as a backbone.
 
-    In eval mode, escnn's layers cache their filters in buffers. These enter the state dict, cannot be copied, become
-    stale when weights are loaded, and are new objects each time. Here the layers expand their filters at every pass,
-    because their `training` is always true, which changes nothing else. Checkpoints that hold such buffers can be
-    loaded.
+    `out_dim` is C, the number of regular fields, and `group_shape` is (scales, rotations) = (1, K).
+
+    In eval mode, escnn's layers cache their filters in buffers, which enter the state dict, cannot be copied, and
+    become stale when weights are loaded. Here the layers expand their filters at every pass instead, because their
+    `training` is always true, which changes nothing else. Checkpoints that hold such buffers can be loaded.
 
     escnn shares the sampled basis between all layers of equal shape in the process, so `network.double()` or `.cuda()`
-    moves that of other networks too: build layers with `recompute=True` where two networks differ in dtype or device.
-    Conversion to SyncBatchNorm works if a `SequentialModule` of the network, if any, is its outermost module, which
-    becomes a `torch.nn.Sequential` of the same layers and names; escnn refuses the conversion within other modules.
+    also moves the basis of other networks. If two networks differ in dtype or device, build their layers with
+    `recompute=True`. Conversion to SyncBatchNorm works if the network's only `SequentialModule` is its outermost
+    module, which becomes a `torch.nn.Sequential` of the same layers and names. escnn refuses the conversion within
+    other modules.
 
     Args:
         network: An `escnn.nn.EquivariantModule` whose `in_type` has only trivial representations, one per channel, and
             whose `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
 
-    Attributes:
-        out_dim: C, the number of regular fields.
-        group_shape: (scales, rotations) = (1, K).
-
     Raises:
         ImportError: If escnn is missing.
-        ValueError: If `network` is no escnn module, does not map from scalar channels, or not to regular
-            representations of a cyclic group of rotations of the plane. Groups with flips, continuous groups and groups
-            of space are refused.
+        ValueError: If `network` is not an escnn module with these types. Groups with flips, continuous groups and
+            groups in three dimensions are refused.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -72,7 +68,7 @@ class EscnnBackbone(nn.Module):
         return self.network(self.in_type(x)).tensor.unflatten(1, (self.out_dim, self.group_shape[1]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of all but the layers that would cache their filters."""
+        """Set the mode, except for the layers that would cache their filters."""
         super().train(mode)
         self._expand_at_every_pass()
         return self
@@ -85,13 +81,14 @@ class EscnnBackbone(nn.Module):
 class EscnnCNN(EscnnBackbone):
     """Keller et al.'s network for MNIST on escnn: convolutions over rotations, each with BatchNorm and ReLU.
 
-    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias; BatchNorm's statistics are over the
+    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias. BatchNorm's statistics are over the
     batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a weight
     for each element of their basis.
 
-    Equivariance is exact (to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple of
-    the product of the strides, as 29 is for MNIST padded by 1 row and column: (N, 1, 29, 29) gives H' = 8. It is
-    approximate at other sizes, where the strides sample other pixels of the rotated image, and for other angles.
+    Equivariance is exact (up to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple
+    of the product of the strides, such as the 29 pixels of padded MNIST images: (N, 1, 29, 29) gives H' = 8. For other
+    sizes, for which the strides sample other pixels of the rotated image, and for other angles, equivariance is
+    approximate.
 
     Args:
         in_channels: C_in.
@@ -100,14 +97,9 @@ class EscnnCNN(EscnnBackbone):
         kernel_sizes: Kernel size of each convolution, odd.
         strides: Stride of each convolution, as many as kernels.
 
-    Attributes:
-        out_dim: C = 2^(layers - 1) * width, here 4 * width.
-        group_shape: (scales, rotations) = (1, K).
-        stride: The total stride.
-
     Raises:
         ImportError: If escnn is missing.
-        ValueError: If a number is not positive, a kernel's size is even, or there are not as many strides as kernels.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -139,7 +131,7 @@ class EscnnCNN(EscnnBackbone):
         self.stride = math.prod(strides)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C_in, H, W) to (N, C, K, H', W'); warns where the size is not exact for quarter turns."""
+        """Map (N, C_in, H, W) to (N, C, K, H', W'); warn if the size is not exact for quarter turns."""
         if self.group_shape[1] > 1:
             check_exact_size(x.shape[-2], x.shape[-1], self.stride)
         return super().forward(x)
@@ -182,7 +174,7 @@ def _names(fields: Any) -> str:
 
 
 def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield, by name, the layers on the plane that expand filters from their weights."""
+    """Yield, by name, the 2D layers that expand filters from their weights."""
     _, enn = _escnn()
     kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
     return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))
@@ -195,5 +187,5 @@ def _drop_caches(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_:
 
 
 def _load_without_caches(module: EscnnBackbone, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    module._expand_at_every_pass()  # where `network.eval()` was called past the adapter
+    module._expand_at_every_pass()  # `network.eval()` may have been called directly
     _drop_caches(module, state_dict, prefix)

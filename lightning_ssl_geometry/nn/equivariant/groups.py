@@ -1,4 +1,4 @@
-"""The groups, beside translation, that a backbone can be equivariant to, and the image sizes where that is exact."""
+"""The groups, besides translation, to which a backbone can be equivariant, and the image sizes for that."""
 
 __all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
 
@@ -23,9 +23,6 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
 
     Raises:
         ValueError: If `group` is unknown, or `scales` is out of range or given to a group without scales.
-
-    >>> elements("rotation")
-    ((1.0,), 4)
     """
     one_of(get_args(BackboneGroup), group=group)
     if "scale" not in group and scales is not None:
@@ -36,7 +33,7 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
 
 
 def check_exact_size(height: int, width: int, stride: int) -> None:
-    """Warn if the grid of a strided network is off the centre: quarter turns are then only approximately equivariant.
+    """Warn if a strided network is only approximately equivariant to quarter turns, because its grid is not centred.
 
     Strides of 2 keep the grid centred if every size on the way is odd: for two of them, if the image has 4k + 1 pixels.
     """

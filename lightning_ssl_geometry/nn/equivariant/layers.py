@@ -1,18 +1,18 @@
 r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
 
-The group axis has the elements g = (s, r), scale s of S and orientation r of R, at place s R + r. Filters are
+The group axis has the elements g = (s, r), scale s of S and orientation r of R, at index s R + r. Filters are
 
 .. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
 
 in the fixed basis of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group convolution of Keller
 et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A quarter turn of the
-input turns the maps and moves them one place along the orientations, exactly. Downscaling the input moves the maps to
-smaller scales, as well as the sampled basis allows.
+input turns the maps and moves them one index along the orientations, exactly. Downscaling the input moves the maps to
+smaller scales, up to the error of the sampled basis.
 
-A feature map is one tensor, with the channels innermost and the group outermost in memory: every slice z(g) is then a
-batch of images, channels last, and batch norm and convolutions work on it without a copy. A convolution that gives all
-elements at once, as for filters that reach over all orientations, puts the group next to the channels instead; batch
-norm and the next such convolution need no copy then, either.
+A feature map is one tensor, with the group outermost in memory and the channels innermost. Every slice z(g) is then a
+batch of images, channels last, on which batch norm and convolutions work without a copy. A convolution that computes
+all elements at once, because filters reach over all orientations, has the group next to the channels in memory instead;
+batch norm and the next such convolution then need no copy either.
 """
 
 __all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -36,7 +36,7 @@ PaddingMode = Literal["zeros", "circular"]
 
 
 class FilterSettings(TypedDict, total=False):
-    """The optional arguments of :class:`FilterBank`, which `LiftingConv2d` and `GroupConv2d` take as well."""
+    """The optional arguments of :class:`FilterBank`, `LiftingConv2d` and `GroupConv2d`."""
 
     scales: Sequence[float]
     rotations: int
@@ -48,7 +48,7 @@ class FilterSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class FilterBank:
-    """The filters of an equivariant convolution, and how the convolution moves them over the maps.
+    """The filters of an equivariant convolution, and the stride and padding of the convolution.
 
     Attributes:
         in_channels: Input channels of each group element.
@@ -64,9 +64,6 @@ class FilterBank:
 
     Raises:
         ValueError: If a number of channels, the stride, the padding or its mode is out of range.
-
-    >>> FilterBank(in_channels=1, out_channels=8, kernel_size=7, effective_size=3).border
-    3
     """
 
     in_channels: int
@@ -95,9 +92,7 @@ class FilterBank:
 class _SteerableConv2d(nn.Module):
     """Base of both convolutions: weights in the basis, their expansion into filters, and the convolution.
 
-    Args:
-        bank: Sizes of the filters, and how they move.
-        reach: How many group elements a filter reaches over.
+    A filter of the `bank` reaches over `reach` group elements.
     """
 
     def __init__(self, bank: FilterBank, reach: int) -> None:
@@ -110,7 +105,7 @@ class _SteerableConv2d(nn.Module):
         for s, functions in enumerate(basis):
             self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
         self.supports = supports(self.kernel_size, self.scales)
-        # Three axes: torch takes a parameter of five to be a filter of volumes, which has no `torch.channels_last`.
+        # Three axes: torch treats a parameter of five axes as a 3D filter, which has no `torch.channels_last`.
         self.weight = nn.Parameter(torch.empty(self.out_channels, self.in_channels, reach * self.effective_size**2))
         self.bias = nn.Parameter(torch.zeros(self.out_channels)) if bank.bias else None
         self.reset_parameters()
@@ -123,10 +118,10 @@ class _SteerableConv2d(nn.Module):
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Expand the weights: a tensor of filters for every convolution that the layer computes."""
+        """Expand the weights to a tensor of filters for each convolution of the layer."""
 
     def extra_repr(self) -> str:
-        """The settings, as `print(module)` shows them."""
+        """Return the settings that `print(module)` shows."""
         names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{self.in_channels}, {self.out_channels}, {settings}"
@@ -149,7 +144,7 @@ class _SteerableConv2d(nn.Module):
 
 
 class LiftingConv2d(_SteerableConv2d):
-    """From an image to the group: (N, C_in, H, W) to (N, C_out, |G|, H', W').
+    """Convolution from an image to the group: (N, C_in, H, W) to (N, C_out, |G|, H', W').
 
     Args:
         in_channels: C_in.
@@ -160,9 +155,6 @@ class LiftingConv2d(_SteerableConv2d):
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
-
-    >>> LiftingConv2d(1, 8, 7, 3, scales=(1.0, 1.5), rotations=4)(torch.rand(2, 1, 9, 9)).shape
-    torch.Size([2, 8, 8, 9, 9])
     """
 
     @by_position("scales", "rotations", "stride", "padding", "padding_mode", "bias")
@@ -189,7 +181,7 @@ class LiftingConv2d(_SteerableConv2d):
         """Map (N, C_in, H, W) to (N, C_out, |G|, H', W')."""
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
-        # A clone, since one channel counts as channels last in any layout, and convolutions go by the strides.
+        # A clone: with one channel any layout counts as channels last, but convolutions choose by the strides.
         x = x.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
         filters = self.filters()
         if len(set(self.supports)) == 1:
@@ -199,7 +191,7 @@ class LiftingConv2d(_SteerableConv2d):
 
 
 class GroupConv2d(_SteerableConv2d):
-    """From the group to the group: (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W').
+    """Convolution from the group to the group: (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W').
 
     Args:
         in_channels: C_in.
@@ -207,16 +199,12 @@ class GroupConv2d(_SteerableConv2d):
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e: a filter has e^2 free weights per group element that it reaches.
         scale_size: How many scales a filter reaches over, from its own scale up; maps beyond the largest scale count as
-            zeros. 1: each scale by itself.
-        rotation_size: 1: each orientation by itself; R: a filter reaches over all orientations, circularly.
+            zeros. 1: no interaction of scales.
+        rotation_size: 1: no interaction of orientations. R: a filter reaches over all orientations, circularly.
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of its range; in a call, if the input has another shape.
-
-    >>> z = torch.rand(2, 4, 4, 9, 9)
-    >>> GroupConv2d(4, 8, 7, 3, rotations=4, rotation_size=4, stride=2)(z).shape
-    torch.Size([2, 8, 4, 5, 5])
     """
 
     @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
@@ -244,7 +232,7 @@ class GroupConv2d(_SteerableConv2d):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """Expand the filters (C_out, reached C_in, k, k) of each group element (scale, if orientations interact)."""
+        """Expand the filters (C_out, reached C_in, k, k) of each group element, or scale if orientations interact."""
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -263,15 +251,19 @@ class GroupConv2d(_SteerableConv2d):
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
         on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
-        if on_processor and pays(*channels, self.effective_size, self.supports[s], size, out_size):
-            return self._separable(s, images, size, out_size)
+        if on_processor and pays(
+            *channels, self.effective_size, support=self.supports[s], size=size, out_size=out_size
+        ):
+            return self._separable(s, images, size, out_size=out_size)
         return [self._convolve(x, filters) for x, filters in zip(images, self._filters_at(s), strict=True)]
 
     def _separable(self, s: int, images: list[Tensor], size: list[int], out_size: list[int]) -> list[Tensor]:
         padding = self.padding - (self.kernel_size - self.supports[s]) // 2
         circular = self.padding_mode == "circular"
         lines, axes = getattr(self, f"lines_{s}"), list(zip(size, out_size, strict=True))
-        matrices = {at: line_matrices(lines, *at, self.stride, padding, circular) for at in axes}  # one if square
+        matrices = {
+            at: line_matrices(lines, *at, stride=self.stride, padding=padding, circular=circular) for at in axes
+        }  # one if square
         weights = self._join([turn(weight, r) for r, weight in enumerate(self._weights_at(s))])
         pairs = zip(images, weights, strict=True)
         return [separable_conv2d(x, weight, *(matrices[at] for at in axes)) for x, weight in pairs]
@@ -283,7 +275,7 @@ class GroupConv2d(_SteerableConv2d):
     def _weights_at(self, s: int) -> list[Tensor]:
         """Return the weights of each orientation in its own basis, (C_out, reached C_in, e^2)."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
-        weight = weight[:, :, : len(self.scales) - s]  # a scales up from s
+        weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
 
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
@@ -305,16 +297,7 @@ class GroupConv2d(_SteerableConv2d):
 
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1x1 convolution without bias that mixes the channels of every group element in the same way.
-
-    Args:
-        in_channels: C_in.
-        out_channels: C_out.
-        stride: Stride of the convolution.
-
-    >>> PointwiseConv2d(4, 8, stride=2)(torch.rand(2, 4, 6, 9, 9)).shape
-    torch.Size([2, 8, 6, 5, 5])
-    """
+    """A 1x1 convolution without bias that mixes the C_in channels of every group element to C_out in the same way."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
         super().__init__(in_channels, out_channels, 1, stride=stride, bias=False)
@@ -325,22 +308,18 @@ class PointwiseConv2d(nn.Conv2d):
 
 
 class GroupBatchNorm(nn.BatchNorm2d):
-    """Batch norm with the statistics of a channel taken over samples, group and space: (N, C, |G|, H, W) to the same.
-
-    >>> GroupBatchNorm(4)(torch.rand(2, 4, 6, 9, 9)).shape
-    torch.Size([2, 4, 6, 9, 9])
-    """
+    """Batch norm of (N, C, |G|, H, W), with the statistics of a channel over samples, group and space."""
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalise (N, C, |G|, H, W)."""
-        if z.permute(0, 3, 4, 2, 1).is_contiguous():  # the group next to the channels: as more of the columns
+        if z.permute(0, 3, 4, 2, 1).is_contiguous():  # group next to channels: as columns
             maps = super().forward(z.permute(0, 1, 3, 4, 2).flatten(3))
             return maps.unflatten(3, (z.shape[4], z.shape[2])).permute(0, 1, 4, 2, 3)
         return _per_slice(super().forward, z)
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images (N, C, H, W) to all slices at once; the order of the images must not matter to it."""
+    """Apply a function of images (N, C, H, W) to all slices at once; it must not depend on the order of the images."""
     maps = function(_slices(z))
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 

@@ -1,4 +1,4 @@
-"""From feature maps (N, C, |G|, H, W) to vectors, and to classes."""
+"""Maps from feature maps (N, C, |G|, H, W) to vectors, and to classes."""
 
 __all__ = ["GroupClassifier", "GroupConvClassifier", "GroupPool"]
 
@@ -13,19 +13,15 @@ from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 
 
 class GroupPool(nn.Module):
-    """Reduce a feature map to a vector per image: over the group first, then the mean over space.
+    """Reduce a feature map to a vector per image, first over the group, then by the mean over space.
 
-    Maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays as it is.
+    Maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays unchanged.
 
     Args:
         mode: "max" or "mean", over the group. Both are invariant to permutations of the group.
 
     Raises:
         ValueError: If `mode` is unknown; in a call, if the input has another number of axes.
-
-    >>> import torch
-    >>> GroupPool()(torch.rand(2, 8, 6, 5, 5)).shape
-    torch.Size([2, 8])
     """
 
     def __init__(self, mode: Literal["max", "mean"] = "max") -> None:
@@ -36,7 +32,8 @@ class GroupPool(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Map (N, C, |G|, H, W) to (N, C)."""
         if z.ndim not in (2, 4, 5):
-            raise ValueError(f"Expected `z` of shape (N, C, |G|, H, W), (N, C, H, W) or (N, D), got {tuple(z.shape)}.")
+            wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
+            raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
         if z.ndim == 5:
             z = z.amax(2) if self.mode == "max" else z.mean(2)
         return z.mean((-2, -1)) if z.ndim == 4 else z
@@ -47,11 +44,7 @@ class GroupClassifier(nn.Module):
 
     Args:
         channels: C.
-        num_classes: How many classes.
-
-    >>> import torch
-    >>> GroupClassifier(8, 10)(torch.rand(2, 8, 6, 5, 5)).shape
-    torch.Size([2, 10])
+        num_classes: Number of classes.
     """
 
     def __init__(self, channels: int, num_classes: int) -> None:
@@ -68,18 +61,14 @@ class GroupClassifier(nn.Module):
 class GroupConvClassifier(nn.Module):
     """A group convolution of width 7, maximum over the group, mean over the remaining space, linear.
 
-    Keller et al.'s for MNIST (Appendix B): kernel 7, effective size 3, stride 2 and no padding leave one pixel of maps
-    of 7 or 8 pixels. For smaller maps use :class:`GroupClassifier`.
+    This is Keller et al.'s classifier for MNIST (Appendix B): kernel 7, effective size 3, stride 2 and no padding leave
+    one pixel of maps of 7 or 8 pixels. For smaller maps use :class:`GroupClassifier`.
 
     Args:
         channels: C.
-        num_classes: How many classes.
+        num_classes: Number of classes.
         group: The group of the backbone.
         scales: The scales of the backbone.
-
-    >>> import torch
-    >>> GroupConvClassifier(8, 10, "rotation")(torch.rand(2, 8, 4, 8, 8)).shape
-    torch.Size([2, 10])
     """
 
     def __init__(

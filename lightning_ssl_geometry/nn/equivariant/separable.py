@@ -3,8 +3,8 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 .. math:: z_o = \sum_n T_n \sum_{i, m} w_{oi,nm} \, y_i \, T_m^\top = \sum_{i, n, m} w_{oi,nm} \, T_n \, y_i \, T_m^\top
 
 The y_i are images, and the matrices T_n convolve a line of pixels with l_n, stride and padding included. A pixel and
-pair of channels takes e^2 multiplications in place of k^2, and the products with the matrices are shared by all
-outputs. Whether the weights come before or after the rows changes the cost alone.
+pair of channels takes e^2 multiplications in place of k^2, and all outputs share the products with the matrices. The
+weights can come before or after the rows with the same result but another cost.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
@@ -12,18 +12,17 @@ __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
 import torch
 from torch import Tensor
 
-# By how much there must be fewer multiplications than in a convolution, and what one in the products with the matrices
-# counts, as they are thin. Measured on a core with AVX-512 in float32, forward and backward, on 26 layers of 3 to 128
-# channels, 8 to 128 pixels, kernels of 3 to 11, effective sizes 1 to 7, strides 1 and 2: from a ratio of 2.0 on, the
-# product took 0.27 to 0.65 of the time of a convolution; from 1.4 to 2.0 it took 0.66 to 1.13, and below up to 2.4.
-# For the backward pass it keeps maps, more than the input that a convolution keeps.
+# The products are used if a convolution takes FEWER times more multiplications. A multiplication with the thin
+# matrices counts THIN times. Measured on a core with AVX-512 in float32, forward and backward, on 26 layers of 3 to 128
+# channels, 8 to 128 pixels, kernels of 3 to 11, effective sizes 1 to 7, strides 1 and 2. For ratios of at least 2.0,
+# the products took 0.27 to 0.65 of the time of a convolution; for 1.4 to 2.0, 0.66 to 1.13; below, up to 2.4.
 FEWER, THIN = 2.0, 2
 
 
 def pays(
     in_channels: int, out_channels: int, effective_size: int, support: int, size: list[int], out_size: list[int]
 ) -> bool:
-    """Tell whether :func:`separable_conv2d` takes FEWER times fewer multiplications than a convolution.
+    """Whether :func:`separable_conv2d` takes at most 1 / FEWER of the multiplications of a convolution.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
@@ -31,7 +30,8 @@ def pays(
     if min(out_size) < 1:
         return False
     convolution = support**2 * in_channels * out_channels * out_size[0] * out_size[1]
-    return FEWER * min(_multiplications(in_channels, out_channels, effective_size, size, out_size)) <= convolution
+    ours = min(_multiplications(in_channels, out_channels, effective_size, size=size, out_size=out_size))
+    return FEWER * ours <= convolution
 
 
 def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding: int, circular: bool) -> Tensor:
@@ -63,7 +63,7 @@ def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -
     """
     (n, channels, h, w), e, out_channels = x.shape, len(rows), len(weight)
     out_h, out_w = rows.shape[1], columns.shape[1]
-    before, after = _multiplications(channels, out_channels, e, [h, w], [out_h, out_w])
+    before, after = _multiplications(channels, out_channels, e, size=[h, w], out_size=[out_h, out_w])
     weight = weight.unflatten(-1, (e, e)).permute(3, 2, 1, 0)  # (n, m, C_in, C_out)
     y = columns.transpose(0, 1).flatten(0, 1) @ x.permute(0, 2, 3, 1).flatten(0, 1)  # (N H, W' m, C_in)
     if before < after:
