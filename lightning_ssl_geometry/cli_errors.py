@@ -17,6 +17,7 @@ import re
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from traceback import walk_tb
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -33,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
+_UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
@@ -125,10 +127,22 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
         return one_line(message)
+    if chain[-1][0] == "cls":
+        rest += _near(rest, chain[-1][1])
     for config in reversed(given):
         if found := next(_locate(config, chain, ""), None):
             return f"{found}: {rest}"
     return f"{'.'.join(part.rpartition('.')[2] if kind == 'cls' else part for kind, part in chain)}: {rest}"
+
+
+def _near(said: str, class_path: str) -> str:
+    """Offer the nearest argument of a class for one that the class does not have."""
+    unknown, made = _UNKNOWN.search(said), _imported(class_path)
+    if not unknown or not isinstance(made, type):
+        return ""
+    known = ArgumentParser(exit_on_error=False).add_class_arguments(made, fail_untyped=False)
+    near = get_close_matches(unknown[1], known, n=1)
+    return f" Near: `{near[0]}`." if near else ""
 
 
 def within_memory() -> AbstractContextManager[Any]:

@@ -152,8 +152,9 @@ def _lost(held: Mapping[str, Any], found: Mapping[str, Declared]) -> list[str]:
     if lost := [name for name in list(held)[:_MOST_ENTRIES] if name not in found]:
         named = ", ".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in lost[:_NAMED])
         more = ", ..." if len(lost) > _NAMED else ""
+        entries = "entry was" if len(lost) == 1 else "entries were"
         notes.append(
-            f"geometry/{FILE}: {len(lost):,} malformed entries were left out: {named}{more}. "
+            f"geometry/{FILE}: {len(lost):,} malformed {entries} left out: {named}{more}. "
             "Their results are shown without a text."
         )
     if len(held) > _MOST_ENTRIES:

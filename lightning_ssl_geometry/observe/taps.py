@@ -47,7 +47,7 @@ class Taps:
         """
         self.detach()
         for name, path in self.taps.items():
-            module = submodule(host, path, "taps", f"{name}={path!r}")
+            module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
             self._sources[name] = module
             if name in _MODULES:  # diagnostics differentiate it and read its layers: without torch.compile's wrapper
                 self._modules[name] = getattr(module, "_orig_mod", module)
