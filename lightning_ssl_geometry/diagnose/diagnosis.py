@@ -45,8 +45,8 @@ def diagnose(
     """Look at a network, as the monitor would during training: nothing is trained and nothing of it changed.
 
     Args:
-        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W)
-            to h (N, D).
+        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h (N,
+            D).
         data: Its test set is looked at. Batches are as a :class:`DiagnosedModel` takes them.
         output: Each diagnosis gets a folder of its own in `output/name`, `version_0` and so on.
         name: Of the model; None: that of its class.

@@ -39,10 +39,10 @@ class Host:
     """Where h, z, labels and views are in a host that is not of this package.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone",
-            "z": "projection_head", "projector": "projection_head"}. None: the host's steps return a mapping with these
-            names, as those of this package do. A callback that passes views through the host itself calls "encoder" and
-            "projector" if `taps` names both, else the host, or if the host has no `forward`, the submodules of h and z.
+        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone", "z": "projection_head",
+            "projector": "projection_head"}. None: the host's steps return a mapping with these names, as those of this
+            package do. A callback that passes views through the host itself calls "encoder" and "projector" if `taps`
+            names both, else the host, or if the host has no `forward`, the submodules of h and z.
         view_layout: How the two views of a step pass through a tapped submodule. "calls": in one call each. "halves":
             in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N rows, the
             two views of a sample beside each other.
