@@ -40,7 +40,7 @@ _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
 
 def debugging() -> bool:
-    """Whether the user asked for tracebacks, by the environment variable that jsonargparse reads."""
+    """Whether the user wants tracebacks, by jsonargparse's environment variable JSONARGPARSE_DEBUG."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
 
 
@@ -74,7 +74,7 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 
 
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first that fails.
+    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first failure.
 
     Without this check, their errors would show only when training begins.
     """
@@ -89,7 +89,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Explain an error at a key: keep a sentence of ours; quote any other beside the value that was configured."""
+    """Explain an error at a key: keep our own sentences, and quote others together with the configured value."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -313,7 +313,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Whether an error passed through a file that is not installed: a bug of the user's, whose traceback is shown."""
+    """Whether an error's traceback has a file outside the installed packages: a bug in the user's own code."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)
