@@ -137,8 +137,9 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
 def _near(said: str, class_path: str) -> str:
     """Offer the nearest argument of a class for one that the class does not have."""
-    unknown, made = _UNKNOWN.search(said), _imported(class_path)
-    if not unknown or not isinstance(made, type):
+    unknown = _UNKNOWN.search(said)
+    made = _imported(class_path) if unknown else None
+    if unknown is None or not isinstance(made, type):
         return ""
     known = ArgumentParser(exit_on_error=False).add_class_arguments(made, fail_untyped=False)
     near = get_close_matches(unknown[1], known, n=1)

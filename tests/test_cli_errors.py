@@ -186,6 +186,8 @@ def test_a_message_of_the_parser_is_the_end_of_its_tree():
     message = 'Parser key "trainer":\nUnable to load config "x"\n  - Parser key "trainer": Unable to load config "x"'
     assert of_parser(message, given).startswith('trainer: Unable to load config "x".')
     assert of_parser("neither a\n  tree", given) == "neither a tree"
+    message = "Parser key \"model\":\n  Problem with given class_path 'nowhere.Module':\n    No module named 'nowhere'"
+    assert of_parser(message, given) == "model.Module: No module named 'nowhere'."
 
 
 def test_tensors_larger_than_the_memory_are_refused():

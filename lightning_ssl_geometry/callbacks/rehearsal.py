@@ -185,7 +185,6 @@ def _message(callback: "StageCallback", stage: str, error: Exception) -> str:
 
 @contextmanager
 def _validating(trainer: L.Trainer) -> Iterator[None]:
-    """Let hooks that prepare batches see the batch's stage."""
     trainer.validating = True
     try:
         yield

@@ -177,7 +177,6 @@ class RunFiles:
         self._waiting.clear()
 
     def _record(self) -> dict[str, Any] | None:
-        """Read the folder's `history.json`; None if it is missing or unreadable."""
         path = self.path(HISTORY)
         if not path.exists():
             return None
@@ -212,7 +211,6 @@ class RunFiles:
         )
 
     def _may_write(self, name: str) -> bool:
-        """Whether a file may be written here; if not, warn once."""
         if self._foreign(name) and name not in self._warned:
             self._warned.add(name)
             rank_zero_warn(f"`{name}` of this run is not kept: {self._why_foreign(name)}")
@@ -237,7 +235,6 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Keep the complete rows up to a step, and move the others to another file."""
     text = path.read_text()
     whole, _, rest = text.rpartition("\n")
     header, *rows = whole.split("\n") if whole else [""]
