@@ -21,11 +21,7 @@ environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command line.
-
-    Args:
-        args: For example ["fit", "--config", "x.yaml"] or ["report", "runs/version_0"]; None: the process's own.
-    """
+    """Run a command line, such as ["fit", "--config", "x.yaml"]; None: the process's own."""
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
@@ -49,9 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Build Lightning's CLI, which takes any LightningModule and LightningDataModule by `class_path`.
 
-    Args:
-        args: The command line, which names a subcommand if `run` is true; None: the process's own.
-        run: Run the subcommand; if false, only build the CLI's attributes `model`, `datamodule` and `trainer`.
+    `args` is the command line (None: the process's own), with a subcommand if `run` is true. If `run` is false, nothing
+    is run; the CLI has the attributes `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,

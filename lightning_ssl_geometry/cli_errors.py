@@ -17,6 +17,7 @@ import re
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from traceback import walk_tb
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -33,12 +34,13 @@ from torch.overrides import TorchFunctionMode
 BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
+_UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
 
 def debugging() -> bool:
-    """Whether the user asked for tracebacks, by the environment variable that jsonargparse reads."""
+    """Whether the user wants tracebacks, by jsonargparse's environment variable JSONARGPARSE_DEBUG."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
 
 
@@ -72,7 +74,7 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 
 
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first that fails.
+    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first failure.
 
     Without this check, their errors would show only when training begins.
     """
@@ -87,7 +89,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Explain an error at a key: keep a sentence of ours; quote any other beside the value that was configured."""
+    """Explain an error at a key: keep our own sentences, and quote others together with the configured value."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -125,10 +127,23 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
         return one_line(message)
+    if chain[-1][0] == "cls":
+        rest += _near(rest, chain[-1][1])
     for config in reversed(given):
         if found := next(_locate(config, chain, ""), None):
             return f"{found}: {rest}"
     return f"{'.'.join(part.rpartition('.')[2] if kind == 'cls' else part for kind, part in chain)}: {rest}"
+
+
+def _near(said: str, class_path: str) -> str:
+    """Offer the nearest argument of a class for one that the class does not have."""
+    unknown = _UNKNOWN.search(said)
+    made = _imported(class_path) if unknown else None
+    if unknown is None or not isinstance(made, type):
+        return ""
+    known = ArgumentParser(exit_on_error=False).add_class_arguments(made, fail_untyped=False)
+    near = get_close_matches(unknown[1], known, n=1)
+    return f" Near: `{near[0]}`." if near else ""
 
 
 def within_memory() -> AbstractContextManager[Any]:
@@ -299,7 +314,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Whether an error passed through a file that is not installed: a bug of the user's, whose traceback is shown."""
+    """Whether an error's traceback has a file outside the installed packages: a bug in the user's own code."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -36,8 +36,8 @@ class _Parser(LightningArgumentParser):
 class GeometryCLI(LightningCLI):
     """LightningCLI that ends with one line on a wrong setting, and takes only weights from a checkpoint.
 
-    Lightning's own merges a checkpoint's hyper-parameters into the command line's settings, and imports the classes
-    that they name. Here the configuration alone says what the model is.
+    LightningCLI merges a checkpoint's hyper-parameters into the settings, and imports the classes that they name. Here
+    only the configuration defines the model.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class GeometryCLI(LightningCLI):
             _end(f"{key}: {explained(self._settings, key, cause)}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the Trainer, for at most 10,000 devices: Lightning makes a list of them."""
+        """Build the Trainer; more than 10,000 devices are an error, because Lightning makes a list of them."""
         devices = self._settings.get("trainer.devices")
         if isinstance(devices, int) and devices > _DEVICES:
             raise ValueError(f"Expected `devices` <= {_DEVICES}, but got {devices}.")
@@ -100,7 +100,7 @@ class GeometryCLI(LightningCLI):
         return self.config[self.subcommand] if self.subcommand else self.config
 
     def _of_trainer(self, error: Exception) -> tuple[str, Exception]:
-        """Find the Trainer's setting that an error names, or that alone causes the error again."""
+        """Return the Trainer's setting that an error names, or that alone causes the error again."""
         settings = self._settings.get("trainer")
         if not isinstance(settings, Namespace | dict):
             return "trainer", error

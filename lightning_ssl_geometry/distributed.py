@@ -1,9 +1,9 @@
 """Exchange tensors between the ranks of a distributed run; outside of one, each function returns its argument.
 
-This is the only file that calls torch.distributed. The collectives of `torch.distributed` cut the gradient, and those
-of `torch.distributed.nn` are deprecated, so the two collectives that a loss needs have a backward here. Each backward
-is the gradient of the sum of all ranks' losses. If every rank computes the same global loss, that is `world_size` times
-its gradient, and the mean over ranks that DistributedDataParallel takes gives the exact gradient.
+Only this file calls torch.distributed, whose collectives cut the gradient; those of `torch.distributed.nn` are
+deprecated. The two collectives that a loss needs therefore have a backward here: the gradient of the sum of all ranks'
+losses. If every rank computes the same global loss, that is `world_size` times its gradient, and the mean over ranks
+that DistributedDataParallel takes gives the exact gradient.
 
 All ranks must call each function, in the same order; a tensor requires a gradient on all ranks or on none. Any backend
 works: gloo for CPU tensors, NCCL for CUDA tensors.
@@ -38,19 +38,11 @@ def rank() -> int:
 
 
 def gather(x: Tensor) -> Tensor:
-    """Concatenate the rows of all ranks, in the order of the ranks, with gradient.
+    """Concatenate the rows of all ranks, in their order and with gradient: (sum of N, ...), equal on every rank.
 
     Args:
-        x: (N, ...), of any dtype. N may differ between ranks and be 0; the other sizes and the dtype must agree.
-
-    Returns:
-        (sum of N, ...), the same on every rank.
-
-    Raises:
-        ValueError: If `x` is a scalar.
-
-    >>> gather(torch.arange(3))
-    tensor([0, 1, 2])
+        x: (N, ...), of any dtype; a scalar is a ValueError. N may differ between ranks and be 0; the other sizes and
+            the dtype must agree.
     """
     if x.ndim == 0:
         raise ValueError("Expected `x` with at least 1 dimension, whose rows are gathered, but got a scalar.")
@@ -61,14 +53,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """Sum a tensor over the ranks, element by element, with gradient.
-
-    Args:
-        x: A tensor whose shape is the same on every rank.
-
-    >>> all_reduce_sum(torch.tensor([1.0, 2.0]))
-    tensor([1., 2.])
-    """
+    """Sum a tensor, whose shape is the same on every rank, over the ranks, element by element, with gradient."""
     if world_size() == 1:
         return x
     total: Tensor = _Sum.apply(x)
@@ -76,16 +61,9 @@ def all_reduce_sum(x: Tensor) -> Tensor:
 
 
 def all_reduce_mean(x: Tensor) -> Tensor:
-    """Average a tensor over the ranks, element by element, with gradient; each rank has the same weight.
+    """Average a float or complex tensor of one shape over the ranks, element by element, with gradient.
 
-    Args:
-        x: A float or complex tensor whose shape is the same on every rank.
-
-    Raises:
-        ValueError: If `x` holds integers.
-
-    >>> all_reduce_mean(torch.tensor([1.0, 2.0]))
-    tensor([1., 2.])
+    Each rank has the same weight. A ValueError if `x` holds integers.
     """
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"Expected `x` of a float dtype, but got {x.dtype}.")
@@ -97,10 +75,7 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
 
     Args:
         number: The number of this rank.
-        device: Where the ranks exchange it: with NCCL their GPU. With one rank, the device is not touched.
-
-    >>> total(3)
-    3
+        device: The device of the exchange: with NCCL the rank's GPU. With one rank, the device is not touched.
     """
     return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
 
@@ -108,8 +83,7 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Average gradients over the ranks in place, for a backward that DDP does not see; one message per dtype.
 
-    Args:
-        parameters: The same parameters on every rank; each has a gradient on all ranks or on none.
+    The parameters are the same on every rank, and each has a gradient on all ranks or on none.
     """
     if world_size() == 1:
         return
@@ -124,15 +98,9 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def subgroup(ranks: Sequence[int]) -> Any:
-    """Make a process group of some ranks; all ranks must call this function.
+    """Make a process group of the given ranks, as torchmetrics takes it; None outside a distributed run.
 
-    Args:
-        ranks: The members, at least one.
-
-    Returns:
-        A `process_group`, as torchmetrics takes it; None outside a distributed run.
-
-    >>> subgroup([0])
+    All ranks must call this function; `ranks` has at least one member.
     """
     return distributed.new_group(list(ranks)) if _is_distributed() else None
 

@@ -1,4 +1,4 @@
-"""Write files that stay whole when the process is killed or the disk is full."""
+"""Write files that stay whole if the process is killed or the disk is full."""
 
 __all__ = ["append", "replacing", "set_aside", "unfinished"]
 
@@ -17,13 +17,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     A reader sees either the old file or the new one. If the body raises or the disk is full, `path` stays as it was and
     the temporary file is removed. Missing folders are made.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a" / "x.txt"
-    >>> with replacing(path) as file:
-    ...     _ = file.write(b"whole")
-    >>> path.read_text(), len(list(path.parent.iterdir()))
-    ('whole', 1)
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid4().hex}.part")
@@ -39,11 +32,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to an existing file in one write, all of it or, if the disk is full, nothing.
-
-    Raises:
-        OSError: If the disk is full.
-    """
+    """Append text to an existing file in one write; if the disk is full, write nothing and raise an OSError."""
     data = text.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:

@@ -1,4 +1,4 @@
-"""A logger for resumed runs: it continues an existing metrics.csv, which Lightning's CSVLogger deletes."""
+"""ResumableCSVLogger: a logger for resumed runs, which continues an existing metrics.csv."""
 
 __all__ = ["ResumableCSVLogger"]
 
@@ -20,20 +20,16 @@ class ResumableCSVLogger(CSVLogger):
 
     Each row is appended to an existing metrics.csv in one write, as soon as it is logged. A file that is no table is
     renamed to `metrics.csv.unreadable-1`, and an incomplete last row is cut off. On a full disk the logger warns once,
-    keeps the rows in memory and writes them as soon as it can.
-
-    The callbacks of this package tell the logger at which step a checkpoint resumes: rows of later steps then move to
-    `superseded-1/metrics.csv` in the run's folder. Without such a callback, these rows stay before the new ones.
+    keeps the rows in memory and writes them as soon as it can. The callbacks of this package tell the logger at which
+    step a checkpoint resumes: rows of later steps then move to `superseded-1/metrics.csv` in the run's folder. Without
+    such a callback, these rows stay before the new ones.
 
     Args:
-        save_dir: Folder of all runs, on a local file system.
+        save_dir: Folder of all runs, on a local file system, else a ValueError.
         name: Folder of this experiment's runs, within `save_dir`.
         version: Folder of this run, within `name`: a number or a name; None: the next free number.
         prefix: Put before the names of metrics.
         flush_logs_every_n_steps: Rows are written at steps that this number divides, and whenever the Trainer logs.
-
-    Raises:
-        ValueError: If `save_dir` is on no local file system.
     """
 
     def __init__(
@@ -57,9 +53,7 @@ class ResumableCSVLogger(CSVLogger):
         return self._experiment  # type: ignore[return-value]
 
     def rewind(self, step: int, superseded: Path) -> None:
-        """Move the rows of steps >= `step` to another file.
-
-        A row of step `step` stays if it holds nothing but values of a test.
+        """Move the rows of steps >= `step` to another file; a row of step `step` with values of a test only stays.
 
         Args:
             step: Number of batches that were logged when the checkpoint was saved.

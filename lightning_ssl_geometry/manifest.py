@@ -1,7 +1,7 @@
-"""The file geometry/quantities.json of a run: it maps each logged name to the quantity behind it.
+"""The file geometry/quantities.json of a run, which maps each logged name to its quantity.
 
-Where netCDF's CF conventions name an attribute (`long_name`, `units`, `valid_range`, `references`), the file uses that
-name, so that other tools can read it. The file may come from anybody, so malformed entries are left out.
+The file uses the names of netCDF's CF conventions (`long_name`, `units`, `valid_range`, `references`) if there is one,
+so that other tools can read it. Malformed entries are left out, because anybody may have written the file.
 """
 
 __all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "undeclared", "written"]
@@ -30,7 +30,7 @@ _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What a run knows about one logged name.
+    """The description of one logged name.
 
     Attributes:
         quantity: The meaning of the values.
@@ -38,7 +38,7 @@ class Declared:
         diagnostic: Name of the class that computes the values.
         key: The key of the quantity in that class.
         part: The end of the result's name after the key, such as "layers_3".
-        space: The space that was observed: "h", "z", "h_image", ...; empty for none or several.
+        space: The observed space: "h", "z", "h_image", ...; empty for none or several.
         renamed: The class was given another space than the one it observes by default.
         width: Number of dimensions of the space; None if it is unknown.
         earlier: Different meanings of the name in earlier parts of the run, in words.
@@ -58,7 +58,7 @@ class Declared:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The fields that two entries with one meaning share; other wordings may change from version to version."""
+        """The fields that are equal in two entries with the same meaning; wordings may change with the version."""
         if self.silent:
             return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
@@ -67,7 +67,7 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """Title, unit and class in words, which differ wherever :attr:`meaning` differs."""
+        """Title, unit and class as a text, which differs if :attr:`meaning` differs."""
         if self.silent:
             return "a result that nobody declares"
         where = f" of {_named(self.space)}" if self.space else ""
@@ -91,11 +91,7 @@ def undeclared(name: str) -> Declared:
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifests of several monitors.
-
-    Raises:
-        ValueError: If two manifests declare one name differently.
-    """
+    """Join the manifests of several monitors; a ValueError if two declare one name differently."""
     found: dict[str, Declared] = {}
     for manifest in manifests:
         for name, each in manifest.items():
@@ -105,7 +101,10 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifests of an earlier and the present part of a run; an entry keeps a replaced meaning in words."""
+    """Join the manifests of an earlier and the present part of a run.
+
+    If both declare a name with different meanings, the present one counts, and its `earlier` describes the other.
+    """
     found = dict(earlier)
     for name, each in now.items():
         before = earlier.get(name, each)
@@ -129,11 +128,9 @@ def written(manifest: Mapping[str, Declared]) -> str:
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
-    """Read a manifest; return its entries, and notes on the entries that are malformed and left out.
+    """Read a manifest; return its entries, and notes on malformed entries, which are left out.
 
-    Raises:
-        ValueError: If the text is no JSON object.
-        RecursionError: If it is nested too deeply.
+    A ValueError if the text is no JSON object, a RecursionError if it is nested too deeply.
     """
     held = json.loads(text)
     if not isinstance(held, dict):
@@ -152,8 +149,9 @@ def _lost(held: Mapping[str, Any], found: Mapping[str, Declared]) -> list[str]:
     if lost := [name for name in list(held)[:_MOST_ENTRIES] if name not in found]:
         named = ", ".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in lost[:_NAMED])
         more = ", ..." if len(lost) > _NAMED else ""
+        entries = "entry was" if len(lost) == 1 else "entries were"
         notes.append(
-            f"geometry/{FILE}: {len(lost):,} malformed entries were left out: {named}{more}. "
+            f"geometry/{FILE}: {len(lost):,} malformed {entries} left out: {named}{more}. "
             "Their results are shown without a text."
         )
     if len(held) > _MOST_ENTRIES:

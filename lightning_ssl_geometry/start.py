@@ -24,11 +24,11 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 class SaveConfig(RunCallback, SaveConfigCallback):
     """Write `config.yaml` to the run's folder, if the run has one.
 
-    A fit that resumes in its own folder with another configuration moves the earlier file to `superseded-*`.
+    If a fit resumes in its own folder with another configuration, the earlier file moves to `superseded-*`.
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write `config.yaml` if there is none; :meth:`on_train_start` decides about an existing one."""
+        """Write `config.yaml` if there is none; :meth:`on_train_start` handles an existing one."""
         super().setup(trainer, pl_module, stage)
         files = run_files(trainer)
         if files.folder is not None and not files.path("config.yaml").exists():
@@ -58,7 +58,7 @@ class SaveConfig(RunCallback, SaveConfigCallback):
 def prepare(cli: LightningCLI) -> None:
     """Check the run's folder and find its checkpoint before a subcommand; errors end the process with one line.
 
-    For a trial (`fast_dev_run`), remove the callbacks that save checkpoints: Lightning's ModelCheckpoint with
+    In a trial (`fast_dev_run`), the callbacks that save checkpoints are removed: Lightning's ModelCheckpoint with
     `save_last` would save to the current folder.
     """
     trainer: Any = cli.trainer
@@ -78,7 +78,7 @@ def prepare(cli: LightningCLI) -> None:
 
 @contextmanager
 def _one_line(key: str) -> Iterator[None]:
-    """End the command in one line that names the setting at fault."""
+    """End the command in one line that names the wrong setting."""
     try:
         yield
     except ValueError as error:
@@ -107,7 +107,7 @@ def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
 
 
 def _last(trainer: Any) -> str:
-    """Find the file that `--ckpt_path last` means."""
+    """Return the file that `--ckpt_path last` means."""
     saving = [each for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
     places = [Path(each.dirpath) for each in saving if each.dirpath]
     logger = next(iter(trainer.loggers), None)

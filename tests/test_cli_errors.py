@@ -94,6 +94,30 @@ def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
     assert "nowhere.yaml" in said(capsys, tmp_path, "--config", "nowhere.yaml")
 
 
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("model.init_args.optimizr", "model: Option 'optimizr' is not accepted. Near: `optimizer`."),
+        ("model.init_args.zebra", "model: Option 'zebra' is not accepted."),
+        ("data.init_args.valfraction", "data: Option 'valfraction' is not accepted. Near: `val_fraction`."),
+        (
+            "trainer.callbacks.init_args.view_layot",
+            "trainer.callbacks.0: Option 'view_layot' is not accepted. Near: `view_layout`.",
+        ),
+    ],
+)
+def test_a_misspelt_argument_is_refused_with_the_nearest_one(tmp_path, capsys, key, line):
+    config = yaml.safe_load(SMOKE.read_text())
+    config["trainer"]["callbacks"] = {"class_path": "lightning_ssl_geometry.callbacks.GeometryMonitor", "init_args": {}}
+    put(config, key, 0)
+    config["trainer"]["callbacks"] = [config["trainer"]["callbacks"]]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
+    assert capsys.readouterr().err == f"ssl-geometry: error: {line}\n"
+
+
 class Picky(torch.optim.SGD):
     def __init__(self, params, lr=0.1):
         params = list(params)
@@ -162,6 +186,8 @@ def test_a_message_of_the_parser_is_the_end_of_its_tree():
     message = 'Parser key "trainer":\nUnable to load config "x"\n  - Parser key "trainer": Unable to load config "x"'
     assert of_parser(message, given).startswith('trainer: Unable to load config "x".')
     assert of_parser("neither a\n  tree", given) == "neither a tree"
+    message = "Parser key \"model\":\n  Problem with given class_path 'nowhere.Module':\n    No module named 'nowhere'"
+    assert of_parser(message, given) == "model.Module: No module named 'nowhere'."
 
 
 def test_tensors_larger_than_the_memory_are_refused():

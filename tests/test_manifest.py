@@ -236,5 +236,6 @@ def test_an_earlier_meaning_of_any_length_is_read_again():
 
 
 def lost(count, named="bad"):
-    said = f"geometry/quantities.json: {count} malformed entries were left out: {named}."
+    entries = "entry was" if count == 1 else "entries were"
+    said = f"geometry/quantities.json: {count} malformed {entries} left out: {named}."
     return [f"{said} Their results are shown without a text."]

@@ -1,4 +1,4 @@
-"""Arrays over training as files: a CSV row for each readout, or with more axes the latest readout as NPZ."""
+"""Results with one or more axes as files: a CSV row per readout, or an NPZ with the latest readout."""
 
 __all__ = ["SEEN", "ArrayFiles"]
 
@@ -17,12 +17,12 @@ SEEN = "rows_seen"  # the file of what readouts rest on, in the folder of a stag
 class ArrayFiles:
     """The folder `geometry` of a run.
 
-    A result with one axis is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... Of a result with more
+    A result with one axis is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... For a result with more
     axes, such as images, `{name}.npz` keeps the latest readout: `values` in float32, `epoch` and `step`.
 
     Args:
         files: The files of the run.
-        loggers: Get results with one axis as histograms: see :func:`log_array`.
+        loggers: They get results with one axis as histograms: see :func:`log_array`.
     """
 
     def __init__(self, files: RunFiles, loggers: Sequence[Logger] = ()) -> None:
@@ -33,13 +33,11 @@ class ArrayFiles:
         """Write one readout, and log it.
 
         Args:
-            name: With its stage: `val/log_spectrum_h`.
+            name: Name with its stage, such as `val/log_spectrum_h`.
             epoch: Counted from 0.
-            step: Optimizer steps done. In a fit, the loggers get one less, the index of the last step, as scalars do.
-            values: (K,), or with more axes.
-
-        Raises:
-            ValueError: If `values` is a scalar, or has another length than earlier rows.
+            step: Number of optimizer steps done. In a fit, the loggers get step - 1, the index of the last step, as
+                scalars do.
+            values: (K,), or with more axes. A ValueError if it is a scalar or has another length than earlier rows.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -55,14 +53,13 @@ class ArrayFiles:
             log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Write a row of `geometry/{name}.csv`: how many samples and views a readout rests on.
+        """Append a row to `geometry/{name}.csv`: the number of samples and views of a readout.
 
         Args:
-            name: With its stage: `val/rows_seen`.
+            name: Name with its stage, such as `val/rows_seen`.
             epoch: Counted from 0.
-            step: Optimizer steps done.
-            counts: Samples of all ranks, views, and the widths of h and z; a width is empty where that space is
-                missing.
+            step: Number of optimizer steps done.
+            counts: Samples of all ranks, views, and the widths of h and z; the width of a missing space is empty.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

@@ -1,7 +1,7 @@
-"""Statistics of training batches for batch norms that have seen no batch.
+"""Statistics of training batches for fresh batch norms.
 
-A fresh batch norm has mean 0 and variance 1. In eval mode it is the identity, so a readout before training would show a
-network that is never trained.
+A fresh batch norm has mean 0 and variance 1, so in eval mode it is the identity. A readout before training would then
+show another network than the one that is trained.
 """
 
 __all__ = ["calibrated"]
@@ -31,10 +31,10 @@ def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
     """Give the fresh batch norms of a host the statistics of training batches inside this block.
 
     A layer is fresh if it has running statistics, has seen no batch, and is in training mode; other layers, such as
-    those with pretrained weights, stay as they are. A copy of the host takes training steps on the first training
-    batches, until 1,024 samples of all ranks or 16 batches have passed. Each fresh layer gets the mean over these
-    batches. Afterwards the host's buffers have their old values, bit for bit. No batch is drawn where no layer is
-    fresh. All ranks must take part, outside inference mode.
+    pretrained ones, stay as they are. A copy of the host takes training steps on the first training batches, until
+    1,024 samples of all ranks or 16 batches have passed; each fresh layer gets the mean over these batches. Afterwards
+    the host's buffers have their old values, bit for bit. If no layer is fresh, no batch is drawn. All ranks must call
+    this function together, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}
@@ -67,7 +67,7 @@ def _fill(layer: torch.nn.Module, buffers: Mapping[str, Tensor]) -> None:
 def _statistics(
     trainer: L.Trainer, host: L.LightningModule, fresh: Mapping[str, torch.nn.Module]
 ) -> dict[str, dict[str, Tensor]]:
-    """Estimate the layers' buffers by name; empty, with a warning, where the host cannot be copied or stepped."""
+    """Estimate the layers' buffers by name; if the host cannot be copied or stepped, warn and return none."""
     try:
         twin = HostCopy(trainer, host, in_place=True)
         with twin.apart(), random_state_kept(host):

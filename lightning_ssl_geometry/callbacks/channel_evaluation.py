@@ -2,7 +2,7 @@ r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations i
 
 .. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
 
-with other weights w in place of P(T | X) to tell what the encoder has learned from what the policy has.
+Other weights w in place of P(T | X) show what the encoder has learned, and what the policy has.
 """
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
@@ -41,36 +41,34 @@ class ChannelEvaluation(Evaluation):
 
     The module must have `family`, `probabilities(image)` and `represent(image, weight)`, as :class:`CRLTACModule` has,
     and the DataModule `unaugmented_dataloader(split)`. The classifier is fitted on the training split and scored on
-    another split, both without augmentation. Each image's augmentations are embedded once for all weightings. Rank 0
-    fits; all ranks compute representations.
-
-    `linear_evaluation.csv` in the run's folder gets a row for each level and weighting, such as "head, learned", and
-    one for "pixels", beside the rows of :class:`LinearEvaluation`. `augmentation_channel.csv` gets means over the
-    scored split, for each weighting w:
+    another split, both without augmentation. Each image's augmentations are embedded once for all weightings. All ranks
+    compute representations, and rank 0 fits. `linear_evaluation.csv` in the run's folder gets a row for each level and
+    weighting, such as "head, learned", and one for "pixels", beside the rows of :class:`LinearEvaluation`.
+    `augmentation_channel.csv` gets means over the scored split, for each weighting w:
 
     - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]; 0 for a blank image, with a
       warning;
-    - `entropy`: of w, in nats, from 0 to log K;
-    - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 where
-      all are the same.
+    - `entropy`: the entropy of w, in nats, from 0 to log K;
+    - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 if all
+      are equal.
 
     Args:
         weightings: "learned": w = P(T | X), the paper's "ours"; "top": equal weights for the `top` most probable
             members; "oracle": equal weights for the members that overlap most with the batch's `box`; "uniform": the
-            paper's "SimCLR". Where P(T | X) is uniform, "learned" repeats "uniform" and "top" is arbitrary.
+            paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform" and "top" is arbitrary.
         levels: "f": the mean of the backbone's outputs; "head": the normalised mean of the normalised embeddings.
-        pixels: Fit the images themselves, too; large images take long.
+        pixels: Also fit a classifier on the images themselves, which takes long for large images.
         top: Number of members for "top", >= 1.
-        split: Where accuracy is measured.
+        split: The split on which accuracy is measured.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Most iterations of L-BFGS; the table says how many were taken.
+        max_iter: Largest number of L-BFGS iterations; the table has the number that were taken.
 
     Raises:
         ValueError: If an argument is out of range; before training, if the module, its family or the DataModule lacks
-            something named above, `top` exceeds the family, or the split is empty; at the end, if all images of a split
-            are blank, so that all their augmentations are empty.
+            one of these, `top` exceeds the family, or the split is empty; at the end, if all augmentations of all
+            images of a split are empty.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class ChannelEvaluation(Evaluation):
             self.scalars = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse what cannot be evaluated, before the training."""
+        """Check module and data, before the training."""
         super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
@@ -121,7 +119,7 @@ class ChannelEvaluation(Evaluation):
         self._evaluate(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse what cannot be evaluated."""
+        """Check module and data."""
         super().on_test_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
@@ -201,20 +199,14 @@ class ChannelEvaluation(Evaluation):
 
 
 def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
-    """Weigh the members of a family for each sample.
+    """Weigh the members of a family for each sample: (N, K), rows that sum to 1.
 
     Args:
         weighting: "learned": by P(T | X); "top": equal weights for the most probable members; "oracle": equal weights
             for the members with the largest overlap; "uniform": equal weights for all members.
         probability: P(T | X), (N, K), rows that sum to 1.
-        overlap: (N, K), how much of the object each member shows; for "oracle".
+        overlap: (N, K), how much of the object each member shows; required for "oracle", else a ValueError.
         top: Number of members for "top", in [1, K].
-
-    Returns:
-        (N, K), rows that sum to 1.
-
-    Raises:
-        ValueError: If "oracle" has no `overlap`, or one of another shape than `probability`.
 
     >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)
     tensor([[0.0000, 0.5000, 0.0000, 0.5000]])
@@ -234,8 +226,6 @@ def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | 
 
 @runtime_checkable
 class _Channel(Protocol):
-    """A module that integrates representations, beside the `family` that it integrates over."""
-
     def probabilities(self, image: Tensor) -> Tensor: ...
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -243,13 +233,11 @@ class _Channel(Protocol):
 
 @runtime_checkable
 class _Overlapping(Protocol):
-    """A family that knows how much of an object each member shows."""
-
     def overlap(self, box: Tensor) -> Tensor: ...
 
 
 def _report_blank(blank: dict[str, Tensor]) -> None:
-    """Refuse a split whose images (N,) are all blank, and warn of single blank images."""
+    """Raise a ValueError if all images (N,) of a split are blank, and warn of single blank images."""
     for split, images in blank.items():
         if images.all():
             raise ValueError(

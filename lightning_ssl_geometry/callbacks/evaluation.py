@@ -1,4 +1,4 @@
-"""What the offline evaluations share: a split's rows from all ranks in the order of the data set, and one table."""
+"""Evaluation, the base of the offline evaluations: it gathers a split from all ranks and writes one table."""
 
 __all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
@@ -28,8 +28,8 @@ class Evaluation(RunCallback, ABC):
     """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
 
     Args:
-        classifier: Is fitted and scored.
-        split: Where accuracy is measured, "val" or "test".
+        classifier: It is fitted and scored.
+        split: The split that it is scored on, "val" or "test".
     """
 
     section: ClassVar[str] = "probes"
@@ -64,7 +64,7 @@ class Evaluation(RunCallback, ABC):
         return {"linear_evaluation": "linear_evaluation"}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Forget the rows of an earlier fit; a checkpoint brings its own back after this."""
+        """Forget the rows of an earlier fit; Lightning loads those of a checkpoint later."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.rows = []
@@ -77,7 +77,7 @@ class Evaluation(RunCallback, ABC):
     def row(
         self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None
     ) -> dict[str, Any]:
-        """Make a row of the table from one score, or one for each draw of a few labels."""
+        """Make a row of the table from one score, or from one score for each draw of a few labels."""
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
@@ -93,7 +93,7 @@ class Evaluation(RunCallback, ABC):
         }
 
     def write(self, trainer: L.Trainer) -> None:
-        """Write the rows of all evaluations that this Trainer has; all ranks must call."""
+        """Write the rows of all evaluations of this Trainer; all ranks must call this."""
         rows = [row for evaluation in callbacks_of(trainer, Evaluation) for row in evaluation.rows]
         write_rows(trainer, "linear_evaluation.csv", rows)
 
@@ -105,20 +105,16 @@ def gather_split(
     observe: Callable[[Any], dict[str, Tensor]],
     asker: str,
 ) -> dict[str, Tensor]:
-    """Observe a split without augmentation, on all ranks; all must call.
+    """Pass a split without augmentation through `observe`, and return its tensors and `label` for all samples.
+
+    The tensors are in the order of the data set and in the CPU's memory. All ranks must call this function.
 
     Args:
-        trainer: Has the DataModule with `unaugmented_dataloader(split)`.
-        pl_module: Is observed in eval mode, without gradients; its random state stays as it was.
+        trainer: Its DataModule must have `unaugmented_dataloader(split)`.
+        pl_module: It is observed in eval mode, without gradients; its random state stays as it was.
         split: Name of the split.
         observe: Maps a batch on the device to tensors with N rows, by name.
-        asker: Names the caller in errors.
-
-    Returns:
-        The tensors and `label` of the whole split, in the order of the data set, in the CPU's memory.
-
-    Raises:
-        ValueError: If there is no such DataModule, or the split has no labels or no batches.
+        asker: Name of the caller for errors: a ValueError if there is no such DataModule, label or batch.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -135,7 +131,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Yield the batches of a split without augmentation, on the device; a ValueError where the DataModule has none."""
+    """Yield the batches of a split without augmentation, on the device; a ValueError if the DataModule has none."""
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:
@@ -146,12 +142,12 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
 
 
 def flat_pixels(image: Tensor) -> Tensor:
-    """Flatten images, (N, C, H, W) to (N, D); of channels that repeat each other, keep one."""
+    """Flatten images (N, C, H, W) to (N, D); if all channels are equal, keep one of them."""
     return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
 
 
 def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a table with the columns of its first row to the run's folder, on rank 0; all ranks must call."""
+    """Write a table with the columns of its first row to the run's folder, on rank 0; all ranks must call this."""
     files = run_files(trainer)
     if not rows:
         return

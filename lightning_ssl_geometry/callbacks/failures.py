@@ -1,4 +1,4 @@
-"""What happens when a diagnostic or a probe fails: the training goes on, or it ends once its checkpoints are saved."""
+"""The reaction to a diagnostic or probe that fails: training goes on, or ends after the checkpoints are saved."""
 
 __all__ = ["Failures", "OnError"]
 
@@ -17,15 +17,15 @@ OnError = Literal["warn", "raise"]
 
 
 class _ToldError(ValueError):
-    """An error that says where it happened."""
+    """An error whose message already says where it happened."""
 
 
 class Failures:
-    """Keeps which diagnostics of a callback failed since the last readout.
+    """Remembers which diagnostics of a callback failed since the last readout.
 
-    Until a stage has been observed once without an error, every error is raised: the settings are wrong, and no work is
-    lost. From then on a failure is a warning, and the readout of that diagnostic is NaN. With "raise", an evaluation
-    ends at once, and a fit ends at the end of the epoch, after checkpoints are saved.
+    Until a stage was observed once without an error, every error is raised: the settings are wrong, and no work is
+    lost. After that, a failure is a warning, and the readout of the diagnostic is NaN. With "raise", an evaluation ends
+    at once, and a fit ends at the end of the epoch, after checkpoints are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -51,24 +51,24 @@ class Failures:
         self._failed[stage] = set()
 
     def failed(self, stage: str, diagnostic: str = "") -> bool:
-        """Whether a diagnostic, or the observation that all of them share, failed since the last readout."""
+        """Whether a diagnostic, or the observation that all diagnostics share, failed since the last readout."""
         return bool({diagnostic, ""} & self._failed.get(stage, set()))
 
     @contextmanager
     def caught(
         self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
-        """Turn an error inside the block into the reaction that `on_error` asks for.
+        """React to an error inside the block as `on_error` says.
+
+        It is raised as a ValueError at once if the stage was not yet observed without an error, or in an evaluation
+        with "raise".
 
         Args:
-            trainer: Says at which step the error happened.
-            who: Names the callback in the message.
-            stage: Where the error happened.
-            diagnostic: Which diagnostic failed; empty for the observation that all diagnostics share.
-            lost: What the message says of the result where the run goes on.
-
-        Raises:
-            ValueError: If the stage was not yet observed without an error, or `on_error` is "raise" in an evaluation.
+            trainer: Gives the step for the message.
+            who: Name of the callback for the message.
+            stage: The stage of the error.
+            diagnostic: Name of the diagnostic that failed; empty for the observation that all diagnostics share.
+            lost: What the message says about the result if the run goes on.
         """
         try:
             yield
@@ -80,13 +80,13 @@ class Failures:
             self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise, as a ValueError, the first error that a fit postponed until its checkpoints were saved."""
+        """Raise, as a ValueError, the first error that waited until the fit's checkpoints were saved."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error
 
     def elsewhere(self, message: str) -> None:
-        """Note a failure on another rank, so that all ranks end together where `on_error` is "raise"."""
+        """Note a failure on another rank, so that with "raise" all ranks end together."""
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 

@@ -1,4 +1,4 @@
-"""Which training batches of an epoch are observed, so that the rows do not bound what they measure."""
+"""The choice of training batches of an epoch to observe, so that there are enough rows to measure ranks."""
 
 __all__ = ["Filling"]
 
@@ -15,10 +15,10 @@ _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 class Filling:
     """Chooses every n-th batch of an epoch, the first included.
 
-    Where `every_n_steps` is None, the first batch of an epoch decides: n is the largest number up to 50 that leaves at
-    least max(4 D, 1,024) rows over the epoch, all ranks and views together, or 1 where the epoch has fewer rows. D is
-    the width of h, or of z where h is missing. In an epoch of unknown length every batch is observed until there are
-    enough rows, and every 50th batch after that.
+    If `every_n_steps` is None, the first batch of an epoch decides: n is the largest number up to 50 for which the
+    epoch gives at least max(4 D, 1,024) rows of all ranks and views; n is 1 if it has fewer. D is the width of h, or of
+    z if there is no h. If the length of the epoch is unknown, every batch is observed until there are enough rows, then
+    every 50th.
 
     Args:
         every_n_steps: n >= 1, or None.
@@ -31,7 +31,7 @@ class Filling:
         self.begin(math.inf)
 
     def begin(self, batches: float) -> None:
-        """Begin an epoch of a number of batches, infinity where nobody knows."""
+        """Begin an epoch of `batches` batches; infinity if the number is unknown."""
         self._batches = batches
         self._n = self.every_n_steps
         self._rows = 0
@@ -41,7 +41,7 @@ class Filling:
         return self._n is None or batch_idx % self._n == 0
 
     def saw(self, space: Tensor) -> None:
-        """Count the rows of an observed batch: h, or z, (V, N, D)."""
+        """Count the rows of h, or z, (V, N, D) of an observed batch."""
         if self._n is not None:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()

@@ -1,4 +1,4 @@
-"""A copy of the host, for steps that must leave the host, its optimizers and its logs as they are."""
+"""A copy of the host, for steps that change neither the host, nor its optimizers, nor its logs."""
 
 __all__ = ["HostCopy"]
 
@@ -21,25 +21,21 @@ from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 class HostCopy:
     """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
 
-    Weights, buffers and Python attributes are copied; the Trainer is shared. What the copy logs reaches no logger; only
-    the names are kept. Forward hooks of the host's submodules are called for the copy, too, so taps see its tensors.
-    Things outside the module, such as a counter in its file, are not copied and see one step more.
-
-    Compiled code goes on to use the weights that it was compiled with. With `in_place`, a compiled host is its own
-    copy, and gets its weights and buffers back at the end of :meth:`apart`.
+    Weights, buffers and Python attributes are copied; the Trainer is shared. Logs of the copy reach no logger. Forward
+    hooks of the host's submodules are called for the copy, too, so taps see its tensors. State outside the module, such
+    as a counter in its file, is not copied and counts one step more. Compiled code keeps the weights that it was
+    compiled with. A compiled host can therefore only be its own copy (`in_place`); :meth:`apart` restores its weights
+    and buffers.
 
     Args:
         trainer: The host's.
-        host: The module.
+        host: The module. A ValueError if a part of it is compiled and `in_place` is false; an attribute that cannot be
+            copied raises its own error.
         in_place: Take the steps of a compiled host on the host itself.
 
     Attributes:
         module: The copy.
         logged: Names that the copy logged.
-
-    Raises:
-        ValueError: If the host or a part of it is compiled, and `in_place` is not set.
-        Exception: Any error of a host's attribute that cannot be copied.
     """
 
     def __init__(self, trainer: L.Trainer, host: L.LightningModule, in_place: bool = False) -> None:
@@ -54,10 +50,9 @@ class HostCopy:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Take steps inside this block; afterwards the host's values are what they were.
+        """Take steps inside this block, without their warnings; afterwards the host has its old values.
 
-        A function that holds the host itself may change the buffers of a copied host; in place, weights may change,
-        too. Warnings are left to the host's own steps.
+        A function that holds the host itself may change the buffers of a copied host, or with `in_place` its weights.
         """
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
@@ -75,10 +70,7 @@ class HostCopy:
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Take a training or validation step on a copy of the batch, without an optimizer step, and return its outputs.
-
-        The global random state stays as it was.
-        """
+        """Return the outputs of a step on a copy of the batch, without an optimizer step; random state is kept."""
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
         context = self._context(stage)
@@ -89,8 +81,7 @@ class HostCopy:
     def training_pass(self, batch: Any, batch_idx: int) -> None:
         """Pass a training batch through the copy: by `step` of our methods, else by the host's training step.
 
-        Raises:
-            ValueError: If the host has manual optimization and is none of our methods.
+        A ValueError if the host has manual optimization and is none of our methods.
         """
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
@@ -118,7 +109,7 @@ class HostCopy:
 
 
 def _shared(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
-    """Find what a deep copy shares: the Trainer, and makers of optimizers, which jsonargparse looks up by identity."""
+    """Return the objects that a deep copy shares: the Trainer and optimizer makers, which are found by identity."""
     makers = [value for module in host.modules() for value in vars(module).values() if isinstance(value, partial)]
     return {id(each): each for each in (trainer, *makers)}
 
@@ -130,7 +121,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 @contextmanager
 def _trainer_kept(trainer: L.Trainer) -> Iterator[None]:
-    """Undo what a step may change of the Trainer: learning rates, schedules, `should_stop`; loggers take nothing."""
+    """Restore what a step may change in the Trainer: learning rates, schedules, `should_stop`; loggers get nothing."""
     groups = [[{**group, "params": None} for group in optimizer.param_groups] for optimizer in trainer.optimizers]
     schedules = [(each.scheduler, copy.deepcopy(each.scheduler.state_dict())) for each in trainer.lr_scheduler_configs]
     loggers, should_stop = trainer.loggers, trainer.should_stop

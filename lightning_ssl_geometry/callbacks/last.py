@@ -1,4 +1,4 @@
-"""The last checkpoint of an experiment, whatever version of it saved one."""
+"""The last checkpoint of an experiment, over all its versions."""
 
 __all__ = ["last_checkpoint"]
 
@@ -8,20 +8,15 @@ from pathlib import Path
 
 
 def last_checkpoint(runs: str | Path) -> Path:
-    """Find the checkpoint from which the newest version of an experiment goes on.
+    """Return the path of the checkpoint from which the newest version of an experiment continues, for `ckpt_path`.
 
-    A resumed version that was killed before its first checkpoint goes on from the checkpoint that it was resumed from.
-    Newer versions that never began to log, and files that a kill left incomplete, are passed over.
+    If a resumed version was killed before its first checkpoint, this is the checkpoint that it was resumed from. Newer
+    versions that never began to log, and files that a kill left incomplete, are skipped.
 
     Args:
-        runs: The folder of the versions, `save_dir/name` of the logger: it holds `version_*/checkpoints/last.ckpt`, as
-            `ModelCheckpoint(save_last=True)` writes it.
-
-    Returns:
-        The checkpoint's path, for `trainer.fit(model, ckpt_path=...)`.
-
-    Raises:
-        ValueError: If there is none.
+        runs: The folder of the versions, `save_dir/name` of the logger, with
+            `version_*/checkpoints/last.ckpt`, as `ModelCheckpoint(save_last=True)` writes it. A ValueError if there is
+            none.
     """
     versions = _versions(Path(runs))
     for version in versions:

@@ -40,27 +40,29 @@ _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}
 
 
 class LayerGeometry(EvaluationCallback):
-    """Look at the places where the projector could be cut: h, what each of its linear layers sees, and z.
+    """Compare the layers at which the projector could be cut: h, the input of each of its linear layers, and z.
 
-    Which layer is the best representation is a question of its own: Bordes, Balestriero, Garrido, Bardes & Vincent,
-    Guillotine Regularization (2022). The evaluation step of the module must return h (V, N, D), `projector` and its
-    views; `h_image` and `label` are used where the step returns them. Where the projector maps fibers and not h, only h
-    and z are seen. Nothing is trained, and the backbone does not run again.
+    It answers which layer is the best representation: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine
+    Regularization (2022). The evaluation step of the module must return h (V, N, D), `projector` and its views;
+    `h_image` and `label` are used if the step returns them. If the projector maps fibers and not h, only h and z are
+    compared. Nothing is trained, and the backbone does not run again.
 
-    At the end of each validation, or of a test, the run's folder gets `layers.csv`, one row per layer with its width
-    and its diagnostics; `geometry/{stage}/layer_cka.npz`, linear CKA between the layers, (L, L), NaN where one has
-    collapsed; and `representations.npz`, by which models are compared: `index` (n,), `label` (n,) and each layer (n,
-    D_l) for the same `sample_size` samples, of clean images where the step has them. The latest readout is kept.
+    At the end of each validation, or of a test, the run's folder gets these files; a later readout replaces them.
+    `layers.csv` has one row per layer with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear
+    CKA between the layers, (L, L), NaN if one of the two has collapsed. `representations.npz`, by which models are
+    compared, has `index` (n,), `label` (n,) and each layer (n, D_l) for the same `sample_size` samples, of clean images
+    if the step returns them.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars, copied for each layer. It can observe `h` and `z`, both the
-            layer's outputs for the views (V, N, D_l), `h_image` (N, D_l), those for the clean images or else for the
-            first views, `label`, `index`, and what else the step says of its samples. None: effective rank, alignment,
-            uniformity and, with labels, label agreement of the hardest negative; of clean images alpha-ReQ and
-            intrinsic dimension.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"rank": {"h": "h_image"}}.
+        diagnostics: Name -> Metric that computes scalars; each layer gets copies. A Metric can observe `h` and `z`,
+            which are both the layer's outputs for the views (V, N, D_l); `h_image` (N, D_l), its outputs for the clean
+            images or else for the first views; `label`, `index`, and other keys of the step's outputs. None: effective
+            rank, alignment, uniformity and, with labels, label agreement of the hardest negative; of clean images
+            alpha-ReQ and intrinsic dimension.
+        rename: Name of a diagnostic -> {argument of its `update`: name of the observation that it gets}, such as
+            {"rank": {"h": "h_image"}}.
         stage: "val" or "test".
-        sample_size: Samples that are kept, chosen by their index.
+        sample_size: Number of samples in `representations.npz`, chosen by their index.
 
     Raises:
         ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h, or one of
@@ -117,7 +119,7 @@ class LayerGeometry(EvaluationCallback):
         return stage == self.stage
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget what an interrupted pass left."""
+        """Forget the observations of an interrupted pass."""
         self._sample = None
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
@@ -157,7 +159,7 @@ class LayerGeometry(EvaluationCallback):
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
     def _all_saw(self, trainer: L.Trainer) -> bool:
-        """Whether any rank saw a batch; an error where only some did, so that none waits for the others."""
+        """Whether the ranks saw batches; an error if only some ranks did, so that none waits for the others."""
         saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
         count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
         if 0 < count < ranks:
@@ -168,7 +170,7 @@ class LayerGeometry(EvaluationCallback):
         return count > 0
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what was seen: every rank takes part, and the first one writes."""
+        """Compute the results on all ranks, and write them on rank 0."""
         if not self._all_saw(trainer):
             return
         assert self._sample is not None
@@ -210,7 +212,7 @@ def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Layers' outputs for the views, (V, N, D_l), and with one row per sample, (N, D_l): the clean image, or view 1."""
+    """Return each layer's outputs for the views, (V, N, D_l), and for the clean images or first views, (N, D_l)."""
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

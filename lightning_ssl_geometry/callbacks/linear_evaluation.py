@@ -26,35 +26,34 @@ _PROJECTOR = "projector"
 class LinearEvaluation(Evaluation):
     """scikit-learn's multinomial logistic regression on frozen features, before and after training.
 
-    Features are raw pixels, outputs of the network when the fit begins ("frozen": random weights, unless it was
-    pretrained; fresh batch norms get statistics of training batches, see :func:`calibrated`) and when the fit ends
-    ("trained"). Images are not augmented, and each feature is standardised by the training set's mean and deviation.
-    The classifier is fitted on the training split, with all labels or a few per class, and scored on another split,
-    which it never sees otherwise. The DataModule must have `unaugmented_dataloader(split)`. The table goes to
-    `linear_evaluation.csv` in the run's folder, and into the checkpoint. Rank 0 does the work.
+    Features are raw pixels, and outputs of the network when the fit begins ("frozen") and when it ends ("trained"). A
+    network that is not pretrained has random weights in the first case; its fresh batch norms get statistics of
+    training batches (:func:`calibrated`). Images are not augmented, and each feature is standardised by the training
+    set's mean and deviation. The classifier is fitted on the training split, with all labels or a few per class, and
+    scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The table is written to
+    `linear_evaluation.csv` in the run's folder and into the checkpoint. Rank 0 does the work.
 
     With `layers`, inner layers of the trained network are scored, too: before and after the projector, as in Table 2 of
     Rusak et al., Content suppresses style (2022), or before its last block, as in their Appendix E. Images pass through
     `forward`; layers of the projector see its output h.
 
     Args:
-        labels_per_class: None stands for all labels; a number for as many per class, drawn `repeats` times.
-        split: Where accuracy is measured.
-        repeats: Draws of the few labels; the table has mean and standard deviation over them.
+        labels_per_class: Number of labels per class, drawn `repeats` times; None in the list: all labels.
+        split: The split on which accuracy is measured.
+        repeats: Number of draws of the few labels; the table has mean and standard deviation over them.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Most iterations of L-BFGS; the table says how many the last draw took.
-        seed: Of the draws.
+        max_iter: Largest number of L-BFGS iterations; the table has the number that the last draw took.
+        seed: Seed of the draws.
         features: Which of the three are scored; the pixels of large images take the longest.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
             Each returns (N, D), or (N, C, H, W), which is averaged over H and W. They are scored when the fit ends, in
             one more pass over the splits; `features` may be empty beside them.
-        at: "fit", as above, or "test": at the end of a test, of the network as it is, without "frozen".
+        at: "fit": when a fit begins and ends; "test": at the end of a test, without "frozen".
 
     Raises:
-        ValueError: If an argument is out of range, or the DataModule has no `unaugmented_dataloader`; when the fit
-            begins, if `layers` name no submodule; when it ends, if a layer is not called exactly once in a pass, or
-            returns another shape.
+        ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, or `layers` name no
+            submodule; when the fit ends, if a layer is not called exactly once in a pass, or returns another shape.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class LinearEvaluation(Evaluation):
         self.at = at
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows so far: a resumed run still has those of its untrained network."""
+        """The rows so far, so that a resumed run keeps those of its untrained network."""
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -187,7 +186,7 @@ def _whole(pl_module: L.LightningModule, name: str, image: Tensor) -> dict[str, 
 
 
 def _layers(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) -> dict[str, Tensor]:
-    """Outputs of layers by name; layers of the projector see h, and the others the image."""
+    """Outputs of layers by name; layers of the projector get h, and the others the image."""
     within = [name for name in layers if name.split(".")[0] == _PROJECTOR]
     found: dict[str, Tensor] = {}
     if before := [name for name in layers if name not in within]:

@@ -20,15 +20,15 @@ def on_device(batch: Any, trainer: L.Trainer) -> Any:
 
 
 def has_validation(host: L.LightningModule) -> bool:
-    """Whether a host defines `validation_step`, whichever of Lightning's packages it comes from."""
+    """Whether a host defines `validation_step`, in a class of `lightning` or of `pytorch_lightning`."""
     return getattr(host.validation_step, "__qualname__", "") != "LightningModule.validation_step"
 
 
 def validation_loader(trainer: L.Trainer) -> Any:
-    """Find the loader of the (first) validation set; None if there is none.
+    """Return the loader of the first validation set, or None; on several processes each gets its own part.
 
-    Lightning ignores the set of a host without `validation_step`; here it is found, and each process gets its part as
-    Lightning would give it. The host's `val_dataloader` may be called, so the caller keeps the random state.
+    It is also found for a host without `validation_step`, for which Lightning ignores the set. The host's
+    `val_dataloader` may be called and draw random numbers, so the caller must restore the random state.
     """
     loaders = trainer.val_dataloaders
     if loaders is not None:
@@ -45,7 +45,7 @@ def is_repeatable(loader: Any) -> bool:
     """Whether another pass over a loader leaves the host's own passes as they are.
 
     True for torch's DataLoader of a map-style data set, for the loaders of this package, and for sequences. A
-    generator, a stream or somebody's own loader may be used up, or go on from where it was.
+    generator, a stream or a foreign loader may be used up, or continue at its last position.
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
@@ -59,17 +59,17 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Iterate over a whole set; persistent workers are left to the host's own passes."""
+    """Iterate over a whole set, without the persistent workers of the host's own passes."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader
 
 
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
-    """Yield at most `count` batches of a pass, on the CPU, and leave the loader's own random generators as they were.
+    """Yield at most `count` batches of a pass, on the CPU, and keep the state of the loader's random generators.
 
-    A torch DataLoader's samples are loaded in this process, so that its workers draw no random numbers. The caller
-    keeps the global random state (:func:`undisturbed`).
+    A torch DataLoader's samples are loaded in this process, so that its workers draw no random numbers. The caller must
+    keep the global random state (:func:`undisturbed`).
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader

@@ -1,7 +1,7 @@
-"""What Lightning's loggers get besides scalars: arrays as histograms, and the page's figures.
+"""Arrays as histograms, and the page's figures, for Lightning's loggers.
 
-All loggers get the scalars. Arrays and figures go to TensorBoardLogger and WandbLogger only, since Lightning has no
-common way to hand them over. All arrays and figures are in the run's folder and on its page.
+Only TensorBoardLogger and WandbLogger get them, because Lightning has no common interface for them. All loggers get the
+scalars. The run's folder and its page have all arrays and figures.
 """
 
 __all__ = ["log_array", "log_run"]
@@ -27,12 +27,12 @@ _MOST = 1e100  # as in the figures
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
     """Log a vector as a histogram of its finite values; a vector that is a histogram is logged as it is.
 
-    A spectrum takes 3 ms as a histogram, and took 45 ms as a line. :func:`log_run` logs the line.
+    A spectrum takes 3 ms as a histogram. :func:`log_run` logs it as a line.
 
     Args:
-        loggers: Of any kind.
-        name: With its stage. If it ends in `histogram`, `values` are fractions in bins of equal width over [0, 2], the
-            range of distances between unit vectors.
+        loggers: Loggers of any kind.
+        name: Name with its stage. If it ends in `histogram`, `values` are fractions in bins of equal width over [0, 2],
+            the range of distances between unit vectors.
         step: The step at which scalars of the same moment are logged.
         values: (K,).
     """
@@ -54,16 +54,14 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
     """Log the figures of the page as images, `figures/{name}`, and to wandb the arrays' values as tables.
 
-    The table `geometry/{stage}/{name}` holds the file of that name: a row per readout, with its epoch, step and values.
+    The table `geometry/{stage}/{name}` has the content of that file: a row per readout, with its epoch, step and
+    values.
 
     Args:
-        loggers: Of any kind.
-        run: A run that was read, or its folder.
+        loggers: Loggers of any kind.
+        run: A run that was read, or its folder. A ValueError if that holds no run.
         step: The step at which the images are logged.
-        drawings: Holds the figures for the page of the same run, so that each is drawn once.
-
-    Raises:
-        ValueError: If `run` is a folder that holds no run, and a logger shows more than scalars.
+        drawings: Holds the figures of the run's page, so that each is drawn once.
     """
     from lightning_ssl_geometry.report import figures, read_run
 
@@ -131,7 +129,6 @@ def _tables(logger: WandbLogger, run: "Run", step: int) -> None:
 
 
 def _pixels(figure: "Figure") -> NDArray[np.uint8]:
-    """Draw at twice the page's size: (H, W, 3)."""
     from PIL import Image
 
     file = BytesIO()

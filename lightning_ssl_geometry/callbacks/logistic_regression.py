@@ -1,8 +1,6 @@
 r"""LogisticRegression: a multinomial logistic regression on fixed features, which scores a representation.
 
 .. math:: \min_{W, b} \; \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n} + \frac1{2 C} \|W\|_F^2
-
-scikit-learn solves it on the CPU. The full-batch solver here solves the same where the features are, such as on a GPU.
 """
 
 __all__ = ["LogisticRegression", "Rows", "Score", "Solver", "logistic_regression"]
@@ -27,7 +25,7 @@ class Rows(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The fraction of correct predictions in [0, 1], and how many iterations the fit took."""
+    """The fraction of correct predictions, in [0, 1], and the number of iterations of the fit."""
 
     accuracy: float
     iterations: int
@@ -38,12 +36,12 @@ class LogisticRegression:
 
     Args:
         solver: "sklearn": scikit-learn's L-BFGS, on the CPU; "full-batch": :func:`logistic_regression`, on the
-            features' device. Where both converge their accuracies agree: at the defaults, within 0.05 points on 2,000
-            or 4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
+            features' device. If both converge, their accuracies agree: at the defaults, within 0.05 points on 2,000 or
+            4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
         standardize: Shift and scale each feature to mean 0 and deviation 1 on the rows that are fitted.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty, > 0.
-        max_iter: Most iterations of L-BFGS, >= 1.
-        tol: The fit stops where no entry of the mean objective's gradient is larger, > 0.
+        max_iter: Largest number of L-BFGS iterations, >= 1.
+        tol: The fit stops when no entry of the mean objective's gradient is larger, > 0.
     """
 
     def __init__(
@@ -95,23 +93,21 @@ class LogisticRegression:
 def logistic_regression(
     x: Tensor, label: Tensor, regularization: float = 1.0, max_iter: int = 100, tol: float = 1e-4
 ) -> tuple[Tensor, Tensor, int]:
-    """Minimise the module's objective by L-BFGS, all rows at once, on their device.
+    """Minimise the module's objective by L-BFGS on all rows at once, on their device.
 
-    Products with the features are computed in the features' dtype, all else in float64. As in scikit-learn, two classes
-    share one row of weights: the logit of the second class, beside 0 for the first.
+    Products with the features are computed in the features' dtype, the rest in float64. As in scikit-learn, two classes
+    share one row of weights: the logit of the second class; that of the first is 0. Returns W (classes, D) and b
+    (classes,) in float64, with one row for two classes, and the number of iterations.
 
     Args:
         x: Features, (N, D), of a float dtype.
         label: (N,) int64, from 0 to the number of classes - 1, at least 2 of them.
         regularization: C, the inverse strength of the penalty on the weights, > 0; intercepts have no penalty.
-        max_iter: Most iterations.
-        tol: The fit stops where no entry of the gradient of the objective over N is larger.
-
-    Returns:
-        W (classes, D), b (classes,), both float64 and with one row for two classes, and the number of iterations.
+        max_iter: Largest number of iterations.
+        tol: The fit stops when no entry of the gradient of the objective over N is larger.
 
     Raises:
-        ValueError: If `x` is not (N, D) of a float dtype, `label` is not (N,), or there are fewer than 2 classes.
+        ValueError: If a shape or dtype does not fit, or there are fewer than 2 classes.
 
     >>> x, label = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> weight, bias, _ = logistic_regression(x, label, tol=1e-9)

@@ -1,4 +1,4 @@
-"""Lightning's validation and its test as stages that begin, take steps and end."""
+"""EvaluationCallback: Lightning's validation and its test as stages that begin, take steps and end."""
 
 __all__ = ["EvaluationCallback", "Stage", "Step"]
 
@@ -15,9 +15,9 @@ Stage = Literal["train", "val", "test", "probe"]
 
 
 class Step(NamedTuple):
-    """A step that Lightning's loop has taken: its outputs, its batch, and the batch's place in the loaders.
+    """The outputs and the batch of a step that Lightning's loop has taken, and the batch's position in the loaders.
 
-    In training `loaders` is None: samples that a sampler repeats are trained on, and count.
+    In training `loaders` is None, because samples that a sampler repeats are trained on, and count.
     """
 
     outputs: Any
@@ -27,14 +27,14 @@ class Step(NamedTuple):
     loaders: Any = None
 
     def own(self, observation: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Cut off the samples that the sampler repeats; None if there are no others."""
+        """Cut off the samples that the sampler repeats; None if all are repeats."""
         if self.loaders is None:
             return dict(observation)
         return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
 
 
 class EvaluationCallback(RunCallback, ABC):
-    """Base: Lightning's validation and its test are stages that begin, take steps and end in the same way."""
+    """Base for callbacks to which Lightning's validation and test are two stages with the same four events."""
 
     @abstractmethod
     def watches(self, stage: str) -> bool:
@@ -42,21 +42,21 @@ class EvaluationCallback(RunCallback, ABC):
 
     @abstractmethod
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a pass over the batches of a stage, be it watched or not."""
+        """Begin a pass over the batches of any stage, watched or not."""
 
     @abstractmethod
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Take in a step of a stage that is watched."""
+        """Use a step of a watched stage."""
 
     @abstractmethod
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log what the pass gave; all ranks are here, also those that had no batch."""
+        """Log the results of the pass; all ranks call this, also those without a batch."""
 
     def open(self) -> None:
-        """Prepare for a step of a stage that is watched."""
+        """Prepare for a step of a watched stage."""
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Take in a step of Lightning's sanity check, which is no validation."""
+        """Use a step of Lightning's sanity check, which is no validation."""
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin a validation."""
@@ -77,11 +77,11 @@ class EvaluationCallback(RunCallback, ABC):
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
     ) -> None:
-        """Take in a step of a validation, or of Lightning's sanity check."""
+        """Use a step of a validation, or of Lightning's sanity check."""
         self._take("val", trainer, Step(*step, **named))
 
     def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Take in a step of a test."""
+        """Use a step of a test."""
         self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -94,7 +94,7 @@ class EvaluationCallback(RunCallback, ABC):
         self.end_pass("test", trainer, pl_module)
 
     def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End a pass over the batches of a stage, be it watched or not."""
+        """End a pass over the batches of any stage, watched or not."""
         if self.watches(stage):
             self.end(stage, trainer, pl_module)
 

@@ -1,4 +1,4 @@
-"""GeometryMonitor: any number of diagnostics, fed from one observation per step."""
+"""GeometryMonitor, which feeds any number of diagnostics from one observation per step."""
 
 __all__ = ["GeometryMonitor", "Stage"]
 
@@ -37,54 +37,51 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class GeometryMonitor(StageCallback):
-    """Observe the geometry of a model while it trains.
+    """Observe the geometry of a model while it trains. The training stays the same, bit for bit on one machine.
 
-    A diagnostic is a torchmetrics Metric. The arguments of its `update` say what it observes: h (V, N, D), z (V, N, P),
-    label, index, projector, ...; an argument with a default is optional. Scalars are logged as `{stage}/{name}` through
-    the module, before `EarlyStopping` and `ModelCheckpoint` look; those of a Metric that computes a dict as
-    `{stage}/{name}_{key}`. One-dimensional results (spectra) are appended, one row per readout, to
-    `geometry/{stage}/{name}.csv` in the run's folder; of results with more axes (images), `geometry/{stage}/{name}.npz`
-    holds the latest. `geometry/{stage}/rows_seen.csv` says how many samples and views each readout rests on, and
-    `geometry/quantities.json` what each result means: the `quantities` of its Metric, or else its class. Training is
-    the same, bit for bit on one machine, with and without the monitor.
-
-    Before the first step, one batch of each stage passes through a copy of the host (:class:`Rehearsal`): settings that
-    do not fit are an error then, not after the first epoch.
+    A diagnostic is a torchmetrics Metric. The arguments of its `update` name its inputs, such as h (V, N, D), z
+    (V, N, P), label, index and projector; an argument with a default is optional. The module logs each scalar as
+    `{stage}/{name}`, or `{stage}/{name}_{key}` if the Metric returns a dict; `EarlyStopping` and `ModelCheckpoint` can
+    use it. Files in the run's folder: `geometry/{stage}/{name}.csv` gets one row per readout of a vector (a spectrum);
+    `geometry/{stage}/{name}.npz` holds the latest result with more axes (images); `geometry/{stage}/rows_seen.csv`
+    gives the number of samples and views of each readout; `geometry/quantities.json` describes each result by the
+    `quantities` of its Metric, or else by its class. Before the first step, one batch of each stage passes through a
+    copy of the host (:class:`Rehearsal`), so wrong settings raise an error then and not after the first epoch.
 
     Args:
-        diagnostics: Name -> Metric; None for the standard set, without the diagnostics that do not apply to the host's
+        diagnostics: Name -> Metric. None: the standard set, without the diagnostics that do not apply to the host's
             projector.
-        rename: Name of a diagnostic -> {argument of its `update`: what it gets}, such as {"effective_rank_z": {"h":
-            "z"}}.
-        stages: Where to observe. "train": training batches, from the step's own outputs, read out at the end of the
-            epoch. "val", "test": every batch of those loops. "probe": a fixed set of `probe_size` samples of the
-            validation set per process, in eval mode, before the first step (logged at step 0) and at the end of
-            training epochs; it compares one network over training on the same samples. Before the first step, fresh
-            batch norms, which would be the identity, get statistics of training batches for that readout
-            (:func:`calibrated`).
-        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: as many as leave at
-            least max(4 D, 1,024) rows, where the epoch has them, and at least every 50th: see :class:`Filling`. With
-            fewer rows than dimensions, ranks are bounded by the rows.
-        probe_size: Size of the probe set, up to whole batches, which are taken at equal spaces over the validation set.
-        probe_every_n_epochs: Look at the probe set at the end of every n-th epoch, and of the last one.
-        name: Goes into all that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one model
-            need different names where they have stages and diagnostics in common.
-        on_error: What happens when a diagnostic fails, or h or z are not finite, in a stage that was observed without
-            an error before. "warn": its readout is NaN, a warning says which diagnostic failed, where and why, and
-            training goes on. "raise": the fit ends with that error after the epoch's checkpoints are saved, and an
-            evaluation ends at once. Errors in the rehearsal are always raised.
-        **host: Where a model that is not of this package has its h, z, labels and views: `taps`, `view_layout`,
+        rename: Name of a diagnostic -> {argument of its `update`: name of the observation that it gets}, such as
+            {"effective_rank_z": {"h": "z"}}.
+        stages: Where to observe. "train": the outputs of training steps, read out at the end of the epoch. "val",
+            "test": every batch of those loops. "probe": the same `probe_size` samples of the validation set per process
+            each time, in eval mode, before the first step (logged at step 0) and at the end of training epochs. Before
+            the first step, a fresh batch norm would be the identity, so it gets statistics of training batches for that
+            readout (:func:`calibrated`).
+        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: choose n <= 50 so that
+            an epoch gives at least max(4 D, 1,024) rows, if it has them (:class:`Filling`). With fewer rows than
+            dimensions, the number of rows bounds every rank.
+        probe_size: Number of probe samples, rounded up to whole batches, which are spread evenly over the validation
+            set.
+        probe_every_n_epochs: Observe the probe set at the end of every n-th epoch, and of the last one.
+        name: Part of everything that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one
+            model need different names if they share stages and diagnostics.
+        on_error: The reaction if a diagnostic fails, or h or z is not finite, in a stage that was observed without an
+            error before. "warn": its readout is NaN, a warning names the diagnostic, the step and the cause, and
+            training goes on. "raise": a fit ends with that error after the epoch's checkpoints are saved, and an
+            evaluation ends at once. An error in the rehearsal is always raised.
+        **host: For a model that is not of this package, where its h, z, labels and views are: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or the images that `batch_keys` names. With `augment`, the monitor itself passes the views through the
-            host in all stages.
+            views or images that `batch_keys` names. With `augment`, the monitor passes views through the host in all
+            stages.
 
     Attributes:
-        seen: Stage -> the number of samples of all ranks, and of views, that the latest readout rests on.
+        seen: Stage -> the number of samples (of all ranks) and of views in the latest readout.
 
     Raises:
-        ValueError: If an argument is out of range, `rename` names no argument of a diagnostic's `update`, or a name has
-            a path separator; before training, if a diagnostic observes what is missing, a tap names no submodule or
-            never fires, shapes do not fit, or somebody else logs a name, too; later as `on_error` says.
+        ValueError: If an argument is out of range, `rename` names no argument of an `update`, or a name has a path
+            separator. Before training, also if a diagnostic lacks an input, a tap names no submodule or never fires,
+            shapes do not fit, or a name is logged twice.
     """
 
     @by_position(
@@ -133,12 +130,12 @@ class GeometryMonitor(StageCallback):
 
     @property
     def title(self) -> str:
-        """What messages call this monitor."""
+        """Name of this monitor in messages."""
         return "GeometryMonitor" + (f" {self.name!r}" if self.name else "")
 
     @property
     def every_n_steps(self) -> int | None:
-        """Every how many training steps one is observed; None: as many as fill a sample."""
+        """Every n-th training batch is observed; None: n is chosen so that the epoch gives enough rows."""
         return self.filling.every_n_steps
 
     @every_n_steps.setter
@@ -147,7 +144,7 @@ class GeometryMonitor(StageCallback):
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and go before the callbacks that read what is logged here."""
+        """Register the hooks, and go before the callbacks that read the logged scalars."""
         super().setup(trainer, pl_module, stage)
         self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
@@ -171,11 +168,11 @@ class GeometryMonitor(StageCallback):
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Forget what diagnostics keep beyond a readout, such as CKADrift's first representations."""
+        """Reset the diagnostics' memory of earlier readouts, such as CKADrift's first representations."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin the run's history, refuse files of another run, and look at the probe set before the first step."""
+        """Begin the run's history, refuse files of another run, and observe the probe set before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
@@ -186,7 +183,7 @@ class GeometryMonitor(StageCallback):
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log the epoch, and the probe set where it is its turn."""
+        """Read out and log the epoch, and the probe set if it is its turn."""
         super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
         if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
@@ -274,7 +271,7 @@ class GeometryMonitor(StageCallback):
         return "/".join(part for part in (stage, self.name, name) if part)
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
-        """Compute and reset the diagnostics: write arrays and the meaning of all results, and return the scalars."""
+        """Compute and reset the diagnostics, write arrays and declarations, and return the scalars."""
         found, self.seen[stage] = self._readout(
             self._metrics[stage], stage, trainer, seen=self._seen.get(stage, Seen(0, 0))
         )
@@ -293,7 +290,7 @@ class GeometryMonitor(StageCallback):
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
-        """Write the meaning of new results; do not log, from here on, a result that another callback contradicts."""
+        """Declare new results; a result that another callback declares differently is not logged any more."""
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
@@ -310,7 +307,7 @@ class GeometryMonitor(StageCallback):
         self.declare(entries)
 
     def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:
-        """Find what a diagnostic declares of its results, by their logged names; None where it declares nothing."""
+        """Map each logged name of a diagnostic to its declaration, or to None if it has none."""
         metric = self._diagnostics[name]
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self._rename.get(name, {})), None)
         found = {key: meaning(metric, key, space=space, width=width) for key in results}
@@ -336,7 +333,7 @@ class GeometryMonitor(StageCallback):
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Find the loader of the probe set, once for a fit: a host may choose another set at each call."""
+        """Find the loader of the probe set, once per fit, because a host may return another set at each call."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -361,7 +358,7 @@ def _refuse_twins(trainer: L.Trainer) -> None:
 
 
 def _spread(loader: Any, count: int) -> Sequence[int]:
-    """Places of `count` batches at equal spaces, the first included: data sets may be sorted, by class for example."""
+    """Return `count` evenly spaced batch positions, from 0 on, because a data set may be sorted, such as by class."""
     try:
         length = len(loader)
     except TypeError:  # of an iterable data set nobody knows: then the first ones

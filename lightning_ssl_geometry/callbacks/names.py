@@ -1,4 +1,4 @@
-"""Names that users choose: they become names in logs and of files."""
+"""Names that users choose, which become names of logs and of files."""
 
 __all__ = ["check_name"]
 
@@ -8,13 +8,10 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that names of diagnostics or callbacks can be parts of a path; `argument` holds them, for the error.
+    """Check names that become parts of a path; `argument` is the name of the argument that holds them.
 
-    Raises:
-        ValueError: If a name is empty, ".", "..", "rows_seen" or too long, or holds a separator or a character that
-            does not print.
-
-    >>> check_name("name", "teacher")
+    A ValueError if a name is empty, ".", "..", "rows_seen" or too long, or has a separator or a character that does not
+    print.
     """
     for name in names:
         if name == _TAKEN:

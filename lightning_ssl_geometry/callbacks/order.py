@@ -1,4 +1,4 @@
-"""The order of a Trainer's callbacks, and those of a kind among them."""
+"""The order of a Trainer's callbacks, and the search for callbacks of a class."""
 
 __all__ = ["Turn", "callbacks_of", "put_in_order"]
 
@@ -12,7 +12,7 @@ _Kind = TypeVar("_Kind", bound=L.Callback)
 
 
 class Turn(IntEnum):
-    """When Lightning calls a callback, compared with the others."""
+    """The position of a callback among the Trainer's callbacks, which Lightning calls in this order."""
 
     OBSERVES = 0  # logs what EarlyStopping and ModelCheckpoint read
     OTHER = 1  # keeps its place among its like
@@ -21,16 +21,13 @@ class Turn(IntEnum):
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
-    """Sort a Trainer's callbacks by their turns, and put one callback first among those of its turn.
-
-    Callbacks of this package say their turn in the attribute `turn`.
-    """
+    """Sort a Trainer's callbacks by their attribute `turn`, and put `callback` first among those of its turn."""
     others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]
 
 
 def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
-    """List the callbacks of a kind that a Trainer has."""
+    """List the Trainer's callbacks of a class."""
     found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return [callback for callback in found if isinstance(callback, kind)]
 

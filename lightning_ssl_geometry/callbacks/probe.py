@@ -1,4 +1,4 @@
-"""What online probes share: h and labels of each step, and a score on the validation set."""
+"""Probe, the base of the online probes: it takes h and labels of each step, and scores predictions in validation."""
 
 __all__ = ["Probe", "ProbeSettings"]
 
@@ -29,26 +29,26 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class ProbeSettings(TapSettings, total=False):
-    """Keyword arguments of every probe beside its name and the number of classes: see :class:`Probe`."""
+    """Keyword arguments of every :class:`Probe` except its name and the number of classes."""
 
     on_error: OnError
 
 
 class Probe(StageCallback):
-    """Base: observes h and the label, and scores predictions on the validation set.
+    """Base of the online probes: observes h and the labels, and scores predictions on the validation set.
 
-    The validation set of a host that has no `validation_step` is passed through it at the end of each epoch, as
-    :class:`GeometryMonitor` does for its stage "probe".
+    If the host has no `validation_step`, the probe passes the validation set through the host at the end of each epoch,
+    as :class:`GeometryMonitor` does for its stage "probe".
 
     Args:
-        name: Logged as `val/{name}_accuracy`.
-        num_classes: None: the DataModule's `num_classes`.
-        on_error: What happens when a step fails in a stage that was observed without an error before. "warn": a warning
-            says where and why, the accuracy is NaN, and training goes on. "raise": the fit ends with that error after
-            the epoch's checkpoints are saved.
-        **host: Where a model that is not of this package has h and its labels: `taps`, `view_layout` and `batch_keys`
-            of :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". Where
-            nothing but images is validated, "image" stands for "views".
+        name: The accuracy is logged as `val/{name}_accuracy`.
+        num_classes: Number of classes. None: the DataModule's `num_classes`.
+        on_error: The reaction if a step fails in a stage that was observed without an error before. "warn": a warning
+            names the step and the cause, the accuracy is NaN, and training goes on. "raise": the fit ends with that
+            error after the epoch's checkpoints are saved.
+        **host: For a model that is not of this package, where its h and labels are: `taps`, `view_layout` and
+            `batch_keys` of :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys`
+            "label". If the validation set has images and no views, `batch_keys` names "image" instead of "views".
     """
 
     section: ClassVar[str] = "probes"
@@ -75,12 +75,12 @@ class Probe(StageCallback):
 
     @property
     def title(self) -> str:
-        """What messages call this probe."""
+        """Name of this probe in messages."""
         return f"{type(self).__name__} {self.name!r}"
 
     @property
     def state_key(self) -> str:
-        """Its key in checkpoints: probes of one class are told apart by their names."""
+        """Key of this probe in checkpoints; it contains the name, because there may be several probes of one class."""
         return type(self).__qualname__ if self.name == self.default_name else self.title
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -104,11 +104,11 @@ class Probe(StageCallback):
         return "" if self.name == self.default_name else self.name
 
     def watches(self, stage: str) -> bool:
-        """Probes learn in training and are scored in validation."""
+        """True for "train", in which probes learn, and "val", in which they are scored."""
         return stage in ("train", "val")
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and labels are there and fit."""
+        """Check that h and labels are there and fit each other."""
         self._labelled(observation, check=True)
         return set(self._logged(stage))
 
@@ -137,7 +137,7 @@ class Probe(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy: NaN where a representation was not finite or a step failed on any rank."""
+        """Log the accuracy: NaN if a representation was not finite or a step failed on any rank."""
         if stage != "val":
             self._tell_left_out(trainer)
             return
@@ -154,7 +154,7 @@ class Probe(StageCallback):
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Pass the validation set of a host that has no `validation_step` through it."""
+        """Pass the validation set through a host that has no `validation_step`."""
         super().on_train_epoch_end(trainer, pl_module)
         if has_validation(pl_module):
             return
@@ -176,7 +176,7 @@ class Probe(StageCallback):
         return {f"{stage}/{self.name}_{key}": key for key in self.scalars.get(stage, ())}
 
     def _score(self, observation: dict[str, Any]) -> None:
-        """Score predictions from the images without augmentation where the step has them, else from view 1."""
+        """Score predictions from the images without augmentation if the step has them, else from the first views."""
         h, label = self._labelled(observation, check=True)
         h = observation.get("h_image", h[0]).float()
         assert self._accuracy is not None
@@ -185,7 +185,7 @@ class Probe(StageCallback):
             self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Take h and the labels out; with `check`, check the range of labels, which waits for an accelerator."""
+        """Return h and the labels; `check` also checks the range of the labels, which synchronises with the GPU."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -202,7 +202,7 @@ class Probe(StageCallback):
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:
-        """Which labels (N,) are numbers of classes; does not wait for an accelerator."""
+        """Which labels (N,) are class numbers; does not synchronise with the GPU."""
         return (label >= 0) & (label < self._classes)
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
@@ -218,7 +218,7 @@ class Probe(StageCallback):
 
     @abstractmethod
     def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
-        """Take in the representations h (V, N, D) of a training step, and their labels (N,)."""
+        """Learn from the representations h (V, N, D) of a training step and their labels (N,)."""
 
     @abstractmethod
     def _predict(self, h: Tensor) -> Tensor: ...

@@ -1,4 +1,4 @@
-"""Online probes: what the representation knows of the labels, while it is trained without them."""
+"""Online probes: classifiers that predict labels from the representation while it is trained without labels."""
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
@@ -26,19 +26,18 @@ from lightning_ssl_geometry.settings import passed_on
 class LinearProbe(Probe):
     """A linear classifier on the detached representation, trained along: `val/linear_probe_accuracy`.
 
-    The probe keeps its weights and its optimizer's state to itself: the host's training and checkpoint keys are the
-    same with and without it, and a resumed run goes on with them. Every view of a training batch is a sample. The loss
-    is the mean over the global batch, logged as `train/linear_probe_loss`. A fit starts with a new classifier, unless a
-    checkpoint brings one.
+    The probe keeps its own weights and optimizer state, so it changes neither the host's training nor its checkpoint
+    keys, and a resumed run continues them. Without a checkpoint, each fit starts a new classifier. Every view of a
+    training batch is a sample. The loss, logged as `train/linear_probe_loss`, is the mean over the global batch.
 
     Args:
-        num_classes: None: the DataModule's `num_classes`.
-        optimizer: Makes the optimizer; Adam with learning rate 1e-2 by default.
-        name: Begins the logged names; two probes of one model need different names.
+        num_classes: Number of classes. None: the DataModule's `num_classes`.
+        optimizer: Makes the optimizer. None: Adam with learning rate 1e-2.
+        name: The logged names begin with it; two probes of one model need different names.
         **settings: `on_error`, and for a model that is not of this package `taps`, such as {"h": dotted name of the
             backbone}, `view_layout` and `batch_keys`, such as {"label": 1}: the arguments of :class:`Probe`. With
-            either `on_error`, representations that are not finite are left out of the classifier's training, and make
-            the accuracy of a validation NaN.
+            either `on_error`, the classifier skips representations that are not finite in training, and the accuracy of
+            a validation that has them is NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -89,11 +88,11 @@ class LinearProbe(Probe):
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
-        """Forget the classifier of another fit."""
+        """Forget the classifier of an earlier fit."""
         self._head, self._descent, self._restored = None, None, {}
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take a step on no samples, for the other ranks' sums."""
+        """Take a step on no samples, so that the other ranks can sum their gradients."""
         if stage == "train" and self._head is not None:
             weight = self._head.weight
             h = weight.new_zeros(1, 0, weight.shape[1])
@@ -149,17 +148,17 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
 
-    The bank holds first views of the epoch's training samples, the last `bank_size` of them over all ranks, without a
+    The bank holds the first views of the last `bank_size` training samples of the epoch, over all ranks, without a
     further forward pass. It is emptied at the start of each epoch. Memory, in float32 on the training device: bank_size
-    x D, the same again during a validation, and chunk_size x bank_size while predicting.
+    x D, twice that during a validation, and chunk_size x bank_size while predicting.
 
     Args:
         k: Number of neighbours, >= 1; the whole bank if that is smaller.
         temperature: A vote has the weight exp(similarity / temperature).
-        bank_size: Samples kept.
-        chunk_size: Validation samples compared at once.
-        num_classes: None: the DataModule's `num_classes`.
-        name: Begins the logged names; two probes of one model need different names.
+        bank_size: Number of samples in the bank.
+        chunk_size: Number of validation samples compared at once.
+        num_classes: Number of classes. None: the DataModule's `num_classes`.
+        name: The logged names begin with it; two probes of one model need different names.
         **settings: `on_error`, `taps`, `view_layout` and `batch_keys`: the arguments of :class:`Probe`. With either
             `on_error`, a representation that is not finite makes the accuracy NaN.
     """
@@ -202,11 +201,11 @@ class KNNProbe(Probe):
         self._gathered: tuple[Tensor, Tensor] | None = None
 
     def start_clean(self) -> None:
-        """Forget the samples of another fit."""
+        """Forget the samples of an earlier fit."""
         self._bank, self._gathered = [], None
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Empty the bank at the start of an epoch; gather it from all ranks for a validation."""
+        """Empty the bank at the start of an epoch; at the start of a validation, gather it from all ranks."""
         super().begin(stage, trainer, pl_module)
         if stage == "train":
             self._bank.clear()
@@ -214,13 +213,13 @@ class KNNProbe(Probe):
             self._gathered = self._gather(pl_module.device)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy, and let the gathered bank go."""
+        """Log the accuracy, and free the gathered bank."""
         super().end(stage, trainer, pl_module)
         if stage == "val":
             self._gathered = None
 
     def _gather(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
-        """Concatenate the banks of all ranks, some of which may be empty; None if all are."""
+        """Concatenate the banks of all ranks, of which some may be empty; None if all are empty."""
         width = self._bank[0][0].shape[1] if self._bank else 0
         widths = distributed.gather(torch.tensor([width], device=device))
         if not (most := int(widths.max())):

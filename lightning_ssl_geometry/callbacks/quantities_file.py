@@ -1,4 +1,4 @@
-"""What a run's logs and files mean: `geometry/quantities.json`, declared by its callbacks and by the host."""
+"""The file `geometry/quantities.json` of a run, which describes its logs and files."""
 
 __all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings"]
 
@@ -24,9 +24,9 @@ _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), 
 
 
 class QuantitiesFile:
-    """The manifest of a run: what this Trainer's callbacks and its host declare, and what the file held before.
+    """The declarations of this Trainer's callbacks and host, and those that the file had before.
 
-    A callback's entry for a name replaces the host's entry, and both replace that of an earlier part of the run.
+    For one name, a callback's declaration replaces the host's, and both replace that of an earlier part of the run.
     """
 
     def __init__(self, files: RunFiles) -> None:
@@ -40,12 +40,12 @@ class QuantitiesFile:
         self._warned: set[str] = set()
 
     def restart(self) -> None:
-        """Begin another run of the Trainer; declarations of earlier runs are in the file alone."""
+        """Begin another run of the Trainer; only the file keeps the declarations of earlier runs."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Take over the declarations in another folder, from which the run is resumed."""
+        """Take over the declarations in the folder of the run that is resumed."""
         found, failed, notes = _read(folder / NAME)
         self._earlier |= found
         if failed:
@@ -54,31 +54,27 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take in what host and callbacks will log in any case; it is written once something was logged.
+        """Take what host and callbacks declare before any log; :meth:`write` writes it after the first one.
 
-        Raises:
-            ValueError: If two callbacks declare one name differently.
+        A ValueError if two callbacks declare one name differently.
         """
         self._host = dict(host)
         self._take(said)
         self._waits = True
 
     def write(self) -> None:
-        """Write what was expected, once."""
+        """Write the expected declarations, once."""
         if self._waits:
             self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
-        """Refuse another meaning than the one that another callback declared.
+        """Raise a ValueError if another callback declares one of the names differently.
 
         Args:
             callback: The callback that logs the names.
-            entries: By logged name; None for a result that the callback does not declare. Such a result is refused
-                where another callback declares its name. Elsewhere it counts from here on as one that nobody declares,
-                whatever an earlier part of the run declared.
-
-        Raises:
-            ValueError: If there is another meaning; the message names both.
+            entries: Logged name -> declaration. None: the callback does not declare the result. That is an error if
+                another callback declares its name; otherwise the name counts as undeclared from here on, whatever an
+                earlier part of the run declared.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -89,11 +85,7 @@ class QuantitiesFile:
         self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take in what callbacks declare, and write the file if that is new.
-
-        Raises:
-            ValueError: If two callbacks declare one name differently.
-        """
+        """Take declarations of callbacks, and write the file if one is new; a ValueError if two differ for one name."""
         self._take(said)
         self._write()
 
@@ -121,7 +113,7 @@ class QuantitiesFile:
             self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
 
     def _warn(self, whole: Mapping[str, Declared]) -> None:
-        """Warn once of each log that means something else than in the earlier part of the run."""
+        """Warn once of each log whose declaration differs from that in the earlier part of the run."""
         for name, each in whole.items():
             before = self._earlier.get(name, each)
             if before.meaning != each.meaning and name not in self._warned:
@@ -134,21 +126,15 @@ class QuantitiesFile:
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
-    """Find what a Metric declares of one of its results.
+    """Return the declaration of one result of a Metric; None if it declares other results, and not this one.
+
+    A Metric without declarations gets, for each result, a title that is made of its class and the key.
 
     Args:
-        thing: The Metric.
-        key: Of the result; "" of a single one.
-        space: Name of the space that it observed.
-        width: Width of that space.
-
-    Returns:
-        None if it declares other results, and not this one. A Metric that declares none gets, for each result, a title
-            made
-        of its class and the key.
-
-    Raises:
-        ValueError: If its `quantities` do not map keys to Quantity.
+        thing: The Metric. A ValueError if its `quantities` do not map keys to Quantity.
+        key: Key of the result; "" for a single result.
+        space: Name of the observed space.
+        width: Number of dimensions of that space.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -171,14 +157,14 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
-    """Find what a callback or a module declares of its logs and files.
+    """Return the declarations of a callback's or module's logs and files, by logged name.
 
     Args:
-        thing: Has `quantities`, and perhaps `section`. Entries name the class that declares them, also for derived
-            classes.
-        names: Logged name -> key in `quantities`; other keys are left out.
-        section: The part of the page, where `thing` has no `section`.
-        part: Tells it from others of its class.
+        thing: Has `quantities`, and perhaps `section`. Each entry names the class in which the quantity is declared,
+            also if `thing` is of a derived class.
+        names: Logged name -> key in `quantities`; names with other keys are left out.
+        section: The section of the page, if `thing` has no `section`.
+        part: A name that distinguishes `thing` from other objects of its class.
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
@@ -193,7 +179,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
 
 
 def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Find what a module declares of its own logs, in the stages of the Trainer's present run."""
+    """Return the declarations of a module's own logs, in the stages of the Trainer's present run."""
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
     stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
@@ -207,7 +193,7 @@ def _entry(kind: type, key: str, quantity: Quantity, *, section: str, **about: A
 
 
 def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file; one that cannot be read whole is set aside, and its readable entries are kept."""
+    """Read the run's own file; if a part is unreadable, rename the file and return the readable entries."""
     found, failed, notes = _read(path)
     if failed:
         rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
@@ -220,7 +206,7 @@ def _own(path: Path) -> dict[str, Declared]:
 
 
 def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
-    """Read a manifest if there is one: its entries, why it could not be read, and notes on entries left out."""
+    """Read a manifest if there is one: its entries, the reason if it is unreadable, and notes on entries left out."""
     try:
         found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:

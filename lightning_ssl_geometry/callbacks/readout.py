@@ -1,4 +1,4 @@
-"""Reading diagnostics out on all ranks together, whatever each rank has seen."""
+"""The readout of diagnostics on all ranks together, also if some ranks saw no data."""
 
 __all__ = ["Readout", "Seen", "gather_rows"]
 
@@ -16,22 +16,22 @@ from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
-    """What a readout rests on: samples of all ranks, and their number of views, 0 if there are no samples."""
+    """The number of samples of all ranks in a readout, and their number of views, 0 if there are no samples."""
 
     samples: int
     views: int
 
 
 class Readout:
-    """Computes and resets the diagnostics of a callback; every rank must call, in the same order.
+    """Computes and resets the diagnostics of a callback; every rank must call it, in the same order.
 
-    The ranks first tell each other which diagnostics they have updated, so that none waits for one that saw nothing:
-    ranks with data compute among themselves, and the others get their results. A diagnostic that failed on any rank is
-    NaN on all.
+    The ranks first exchange which diagnostics they have updated, so that no rank waits for one without data: ranks with
+    data compute among themselves, and the others get their results. If a diagnostic failed on any rank, it is NaN on
+    all.
 
     Args:
-        title: Of the callback, for messages.
-        failures: Which diagnostics failed on this rank.
+        title: Name of the callback in messages.
+        failures: The diagnostics that failed on this rank.
     """
 
     def __init__(self, title: str, failures: Failures) -> None:
@@ -41,13 +41,13 @@ class Readout:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
-        """Begin another run of the Trainer, with process groups of its own."""
+        """Begin another run of the Trainer, which has its own process groups."""
         self._groups = {}
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
-        """Return the results, name -> key -> value, and what all ranks together saw."""
+        """Return the results, name -> key -> value, and the number of samples and views of all ranks."""
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
             + [list(seen)],
@@ -94,7 +94,7 @@ class Readout:
         return {key: torch.tensor(torch.nan) for key in self._keys.get((stage, name), [""])}
 
     def _group(self, saw: list[bool]) -> Any:
-        """Process group of the ranks that saw something; None for all ranks."""
+        """Return the process group of the ranks that saw data; None for all ranks."""
         members = tuple(rank for rank, each in enumerate(saw) if each)
         if len(members) == len(saw):
             return None
@@ -104,14 +104,12 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Gather the rows of all ranks by name; all must call, also those that have no rows.
+    """Gather the rows of all ranks, by name and in the order of the ranks, into the CPU's memory.
 
     Args:
-        trainer: Of the run.
-        rows: Tensors with as many rows as this rank has, of the same names on all ranks; empty where it has none.
-
-    Returns:
-        The rows in the order of the ranks, in the CPU's memory; empty where no rank has any.
+        trainer: The Trainer of the run.
+        rows: The rows of this rank: tensors with the same names on all ranks; empty if it has no rows. All ranks must
+            call this function.
     """
     has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
     if not any(has):

@@ -1,4 +1,4 @@
-"""One batch of each stage before the first step: what would fail after hours fails at once."""
+"""A rehearsal with one batch of each stage before the first step, in which wrong settings fail at once."""
 
 __all__ = ["Rehearsal"]
 
@@ -31,16 +31,16 @@ _HOST = "the module itself"
 
 
 class Rehearsal:
-    """Try the observing callbacks of a Trainer on one batch, through a copy of the host.
+    """Try the observing callbacks of a Trainer on one batch, with a copy of the host.
 
     Before the host's first step, the first training batch passes through `training_step` of the copy, and a validation
     batch through its `validation_step`. Taps, labels, views and diagnostics are checked on the outputs, and no name may
-    be logged twice. Host, loaders and random state stay as they were. The first step of the host itself is checked
-    instead where the host cannot be copied or has manual optimization, or where the validation loader may not repeat
-    its batches.
+    be logged twice. Host, loaders and random state stay as they were. If the host cannot be copied or has manual
+    optimization, or if the validation loader may not repeat its batches, the first step of the host itself is checked
+    instead.
 
     Args:
-        callback: The callback that is rehearsed. One pass serves all callbacks of the Trainer.
+        callback: The callback that is rehearsed, together with the others of the Trainer.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -52,14 +52,15 @@ class Rehearsal:
         self.done = set()
 
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Rehearse the training step with the batch that comes first."""
+        """Rehearse the training step with the first batch."""
         if callbacks := _due(trainer, self.callback, "train"):
             _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
         """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
 
-        The batch passes through the validation step of a copy, or, of a host that has none, through the host itself.
+        The batch passes through the validation step of a copy of the host, or, without such a step, through the host
+        itself.
         """
         if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
             return
@@ -78,14 +79,14 @@ class Rehearsal:
                 _look(trainer, host, batch, callbacks=callbacks)
 
     def sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Rehearse with what a step of Lightning's sanity check gave."""
+        """Rehearse with the outputs of a step of Lightning's sanity check."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
             _observed(trainer, "val", step, callbacks=[self.callback], logged=set())
 
 
 def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
-    """Callbacks to be rehearsed now, the one that asks among them; none if it was rehearsed before."""
+    """Return the callbacks to rehearse now, `asking` among them; none if it was already rehearsed."""
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
     if stage in asking.rehearsal.done:
@@ -126,7 +127,7 @@ def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks:
 def _step(
     trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
-    """Take a step of a copy; None where that fails, since the host's own step will show the error."""
+    """Take a step of a copy; None if that fails, since the host's own step will raise the error."""
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -143,7 +144,7 @@ def _step(
 def _observed(
     trainer: L.Trainer, stage: str, step: Step, *, callbacks: list["StageCallback"], logged: set[str]
 ) -> None:
-    """Rehearse callbacks with a step, and refuse a name that two of them log, or one of them and the host."""
+    """Rehearse callbacks with a step; a ValueError if two of them, or one and the host, log the same name."""
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
         for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
@@ -156,7 +157,7 @@ def _observed(
 
 
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
-    """Names that the callback will log; with "warn", values that are not finite are no error here."""
+    """Return the names that the callback will log; with "warn", values that are not finite are no error here."""
     names: set[str] = set()
     with _named(callback, stage):
         seen = callback.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage)
@@ -168,7 +169,7 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, ste
 
 @contextmanager
 def _named(callback: "StageCallback", stage: str) -> Iterator[None]:
-    """Name callback and stage in an error; values that are not finite are an error only where `on_error` is "raise"."""
+    """Name callback and stage in an error; ignore values that are not finite, unless `on_error` is "raise"."""
     try:
         yield
     except NotFiniteError as error:
@@ -185,7 +186,6 @@ def _message(callback: "StageCallback", stage: str, error: Exception) -> str:
 
 @contextmanager
 def _validating(trainer: L.Trainer) -> Iterator[None]:
-    """Let hooks that prepare batches see the stage of the batch."""
     trainer.validating = True
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where a fit was resumed: the scalars in its checkpoint, and what is cut, noted and logged after the checkpoint."""
+"""Save the scalars of a fit that are not logged yet in its checkpoint, and log them when the fit is resumed."""
 
 __all__ = ["resume", "unlogged"]
 
@@ -22,18 +22,17 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 
 
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return how many batches were logged, and the scalars that Lightning logs only after it saved the checkpoint.
+    """Return the number of logged batches, and the scalars that Lightning logs only after it has saved the checkpoint.
 
-    ModelCheckpoint saves at the end of an epoch or a batch, before Lightning hands the scalars of that epoch or batch
-    to the loggers. A resumed run does not compute them again, so a kill in between would lose them.
+    ModelCheckpoint saves at the end of an epoch or a batch, before the loggers get the scalars of that epoch or batch.
+    A resumed run does not compute them again, so they would be lost if the run is killed in between.
 
-    If a signal saves the checkpoint within a batch, which the resumed run takes again, Lightning 2.6 counts that batch
-    twice, and would log everything after it one step too late. The count in the checkpoint makes up for it.
+    If a signal saves the checkpoint within a batch, the resumed run takes this batch again, and Lightning 2.6 counts it
+    twice and would log everything after it one step too late. The returned count corrects that.
 
     Returns:
         `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether the epoch has
-            further
-        batches; `scalars` by name, and `scalars_step`.
+        further batches; `scalars` by name, and `scalars_step`.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -67,16 +66,13 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 
 
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
-    """Cut what the resumed run writes anew, note where it was resumed, and log what was not logged.
+    """Move aside what the resumed run writes again, record the resume, and log the scalars of the checkpoint.
 
     Args:
-        trainer: Its loggers are continued.
-        files: Of the resumed run.
-        quantities: Of the resumed run; it keeps the meaning of names that only the earlier part logged.
+        trainer: Its loggers are continued. A ValueError if the folder's metrics.csv is of another run.
+        files: Files of the resumed run.
+        quantities: Declarations of the resumed run; it also keeps those of names that only the earlier part logged.
         loaded: The entry of the earlier run in its checkpoint, with `step` and `epoch`.
-
-    Raises:
-        ValueError: If the folder's metrics.csv is of another run.
     """
     assert files.folder is not None
     earlier = _earlier(trainer, loaded)
@@ -149,7 +145,7 @@ def _say_deleted(tables: Sequence[CSVLogger], folder: Path, logged: int) -> None
 
 
 def _earlier(trainer: L.Trainer, loaded: Mapping[str, Any]) -> Path | None:
-    """Find the folder of the run that is resumed: where it was, or, if it was moved, two above its checkpoint."""
+    """Return the folder of the resumed run: its recorded folder, or if that was moved, two above the checkpoint."""
     named = [Path(loaded["folder"])] if "folder" in loaded else []
     near = [Path(trainer.ckpt_path).resolve().parent.parent] if trainer.ckpt_path else []
     for folder in [*named, *near]:

@@ -1,4 +1,4 @@
-"""What callbacks that write files share: one run, its folder, and the checkpoints that know both."""
+"""Base of the callbacks that write files, which share one run, its folder and its entry in checkpoints."""
 
 __all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
 
@@ -27,9 +27,9 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder; an override of one of these hooks must call it.
+    """Base of the callbacks that write to the run's folder. An override of one of these hooks must call it.
 
-    `geometry/quantities.json` says what logs and files mean. A callback declares its own with `quantities` and
+    `geometry/quantities.json` describes logs and files. A callback declares its results with `quantities` and
     :meth:`logs`, or with :meth:`declare`. A host declares its scalars in `quantities`, by their names without the
     stage.
     """
@@ -38,24 +38,20 @@ class RunCallback(L.Callback):
 
     @property
     def part(self) -> str:
-        """What tells this callback from others of its class; empty where nothing has to."""
+        """A name that distinguishes this callback from others of its class; empty if there can be only one."""
         return ""
 
     def logs(self) -> dict[str, str]:
-        """Name what this callback logs or writes in any case: logged name -> its key in the class's `quantities`."""
+        """Map each name that this callback always logs or writes to its key in the class's `quantities`."""
         return {}
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
-        """Declare what results mean, once they are known, by their logged names.
-
-        Raises:
-            ValueError: If another callback declares one of the names differently.
-        """
+        """Declare results by their logged names; a ValueError if another callback declares one differently."""
         if self._quantities is not None:
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Refuse, as a ValueError, what :meth:`declare` would refuse, or an undeclared result of a declared name."""
+        """Raise a ValueError where :meth:`declare` would, or if an undeclared result has a declared name."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
@@ -74,13 +70,13 @@ class RunCallback(L.Callback):
             self.refuse(trainer, NAME, *["metrics.csv"] * _is_table(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a history, or go on behind the step that a checkpoint brought."""
+        """Begin a history, or continue it after the step of the loaded checkpoint."""
         _begin(trainer)
         self.refuse(trainer, NAME)
         _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin or continue the history also for a finished run that was resumed, which starts no training."""
+        """Begin or continue the history also if a finished run was resumed, in which no training starts."""
         _begin(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
@@ -88,25 +84,25 @@ class RunCallback(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write what the logs mean after the first step: a fit that fails before it leaves no file."""
+        """Write the declarations after the first step, so that a fit that fails earlier leaves no file."""
         self._write_meanings()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Find what is to be logged outside a fit."""
+        """Collect the declarations of a validation outside a fit."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             _expect(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what the logs mean."""
+        """Write the declarations."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._write_meanings()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Find what is to be logged."""
+        """Collect the declarations of a test."""
         _expect(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what the logs mean."""
+        """Write the declarations."""
         self._write_meanings()
 
     def _write_meanings(self) -> None:
@@ -114,27 +110,24 @@ class RunCallback(L.Callback):
             self._quantities.write()
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Refuse, on all ranks together, files that neither this run nor the one that it resumes wrote.
+        """Raise a ValueError, on all ranks together, if another run wrote one of these files.
 
         Args:
-            trainer: Of the run.
-            names: Of files in the run's folder.
-            arrays: Names of diagnostics with their stage: "val/log_spectrum_h".
-
-        Raises:
-            ValueError: If there is such a file.
+            trainer: The Trainer of the run, which may resume an earlier run: its files are allowed.
+            names: Names of files in the run's folder.
+            arrays: Names of diagnostics with their stage, such as "val/log_spectrum_h".
         """
         _together(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Put the run, its folder, its files and what is not yet logged into the checkpoint."""
+        """Save the run's name, folder and files, and the scalars that are not logged yet."""
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
             checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take over the files of the run that wrote the checkpoint, if it wrote them to this folder."""
+        """Take over the files of the run that wrote the checkpoint, if that run wrote to this folder."""
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
@@ -143,10 +136,10 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether a callback's `setup` belongs to a fit from step 0, where results of an earlier fit have to go.
+    """Whether `setup` belongs to a fit from step 0, so that the callback must forget an earlier fit.
 
-    Lightning calls `setup` before callbacks get their state from a checkpoint. A Trainer that has made steps already
-    goes on with its fit.
+    Lightning calls `setup` before it loads the callbacks' state from a checkpoint. A Trainer that has already made
+    steps continues its fit.
     """
     return stage == "fit" and trainer.global_step == 0
 
@@ -157,9 +150,9 @@ class _Run(NamedTuple):
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:
-    """Return the files of a Trainer's run, the same object for all callbacks; one logger means one run.
+    """Return the files of a Trainer's run, one object for all callbacks; a run belongs to one logger.
 
-    All ranks must call for the first time together, which :class:`RunCallback` does in `setup`.
+    All ranks must make the first call together; :class:`RunCallback` does so in `setup`.
     """
     return _run(trainer).files
 
@@ -178,23 +171,23 @@ def _run(trainer: L.Trainer) -> _Run:
 
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
-    """Find what host and callbacks log or write in any case."""
+    """Collect the declarations of the host and of all callbacks."""
     said: dict[L.Callback, dict[str, Declared]] = {}
     said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
     _run(trainer).quantities.expect(host_entries(trainer, host), said)
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:
-    """Return the folder of the run's files: None without a logger, and in a trial (`fast_dev_run`).
+    """Return the folder of the run's files; None without a logger, and in a trial (`fast_dev_run`).
 
-    It is the `log_dir` of the first CSVLogger; without one, `save_dir/name/version` of the first logger, where
-    ModelCheckpoint has its folder `checkpoints`. All ranks must call for the first time together.
+    It is the `log_dir` of the first CSVLogger. Without a CSVLogger it is `save_dir/name/version` of the first logger,
+    where ModelCheckpoint has its folder `checkpoints`. All ranks must make the first call together.
     """
     return run_files(trainer).folder
 
 
 def _is_table(trainer: L.Trainer) -> bool:
-    """Whether metrics.csv in the run's folder is a table that a resumed run continues."""
+    """Whether metrics.csv in the run's folder is a table to which a resumed run appends its rows."""
     folder, tables = run_folder(trainer), [each for each in trainer.loggers if isinstance(each, ResumableCSVLogger)]
     return any(same(Path(table.log_dir), folder) for table in tables)
 
@@ -228,7 +221,7 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
 
 
 def _together(trainer: L.Trainer, action: Callable[[], None]) -> None:
-    """Act on rank 0; an error there is raised on all ranks, so that none waits."""
+    """Act on rank 0; an error there is raised on all ranks, so that no rank waits for rank 0."""
     found: Exception | None = None
     if trainer.is_global_zero:
         try:

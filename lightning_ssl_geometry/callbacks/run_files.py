@@ -1,8 +1,8 @@
-"""The files of a run: its folder, what it wrote there, and which run it resumes.
+"""The files of a run, and the record of which run wrote them.
 
 A run keeps `history.json` in its folder: a name for the run, the files that it wrote, and where it was resumed. Only
-files in that list are ever overwritten, shortened or removed, by that run or by one that resumes it. Checkpoints carry
-the same record, so that a resumed run knows its earlier part in whatever folder it writes.
+that run, or one that resumes it, overwrites, shortens or removes these files. Checkpoints hold the same record, so that
+a resumed run knows its earlier part, in whatever folder it writes.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]
@@ -29,15 +29,15 @@ HISTORY = "history.json"
 
 
 class RunFiles:
-    """What a run writes to its folder, on rank 0; without a folder, and on other ranks, nothing is written.
+    """Writes the files of a run into its folder, on rank 0; without a folder, and on other ranks, nothing is written.
 
-    A full disk, or another error of the file system, is a warning, once for each file: training goes on, and the old
-    contents stay whole.
+    An error of the file system, such as a full disk, is a warning, once for each file: training goes on, and the file
+    keeps its old contents.
 
     Args:
-        folder: The run's own, or None.
+        folder: The run's own folder, or None.
         writes: Whether this rank writes.
-        quiet: Give no warning where there is no folder.
+        quiet: Give no warning if there is no folder.
     """
 
     def __init__(self, folder: Path | None, writes: bool = True, quiet: bool = False) -> None:
@@ -52,20 +52,17 @@ class RunFiles:
         self._superseded: Path | None = None
 
     def path(self, name: str) -> Path:
-        """Join a name of a file, such as "geometry/val/log_spectrum_h.csv", to the folder."""
+        """Return the path of a file in the folder, such as "geometry/val/log_spectrum_h.csv"."""
         assert self.folder is not None
         return self.folder / name
 
     def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Refuse files that neither this run nor the one that it resumes wrote.
+        """Raise a ValueError for a file that neither this run nor the one that it resumes wrote.
 
         Args:
-            names: Of files in the run's folder.
-            arrays: Names of diagnostics with their stage, whose results have files in `geometry/`: "val/log_spectrum_h"
-                may have "val/log_spectrum_h_clean" among its results.
-
-        Raises:
-            ValueError: If there is such a file.
+            names: Names of files in the run's folder.
+            arrays: Names of diagnostics with their stage, such as "val/log_spectrum_h". Their files in `geometry/` are
+                checked, also those of further results, such as "val/log_spectrum_h_clean".
         """
         found = [file for array in arrays for file in self._array_files(array)]
         for name in (*names, *found):
@@ -82,7 +79,7 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file in memory, and write it as a whole at the end, unless this rank or run writes no files."""
+        """Open a file in memory, and write it as a whole at the end, if this rank and run write files."""
         memory = io.BytesIO()
         yield memory
         if self._may_write(name):
@@ -92,12 +89,9 @@ class RunFiles:
                     file.write(memory.getbuffer())
 
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
-        """Append a row to a CSV file; header and first row are written together.
+        """Append a row to a CSV file, to a new one together with the header.
 
-        A row that could not be written, because the disk was full, is written with the next one.
-
-        Raises:
-            ValueError: If the file's header has another length.
+        If the disk is full, the row is written with the next one. A ValueError if the file's header has another length.
         """
         if not self._may_write(name):
             return
@@ -140,7 +134,7 @@ class RunFiles:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Take over the files of the run that is resumed, if it wrote to this very folder."""
+        """Take over the files of the run that is resumed, if it wrote to this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
             return
         record = self._record()
@@ -152,9 +146,9 @@ class RunFiles:
                 self.save()
 
     def rewind(self, step: int) -> None:
-        """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
+        """Move everything that this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
 
-        A file that cannot be read is renamed, with a warning. Step 0 is before training: everything is moved.
+        With step 0, which is before training, all files are moved. An unreadable file is renamed, with a warning.
         """
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
@@ -169,7 +163,7 @@ class RunFiles:
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
 
     def aside(self, name: str) -> Path:
-        """Return a path for what a resumed run writes anew, in a folder `superseded-*` of this resume."""
+        """Return the new path of a superseded file, in a folder `superseded-*` of this resume."""
         if self._superseded is None:
             number = 1
             while self.path(f"superseded-{number}").exists():
@@ -178,12 +172,11 @@ class RunFiles:
         return self._superseded / name
 
     def reopen(self) -> None:
-        """Begin another fit: what it supersedes goes to a folder of its own."""
+        """Begin another fit, which has its own folder for superseded files."""
         self._superseded = None
         self._waiting.clear()
 
     def _record(self) -> dict[str, Any] | None:
-        """Read the folder's `history.json`; None if it is missing or cannot be read."""
         path = self.path(HISTORY)
         if not path.exists():
             return None
@@ -218,7 +211,6 @@ class RunFiles:
         )
 
     def _may_write(self, name: str) -> bool:
-        """Whether a file is to be written here; if not, warn once."""
         if self._foreign(name) and name not in self._warned:
             self._warned.add(name)
             rank_zero_warn(f"`{name}` of this run is not kept: {self._why_foreign(name)}")
@@ -232,7 +224,7 @@ class RunFiles:
 
 
 def same(folder: Path | None, other: Path | None) -> bool:
-    """Whether both are one folder."""
+    """Whether both paths lead to one folder."""
     return folder is not None and other is not None and folder.resolve() == other.resolve()
 
 
@@ -243,7 +235,6 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Keep the complete rows up to a step, and move the others to another file."""
     text = path.read_text()
     whole, _, rest = text.rpartition("\n")
     header, *rows = whole.split("\n") if whole else [""]
@@ -275,7 +266,6 @@ def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
 
 
 def _rewind_whole(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    """Move a file if `step` is 0."""
     if not step:
         to = aside()
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""RunReport: a record of the run beside its logs, and at the end a table in the terminal and a page to open."""
+"""RunReport: a record of the run, and at its end a table in the terminal and a page."""
 
 __all__ = ["RunReport"]
 
@@ -32,19 +32,19 @@ class RunReport(RunCallback):
 
     The record is written when the fit starts, and again when it ends, fails or is interrupted. The report is
     `report.html` in the run's folder, one page without outside resources, as `ssl-geometry report RUN` writes it from
-    the tables of Lightning's CSVLogger. Rank 0 only.
+    the tables of Lightning's CSVLogger. Only rank 0 writes.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
-        kind: "fit": of a training run. "diagnosis": of `Trainer.test` on a model that is not trained here; a fit then
-            writes nothing.
-        about: More entries for the record, such as {"checkpoint": "x.ckpt"}; they replace those found here.
-        figures: Log the page's figures, and to wandb their arrays, where a TensorBoardLogger or a WandbLogger stands
-            beside the CSVLogger.
+        kind: "fit": report training runs. "diagnosis": report `Trainer.test` of a model that is not trained here, and
+            no fit.
+        about: Further entries for the record, such as {"checkpoint": "x.ckpt"}; they replace entries of the same name.
+        figures: Log the page's figures to a TensorBoardLogger or WandbLogger beside the CSVLogger, and to wandb also
+            their arrays.
 
     Raises:
-        ValueError: If `kind` is not one of these; when the run starts, if the Trainer has no CSVLogger.
+        ValueError: If `kind` is unknown; when the run starts, if the Trainer has no CSVLogger.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -68,7 +68,7 @@ class RunReport(RunCallback):
         self._ended = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Go behind the callbacks that write what is read here."""
+        """Go behind the callbacks whose files the report reads."""
         super().setup(trainer, pl_module, stage)
         self._ended = False
         put_in_order(trainer, self)
@@ -80,7 +80,7 @@ class RunReport(RunCallback):
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record if a checkpoint is loaded late: only then is it known whose files are in the folder."""
+        """Write the record if a checkpoint was loaded late: only then is the owner of the folder's files known."""
         super().on_train_start(trainer, pl_module)
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
@@ -104,7 +104,7 @@ class RunReport(RunCallback):
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write the report from what was logged so far, without hiding the original error."""
+        """Write the report from the logs so far, without hiding the original error."""
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return
@@ -191,7 +191,7 @@ class RunReport(RunCallback):
 
 @contextmanager
 def _warned(what: str | Path) -> Iterator[None]:
-    """Warn where something cannot be written: a run that ended well must not fail by its report."""
+    """Warn if something cannot be written: a run that ended well must not fail because of its report."""
     try:
         yield
     except Exception as error:  # a full disk, matplotlib, a logger of another's: the rest is still to be written

@@ -1,4 +1,4 @@
-"""EmbeddingSnapshots: where the embeddings of the validation set are at chosen iterations."""
+"""EmbeddingSnapshots: the embeddings of the validation set at chosen iterations."""
 
 __all__ = ["EmbeddingSnapshots"]
 
@@ -27,25 +27,25 @@ _FILE = "embeddings.npz"
 
 
 class EmbeddingSnapshots(RunCallback):
-    """Keep the embeddings of a whole validation set at chosen iterations, as the stills of a film.
+    """Keep the embeddings of a whole validation set at chosen iterations, like the stills of a film.
 
     At each iteration the set passes through the module in eval mode; before the first step, batch norm gets statistics
-    of training batches (:func:`calibrated`). Training is the same with and without. `embeddings.npz` in the run's
-    folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, where the set has labels, `label` (n,), in
-    the order of the index. z is the embedding of the sample without augmentation (`z_image`) where the module has one,
-    else that of the first view. A checkpoint holds the embeddings so far.
+    of training batches (:func:`calibrated`). The callback does not change the training. `embeddings.npz` in the run's
+    folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if the set has labels, `label` (n,), in the
+    order of the index. z is the embedding of the sample without augmentation (`z_image`) if the module returns it, else
+    that of the first view. A checkpoint holds the embeddings so far.
 
     Args:
-        iterations: Numbers of optimizer steps done, 0 for before the first.
-        **host: Where a module that is not of this package has its z and its views: `taps`, `view_layout`, `batch_keys`
-            and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
+        iterations: Numbers of optimizer steps done; 0 is before the first step.
+        **host: For a module that is not of this package, where its z and its views are: `taps`, `view_layout`,
+            `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
     Attributes:
         kept: Iteration -> {"z", "index", "label"}.
 
     Raises:
-        ValueError: If `iterations` is empty, or holds a negative number or one twice; in training, if the Trainer has
-            no validation set, or the module has no z.
+        ValueError: If `iterations` is empty or holds a negative number or the same number twice; in training, if there
+            is no validation set, or the module returns no z.
     """
 
     @by_position("taps", "view_layout", "batch_keys", "augment")
@@ -71,7 +71,7 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget embeddings that a checkpoint brought of later steps, and look before the first step."""
+        """Forget embeddings of later steps that a checkpoint brought, and observe the set before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -81,12 +81,12 @@ class EmbeddingSnapshots(RunCallback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Look after a step."""
+        """Observe the set if the step is one of `iterations`."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of iterations that were not reached, or passed over by a module that steps several times a batch."""
+        """Warn of iterations that were not reached, or skipped by a module that steps several times a batch."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")

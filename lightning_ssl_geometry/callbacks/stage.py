@@ -1,4 +1,4 @@
-"""StageCallback: what the monitor and the probes share of Lightning's hooks, errors and rehearsal."""
+"""StageCallback: the hooks, errors and rehearsal that the monitor and the probes share."""
 
 __all__ = ["StageCallback"]
 
@@ -19,12 +19,12 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 class StageCallback(EvaluationCallback):
     """Base of the monitor and the probes: each of Lightning's loops is a stage, whose steps become observations.
 
-    Before the first step of a fit, all such callbacks of the Trainer are rehearsed together on one batch of each stage:
-    see :class:`Rehearsal`. A fit starts clean; the state in a checkpoint is loaded after that.
+    Before the first step of a fit, all such callbacks of the Trainer are rehearsed together on one batch of each stage
+    (:class:`Rehearsal`). A fit resets the callback before Lightning loads its state from a checkpoint.
 
     Args:
         observer: Turns a step into an observation.
-        on_error: What a failure does once the stage was observed without an error: see :class:`Failures`.
+        on_error: The reaction to a failure after the stage was observed without an error: see :class:`Failures`.
     """
 
     turn: ClassVar[Turn] = Turn.OBSERVES
@@ -40,36 +40,32 @@ class StageCallback(EvaluationCallback):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What messages call this callback."""
+        """Name of this callback in messages."""
 
     @abstractmethod
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Take in one observation without keeping it, and return the names that will be logged.
-
-        Raises:
-            ValueError: If the observation lacks what is needed.
-        """
+        """Try an observation without keeping it; return the names that will be logged, or raise a ValueError."""
 
     @abstractmethod
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a pass over the batches of a stage that is watched."""
+        """Begin a pass over the batches of an observed stage."""
 
     @abstractmethod
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Take in the observation of a step."""
+        """Use the observation of a step."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take part in the exchange between ranks of :meth:`see`, where the observation failed on this one."""
+        """Take part in the exchange between ranks of :meth:`see` if the observation failed on this rank."""
 
     def start_clean(self) -> None:
-        """Forget what another fit left."""
+        """Forget the state of an earlier fit."""
 
     def wants(self, stage: Stage, batch_idx: int) -> bool:
         """Whether a batch of a stage is observed."""
         return self.watches(stage)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and go before the callbacks that read what is logged here."""
+        """Register the hooks, and go before the callbacks that read the logged scalars."""
         super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self.failures.restart()
@@ -89,14 +85,14 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch, or raise an error that was postponed until the last epoch's checkpoints were saved."""
+        """Begin an epoch, or raise an error that waited until the last epoch's checkpoints were saved."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Begin to observe a step, after a rehearsal of the first; Lightning resumes an epoch without its start."""
+        """Begin to observe a step, after the rehearsal; a fit resumed within an epoch also begins the epoch here."""
         if not self._epoch_begun:
             self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx=batch_idx)
@@ -104,7 +100,7 @@ class StageCallback(EvaluationCallback):
             self.open()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """See what the step returned or passed through the taps."""
+        """Observe the outputs of the step, or the tensors that passed through the taps."""
         taken = Step(*step, **named)
         super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
@@ -118,7 +114,7 @@ class StageCallback(EvaluationCallback):
         self.end_pass("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise an error that was postponed until the last checkpoints were saved."""
+        """Raise an error that waited until the last checkpoints were saved."""
         super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 
@@ -134,7 +130,7 @@ class StageCallback(EvaluationCallback):
         self.observer.open()
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """See what a step returned or passed through the taps."""
+        """Observe the outputs of a step, or the tensors that passed through the taps."""
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
             seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
@@ -149,7 +145,7 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.sanity_check(trainer, step)
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """End to observe a step; where the observer makes views, pass them through the host."""
+        """Return the observation of a step; if the observer makes views, pass them through the host first."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):

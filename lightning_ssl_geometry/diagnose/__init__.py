@@ -1,4 +1,4 @@
-"""Diagnose a network without training it: a run's, a checkpoint's, timm's or anybody's, on any images."""
+"""Diagnose a network on any images, without training it: from a run, a checkpoint, timm or your own code."""
 
 __all__ = [
     "DiagnosedModel",

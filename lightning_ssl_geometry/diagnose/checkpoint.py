@@ -1,4 +1,4 @@
-"""The weights in a checkpoint, read without running any code of it."""
+"""Load the weights of a checkpoint without running any code in it."""
 
 __all__ = ["load_weights"]
 
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict, or the one in a Lightning checkpoint, into a network, in place.
 
-    The file is always read with `weights_only=True`: other files may run any code when they are read.
+    The file is always read with `weights_only=True`, because other files may run any code when they are read.
 
     Args:
-        network: Gets the weights; every one of its keys must be there.
+        network: Gets the weights; the file must have every one of its keys.
         checkpoint: A file of `torch.save` or of Lightning: keys -> tensors, at its top or under `state_dict`, `model`
-            or `model_state_dict`.
+            or `model_state_dict`. A FileNotFoundError if it does not exist.
         prefix: Beginning of the network's keys in the file, such as "backbone."; it is cut off, and keys without it are
             ignored.
-        ignore: Beginnings of keys, behind the prefix, that the network has no use for, such as "fc.".
+        ignore: Beginnings of further keys to ignore, after the prefix is cut off, such as "fc.".
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it cannot be read with `weights_only=True`, holds no state dict, or other keys or shapes.
+        ValueError: If the file cannot be read with `weights_only=True`, holds no state dict, or has other keys or
+            shapes.
     """
     state = _state_dict(Path(checkpoint))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -75,7 +75,7 @@ _ADVICE = (
 
 
 def _reason(error: Exception) -> str:
-    """Say why torch refused a file: it names the first object that it does not build, among much advice."""
+    """Say why torch refused a file; its message names the first object that it does not build, among much advice."""
     if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error)):
         return (
             f"holds {named[1]}, which is no tensor and no plain container: the file is a pickle of Python objects "

@@ -1,4 +1,4 @@
-"""Several diagnoses of the same images side by side."""
+"""Compare several diagnoses of the same images."""
 
 __all__ = ["compare", "is_diagnosis", "similarity"]
 
@@ -24,12 +24,12 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
     Args:
         diagnoses: Name of the model -> folder of its diagnosis.
-        output: The page's path, which is returned.
-        layer: Whose representations CKA compares; models may differ in its width.
+        output: Path of the page, which is returned.
+        layer: The layer whose representations CKA compares; its width may differ between models.
 
     Raises:
-        FileNotFoundError: If a folder has no `representations.npz`, or does not exist.
-        ValueError: If there are fewer than two diagnoses, or they are of different data or samples.
+        FileNotFoundError: If a folder has no `representations.npz`.
+        ValueError: If there are fewer than two diagnoses, or their data or samples differ.
     """
     if len(diagnoses) < 2:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
@@ -39,7 +39,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Linear CKA between the models' representations of the same samples, (M, M); NaN where one does not vary.
+    """Linear CKA between the models' representations of the same samples, (M, M); NaN if one is constant.
 
     It raises the errors of :func:`compare`.
     """
@@ -62,7 +62,7 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
 
 
 def is_diagnosis(folder: Path) -> bool:
-    """Whether this is the folder of a diagnosis; training runs have representations of other samples."""
+    """Whether a folder holds a diagnosis; the representations of a training run are of other samples."""
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
@@ -78,7 +78,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    """Index (n,), ascending, and representations (n, D) in that order."""
+    """Return the index (n,), ascending, and the representations (n, D) in that order."""
     path = folder / _FILE
     if not path.is_file():
         raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")

@@ -1,4 +1,4 @@
-"""A network that is looked at and not trained."""
+"""DiagnosedModel: a network that is observed and not trained."""
 
 __all__ = ["DiagnosedModel"]
 
@@ -18,25 +18,22 @@ _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
-    """Any network as the diagnostics see it: a backbone maps images to h, and a projector, if there is one, h to z.
+    """Any network as a module that the diagnostics can observe: a backbone maps images to h, and a projector h to z.
 
     Args:
-        network: Any `torch.nn.Module` that holds the two. Its own `forward` is not called where `backbone` is given.
-        backbone: Dotted name of the submodule of `network` that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1);
+        network: Any `torch.nn.Module` that holds the backbone and, if there is one, the projector. With `backbone`, its
+            own `forward` is not called.
+        backbone: Dotted name of the submodule of `network` that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1).
             None: `network` itself.
         layer: Dotted name of a submodule of the backbone whose output is h instead, such as "avgpool".
         projector: Dotted name of the submodule of `network` that maps h to z (N, P).
         batch_keys: Places of "views", "image", "label" and "index" in a foreign batch: keys, positions or dotted paths,
             such as {"label": 1}. Batches of this package need none.
-        augment: Makes two views of a batch's image where it has no views: called with (image, index, epoch).
+        augment: Makes two views of a batch's image if it has no views: called with (image, index, epoch).
 
     Raises:
         ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z has another shape,
-            the batch has neither views nor an image, or `augment` cannot work on that.
-
-    >>> model = DiagnosedModel(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU()))
-    >>> model(torch.ones(2, 3, 2, 2)).shape
-    torch.Size([2, 5])
+            the batch has neither views nor an image, or `augment` cannot take the image.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class DiagnosedModel(L.LightningModule):
 
     @property
     def batch_keys(self) -> BatchKeys:
-        """Where a foreign batch has its parts."""
+        """Places of the parts in a foreign batch."""
         return self.reader.batch_keys
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,7 +80,7 @@ class DiagnosedModel(L.LightningModule):
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
-        """Observe a batch: its views, and its images without augmentation where it has them."""
+        """Observe the views of a batch, and its images without augmentation if it has them."""
         views, found = self._read(batch)
         n = len(found["index"])
         h = self(torch.cat(list(views))).unflatten(0, (-1, n))
@@ -95,7 +92,7 @@ class DiagnosedModel(L.LightningModule):
         return with_clean(observation)  # type: ignore[return-value]
 
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
-        """Take or make the views of a batch, and return them with the other parts, an index among them."""
+        """Take or make the views of a batch, and return them with the other parts, which always have an index."""
         found = self.reader.read(batch, "test")
         has_views = self.reader.has_views(batch, "test")
         if not has_views and ("image" not in found or self.augment is None):

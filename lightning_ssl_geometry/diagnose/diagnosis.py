@@ -1,4 +1,4 @@
-"""One pass over images, without training, into a run's folder and its page."""
+"""diagnose: one pass over images, without training, that writes a run's folder and its page."""
 
 __all__ = ["diagnose", "folder_of_images"]
 
@@ -42,33 +42,30 @@ def diagnose(
     precision: str = "32-true",
     progress: bool = True,
 ) -> Path:
-    """Look at a network, as the monitor would during training: nothing is trained and nothing of it changed.
+    """Observe a network as the monitor does in training, without changing it, and write the page.
 
     Args:
-        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W)
-            to h (N, D).
-        data: Its test set is looked at. Batches are as a :class:`DiagnosedModel` takes them.
-        output: Each diagnosis gets a folder of its own in `output/name`, `version_0` and so on.
-        name: Of the model; None: that of its class.
-        normalization: Mean and standard deviation per channel that the images of an ImageDataModule are normalised by,
-            instead of their own.
-        callbacks: What looks; None: :func:`diagnosis_monitor`'s and, layer by layer,
+        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h
+            (N, D).
+        data: Its test set is observed. The batches are those that a :class:`DiagnosedModel` takes.
+        output: Each diagnosis gets its own folder `output/name/version_0`, `version_1`, ..., which is returned; the
+            page is `report.html` in it.
+        name: Name of the model. None: the name of its class.
+        normalization: Mean and standard deviation per channel for the images of an ImageDataModule, instead of its own.
+        callbacks: The callbacks that observe. None: that of :func:`diagnosis_monitor`, and for each layer
             :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
-        linear_evaluation: Also fit a linear classifier on the training set's representations, layer by layer of the
-            projector, and score it on the test set; of an ImageDataModule with labels.
-        about: More for the record (`run.json`), such as the checkpoint.
-        config: Text that is kept as `config.yaml`.
+        linear_evaluation: Also fit a linear classifier on the training set's h, and on each layer of the projector, and
+            score it on the test set; only for an ImageDataModule with labels.
+        about: Further entries for the record (`run.json`), such as the checkpoint.
+        config: Text that is saved as `config.yaml`.
         accelerator: The Trainer's.
         devices: The Trainer's.
         precision: The Trainer's.
         progress: Show a progress bar.
 
-    Returns:
-        The folder, with `report.html`, the page, in it.
-
     Raises:
-        ValueError: If `normalization` is given for another DataModule, or fits not the channels; if the test set is
-            empty, or there is nothing for `linear_evaluation`; what the model or a diagnostic refuses.
+        ValueError: If `normalization` is given for another DataModule or does not fit the channels; if the test set is
+            empty or `linear_evaluation` has no labels; or if the model or a diagnostic raises it.
     """
     module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):
@@ -105,18 +102,14 @@ def diagnose(
 def folder_of_images(
     root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
 ) -> ImageFolderDataModule:
-    """All images of a folder, or of its part `test`, as a test set; names of folders inside it are the labels.
+    """All images of a folder, or of its subfolder `test`, as a test set; names of inner folders are the labels.
 
     Args:
-        root: The folder.
+        root: The folder. A FileNotFoundError if it does not exist, a ValueError if it has no images.
         image_size: Height and width to which images are resized.
         batch_size: Samples per process.
-        cache: Folder for decoded images; this folder of images gets a folder of its own in it.
-        channels: 1 turns colour into grey.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it has no images.
+        cache: Folder for decoded images, in which each folder of images gets its own.
+        channels: 1: convert colours to grey. None: keep the channels.
     """
     if not Path(root).is_dir():
         raise FileNotFoundError(f"Expected `images` to be a folder, but there is none at {root}.")
@@ -141,7 +134,7 @@ def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: boo
 
 
 def _cuts(projector: nn.Module) -> list[str]:
-    """Names of the layers before each linear layer but the first, where the projector is a sequence of layers."""
+    """Names of the layers before each linear layer but the first, if the projector is a sequence of layers."""
     name = "projector"
     while not isinstance(projector, nn.Sequential) and len(children := list(projector.named_children())) == 1:
         name, projector = f"{name}.{children[0][0]}", children[0][1]
@@ -151,14 +144,11 @@ def _cuts(projector: nn.Module) -> list[str]:
 
 
 class _Config(RunCallback):
-    """Write `config.yaml` into the run's folder."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write it."""
         super().on_test_start(trainer, pl_module)
         with run_files(trainer).replacing("config.yaml") as file:
             file.write(self.text.encode())

@@ -1,4 +1,4 @@
-"""Where a network comes from: a run of this package, a checkpoint, timm, or any class by its name."""
+"""ModelSource: a network from a run of this package, a checkpoint, timm, or any class by its name."""
 
 __all__ = ["Loaded", "ModelSource", "source_name"]
 
@@ -22,29 +22,31 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
 @dataclass
 class ModelSource:
-    """What to look at, in what YAML and the command line can say. One of `run`, `timm` and `model` is given.
+    """The network to diagnose, described by values that YAML and the command line can hold.
+
+    Exactly one of `run`, `timm` and `model` is given.
 
     Args:
-        run: Folder of a run of `ssl-geometry fit`: its model with the weights of the newest checkpoint; or a checkpoint
-            in it.
-        timm: timm's name of a network, which is taken without its classifier.
-        model: Any module: a LightningModule of anybody's, or any other `torch.nn.Module`.
-        pretrained: Whether timm's weights are loaded, which downloads them.
+        run: Folder of a run of `ssl-geometry fit`, for its model with the weights of the newest checkpoint; or a
+            checkpoint in that folder.
+        timm: timm's name of a network, which is built without its classifier.
+        model: Any LightningModule or other `torch.nn.Module`.
+        pretrained: Download and load timm's weights.
         checkpoint: Weights for `model` or `timm`: see :func:`lightning_ssl_geometry.diagnose.load_weights`.
-        prefix: Beginning of those keys of the checkpoint that are the network's, such as "backbone."; it is cut off.
-        ignore: Beginning of keys of the checkpoint, behind the prefix, that are left alone, or several; of timm's
-            networks, the classifier's are.
-        backbone: Name of the submodule that maps images to h, as
-            :class:`lightning_ssl_geometry.diagnose.DiagnosedModel` has it.
+        prefix: Beginning of the network's keys in the checkpoint, such as "backbone."; it is cut off.
+        ignore: Beginnings of keys in the checkpoint to ignore, after the prefix is cut off. For timm's networks, the
+            classifier's keys are always ignored.
+        backbone: Name of the submodule that maps images to h, as in
+            :class:`lightning_ssl_geometry.diagnose.DiagnosedModel`.
         layer: Name of the backbone's submodule whose output is h instead.
         projector: Name of the submodule that maps h to z.
-        mean: Per channel, what the network's images are normalised by; None: what timm says of pretrained weights (not
-            of a checkpoint of yours), what a run was trained with, or else the mean of the images.
-        std: Likewise.
-        batch_keys: Where a foreign batch has its views, image, label and index.
+        mean: Mean per channel by which the network's images are normalised. None: the mean of timm's pretrained weights
+            (not of your own checkpoint) or of the run's training data, or else of the images.
+        std: Standard deviation per channel, given together with `mean`.
+        batch_keys: Places of views, image, label and index in a foreign batch.
 
     Raises:
-        ValueError: If not one of the three is given, or an argument stands beside one that it does not belong to.
+        ValueError: If not exactly one of the three is given, or an argument does not belong to the one that is given.
     """
 
     run: str | None = None
@@ -74,22 +76,21 @@ class ModelSource:
 
     @property
     def config(self) -> Path | None:
-        """The config.yaml that says how the network of a `run` is built; None for others."""
+        """Path of the config.yaml by which the network of a `run` is built; None for other networks."""
         return None if self.run is None else _locate(Path(self.run))[0] / "config.yaml"
 
     @property
     def name(self) -> str:
-        """The model's name in logs and on pages."""
+        """Name of the model in logs and on pages."""
         if self.model is not None:
             return type(self.model).__name__
         return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
-        """Build the network, with its weights; `augment` makes two views of an image, for batches that have none.
+        """Build the network, with its weights; `augment` makes two views of an image, for batches without views.
 
-        Raises:
-            FileNotFoundError: If a file or folder does not exist.
-            ValueError: If the weights do not fit, or a name is of no submodule.
+        A FileNotFoundError if a file or folder does not exist; a ValueError if the weights do not fit, or a name is of
+        no submodule.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))
@@ -117,7 +118,7 @@ class ModelSource:
         return loaded
 
     def _representation(self, network: nn.Module) -> str:
-        """Say what h is, for the record: the output of a `forward` may be something else."""
+        """Describe h for the record, because a `forward` may return something other than h."""
         if isinstance(network, SSLModule):
             return "backbone"
         inner = self.layer and f"{self.backbone}.{self.layer}" if self.backbone else self.layer
@@ -126,14 +127,14 @@ class ModelSource:
 
 @dataclass
 class Loaded:
-    """A network with its weights, and what is known of the images that it wants.
+    """A network with its weights, and the known properties of its images.
 
     Attributes:
-        network: Ready to be looked at.
-        about: For the record: its name, its checkpoint.
-        normalization: Mean and standard deviation per channel, where known.
-        image_size: Height and width in pixels, where known.
-        data: What it was trained on, where known.
+        network: The network, ready to be diagnosed.
+        about: Entries for the record, such as its name and its checkpoint.
+        normalization: Mean and standard deviation per channel, if known.
+        image_size: Height and width in pixels, if known.
+        data: The data that it was trained on, if known.
     """
 
     network: nn.Module
@@ -144,7 +145,7 @@ class Loaded:
 
     @property
     def module(self) -> L.LightningModule:
-        """The network as a Trainer takes it."""
+        """The network as a LightningModule."""
         assert isinstance(self.network, L.LightningModule)
         return self.network
 
@@ -181,7 +182,7 @@ def _load_run(path: Path) -> Loaded:
 
 
 def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | None]:
-    """Build model and data as a run's config says; the Trainer's part of it is left alone."""
+    """Build model and data from a run's config, without its Trainer."""
     from jsonargparse import ArgumentParser
 
     if not config.is_file():
@@ -232,7 +233,7 @@ def is_timm(name: str) -> bool:
 
 
 def source_name(what: str) -> str:
-    """Name a run by its folder, behind which `version_0` and `checkpoints` say nothing; a YAML file by its own name."""
+    """Name a run by its folder, without `version_0` and `checkpoints`; name a YAML file by the file's name."""
     if what.startswith("timm:"):
         return what.removeprefix("timm:")
     path = Path(what)

@@ -1,4 +1,4 @@
-"""What a diagnosis observes."""
+"""The diagnostics of a diagnosis."""
 
 __all__ = ["diagnosis_monitor"]
 
@@ -25,13 +25,14 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 
 
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
-    """Observe in the test loop what can be observed of a network without training.
+    """Make the monitor of all standard diagnostics that need no training, for the test loop.
 
     The standard set, spectrum, alpha-ReQ and intrinsic dimension of clean images' h, LiDAR, SIGReg; with a linear
-    projector, what it ignores; with labels, label agreement and neural collapse. Without a projector, h stands for z.
+    projector, the directions that it ignores; with labels, label agreement and neural collapse. Without a projector, h
+    is observed in place of z.
 
     Args:
-        projector: The network's, None where it has none.
+        projector: The network's projector, or None.
         labels: Whether the images have labels.
     """
     diagnostics: dict[str, Metric] = standard_diagnostics(projector) | {

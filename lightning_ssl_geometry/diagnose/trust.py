@@ -1,4 +1,4 @@
-"""What a run's config.yaml would import: classes of whoever wrote it run as soon as they are imported."""
+"""Ask before a run's config.yaml is used, because importing its classes runs code of the file's author."""
 
 __all__ = ["TRUSTED", "ask", "foreign_names", "read_plain_yaml"]
 
@@ -19,11 +19,7 @@ _AGREED = ("y", "yes")
 
 
 def read_plain_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values.
-
-    Raises:
-        ValueError: In one line, if it is no YAML, or asks for Python objects, which are never built.
-    """
+    """Read a YAML file of plain values; a one-line ValueError if it is no YAML or asks for Python objects."""
     import yaml
 
     try:
@@ -33,9 +29,9 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """Find the files and the names outside `TRUSTED` that building the classes of a config would import.
+    """List the files and the names outside `TRUSTED` that building the classes of a config would import.
 
-    A name counts wherever it stands, also inside a text that is itself YAML, since the parser reads such texts, too.
+    Names count in every place, also inside a text that is itself YAML, since the parser reads such texts, too.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
@@ -47,13 +43,12 @@ def foreign_names(held: Any) -> list[str]:
 def ask(config: Path, trust: bool) -> None:
     """Ask the user whether classes that a run's config.yaml names outside `TRUSTED` may be imported.
 
+    A ValueError if the config is no plain YAML; if it names such classes, and the user refuses or there is no terminal
+    to ask.
+
     Args:
         config: A run's config.yaml.
         trust: Whether the user agreed already.
-
-    Raises:
-        ValueError: If the config is no plain YAML; if it names such classes, and the user does not agree, or cannot be
-            asked without a terminal.
     """
     if trust or not config.is_file():
         return
@@ -108,7 +103,7 @@ def _named(text: str) -> Iterator[str]:
 
 
 def _is_importable(top: str) -> bool:
-    """Whether there is such a package; it is looked for, and not imported."""
+    """Whether there is a package named `top`; it is not imported."""
     try:
         return find_spec(top) is not None
     except (ValueError, ImportError):
@@ -116,7 +111,7 @@ def _is_importable(top: str) -> bool:
 
 
 def _is_trusted(name: str) -> bool:
-    """Whether a name is of a trusted package, and its object was written there; imports trusted packages only."""
+    """Whether a name is in a trusted package and its object was written there; imports trusted packages only."""
     if not _is_within(name):
         return False
     try:

@@ -1,1 +1,1 @@
-"""A batch becomes an observation: the one way of the monitor, the probes and a diagnosis."""
+"""Turn a batch into an observation, for the monitor, the probes and a diagnosis."""

@@ -1,4 +1,4 @@
-"""Where a foreign batch has its parts, and views of an image that it has once."""
+"""Find the parts of a foreign batch, and make views of its images."""
 
 __all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "numbers", "place", "stage_keys"]
 
@@ -17,7 +17,7 @@ STAGES = ("train", "val", "test", "probe")
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
-    """Take the places for a stage: a place named for this stage replaces the one for all stages.
+    """Select the places for a stage: "val/label" replaces "label" in the stage "val".
 
     >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
     {'label': 0}
@@ -27,10 +27,9 @@ def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
 
 
 def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Find the part of a batch at a key, a position or a dotted path of these; of several places, a list.
+    """Find the part of a batch at a key, a position or a dotted path; for a list of these, a list of parts.
 
-    Raises:
-        ValueError: If there is nothing.
+    A ValueError if the batch has no such part.
 
     >>> place({"views": [{"image": 5}]}, "views.0.image", "image")
     5
@@ -45,14 +44,7 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Check that labels are class numbers, integers (N,), and return them; `name` is for the error.
-
-    Raises:
-        ValueError: If they are strings, one-hot, of several labels per sample or of a float dtype.
-
-    >>> class_numbers("label", torch.tensor([0, 2]))
-    tensor([0, 2])
-    """
+    """Return labels if they are class numbers, integers (N,), else raise a ValueError that calls them `name`."""
     expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
     if not isinstance(label, Tensor):
         what = f"a {type(label).__name__}"
@@ -73,11 +65,7 @@ def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Ten
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W) that are uint8, or floating point in the range that `augment` takes.
-
-    Raises:
-        ValueError: If values lie elsewhere: colours would silently be clamped.
-    """
+    """Make views of images (N, C, H, W), uint8 or float in the range of `augment`; a ValueError outside that range."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

@@ -1,4 +1,4 @@
-"""Reads the parts of foreign batches, for a host that is trained and for one that is not."""
+"""BatchReader, which finds the parts of foreign batches for a host in training and for a diagnosed model."""
 
 __all__ = ["BatchReader", "with_clean"]
 
@@ -16,13 +16,10 @@ class BatchReader:
     """Finds the parts of batches by name, makes views, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name -> place; "val/label" for the place in one stage.
+        batch_keys: Name -> place; "val/label" is the place in one stage. A ValueError if the stage is unknown.
         augment: Makes views of images: called with (image, index, epoch).
-        names: Names that a mapping may hold itself, without a place.
-        only: `batch_keys` may name these alone.
-
-    Raises:
-        ValueError: If `batch_keys` names an unknown stage or, with `only`, a name outside `names`.
+        names: Names under which a batch that is a mapping may hold a part itself.
+        only: `batch_keys` with a name outside `names` is a ValueError.
     """
 
     def __init__(
@@ -52,23 +49,23 @@ class BatchReader:
         self._rows[stage] = self._rows.get(stage, 0) + n
 
     def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
-        """Number the next n samples of a stage, (n,), on each rank its own."""
+        """Number the next n samples of a stage, (n,); no two ranks share a number."""
         return numbers(trainer, self._rows.get(stage, 0), n, device=device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
-        """Take everything that has a place, or a name of its own, except the views; a ValueError for an empty place."""
+        """Take every part but the views that has a place, or is in `names`; a ValueError if a place is empty."""
         keys = self._places(batch, stage)
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
 
     def has_views(self, batch: Any, stage: str) -> bool:
-        """Whether a batch has views at a place, or under that name."""
+        """Whether a batch has views at their place, or under the name "views"."""
         return "views" in self._places(batch, stage)
 
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
-        """Take V views (N, ...) out of a batch, from their place or from "views"; errors offer `other` instead.
+        """Take V views (N, ...) from their place or from the key "views".
 
-        Raises:
-            ValueError: If there are none, or they are no list of tensors.
+        A ValueError if there is no list of tensors; it tells the user to name the place of "views" or, instead,
+        `other`.
         """
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
@@ -96,7 +93,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add the representation of images without augmentation, `h_image` (N, D), if there are an image and an encoder."""
+    """Add `h_image` (N, D), the representation of images without augmentation, if there are an image and an encoder."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

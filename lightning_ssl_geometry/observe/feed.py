@@ -1,4 +1,4 @@
-"""A diagnostic gets what the arguments of its `update` name."""
+"""Feed each diagnostic with the observations that the arguments of its `update` name."""
 
 __all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_of"]
 
@@ -20,14 +20,14 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
     """Update a diagnostic from an observation.
 
     Args:
-        metric: Its `update` names what it observes; an argument with a default is optional.
-        observation: By name.
-        rename: Argument -> name in the observation, where that differs.
-        name: Of the diagnostic, for the error.
-        stage: Of the step, for the error.
+        metric: The arguments of its `update` name its inputs; an argument with a default is optional.
+        observation: Name -> value.
+        rename: Argument -> name in the observation, if that is a different one.
+        name: Name of the diagnostic, for errors.
+        stage: Stage of the step, for errors.
 
     Raises:
-        ValueError: If the observation lacks something, or its `label` or `coarse_label` are no class numbers.
+        ValueError: If the observation lacks an input, or its `label` or `coarse_label` are no class numbers.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -60,15 +60,12 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Find the space that a diagnostic observes: the observation that it gets as `h` or `z`, or another space.
+    """Return the name of the space that a diagnostic observes, such as "h_image"; empty for none or several.
 
     Args:
-        metric: Its `update` names what it observes.
-        rename: Argument -> name in the observation, where that differs.
-        observation: What is there; None where that is not known.
-
-    Returns:
-        Such as "h" or "h_image"; empty where it observes no space, or several.
+        metric: The arguments of its `update` name its inputs.
+        rename: Argument -> name in the observation, if that is a different one.
+        observation: The observation; None if it is not known.
 
     >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
     >>> space_of(EffectiveRank(), {"h": "z"})
@@ -84,8 +81,7 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 def by_key(result: Any) -> dict[str, Tensor]:
     """Return the results of a diagnostic by key; a single result has the key "".
 
-    Raises:
-        ValueError: If a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
+    A ValueError if a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
     """
     found = {str(key): value for key, value in result.items()} if isinstance(result, dict) else {"": result}
     for key, value in found.items():
@@ -103,7 +99,7 @@ def result_name(name: str, key: str) -> str:
 
 
 def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
-    """Compute and reset diagnostics that have observed something: name -> key -> result."""
+    """Compute and reset the diagnostics that have observed data: name -> key -> result."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
         if metric.update_called:  # an epoch that was resumed behind its last observed step has none

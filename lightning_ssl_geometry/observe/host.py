@@ -1,4 +1,4 @@
-"""One observation of a step, from our methods' outputs or from taps, for all observing callbacks."""
+"""Observer, which makes one observation of a step, from our methods' outputs or from taps."""
 
 __all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
@@ -17,11 +17,11 @@ from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 
 class NotFiniteError(ValueError):
-    """The host's outputs hold NaN or infinity: a fault of the moment, not of the settings."""
+    """The host's outputs hold NaN or infinity, which is no error in the settings."""
 
 
 class TapSettings(TypedDict, total=False):
-    """Keyword arguments about a foreign host: those of :class:`Host`, without `augment`."""
+    """Keyword arguments of :class:`Host`, without `augment`."""
 
     taps: dict[str, str] | None
     view_layout: ViewLayout
@@ -30,29 +30,30 @@ class TapSettings(TypedDict, total=False):
 
 
 class HostSettings(TapSettings, total=False):
-    """Keyword arguments about a foreign host: those of :class:`Host`."""
+    """Keyword arguments of :class:`Host`."""
 
     augment: nn.Module | None
 
 
 class Host:
-    """Where h, z, labels and views are in a host that is not of this package.
+    """Describes where h, z, labels and views are in a host that is not of this package.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone",
-            "z": "projection_head", "projector": "projection_head"}. None: the host's steps return a mapping with these
-            names, as those of this package do. A callback that passes views through the host itself calls "encoder" and
-            "projector" if `taps` names both, else the host, or if the host has no `forward`, the submodules of h and z.
+        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone", "z": "projection_head",
+            "projector": "projection_head"}. None: the host's steps return a mapping with these names, as those of this
+            package do. Some callbacks run views through the network themselves: through the submodules "encoder" and
+            "projector" if `taps` names both; otherwise through the host's `forward`; if it has none, through the
+            submodules of h and z.
         view_layout: How the two views of a step pass through a tapped submodule. "calls": in one call each. "halves":
             in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N rows, the
             two views of a sample beside each other.
         batch_keys: Name of the observation -> its place in the host's batch, such as {"label": 1}: a key, a position, a
             dotted path ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of
-            images. A place that holds for one stage has the stage before its name: {"label": 1, "val/label": "label"}.
-        augment: Makes two views of the batch's `image`, where batches have no views: called with (image, index, epoch),
+            images. A name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}.
+        augment: Makes two views of the batch's `image`, if batches have no views: called with (image, index, epoch),
             such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
-            :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, beside
-            the host's own step.
+            :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
+            addition to the host's own step.
         views: The old name of `view_layout`.
     """
 
@@ -76,12 +77,12 @@ class Host:
 
 
 class Observer:
-    """Turns a step into a mapping with h, z, label, index, encoder, projector, ... as far as they are there.
+    """Turns a step into a mapping with h, z, label, index, encoder, projector, ..., as far as the step has them.
 
     Args:
-        host: Where a foreign host has them.
-        finite: Refuse values of h and z that are not finite, for which an accelerator is waited for.
-        one_view: Where `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
+        host: Describes where a foreign host has them.
+        finite: Raise an error if h or z is not finite; the check synchronises with the GPU.
+        one_view: If `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
     """
 
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
@@ -122,10 +123,8 @@ class Observer:
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Stop to observe a step, and return the observation, with every tensor detached.
 
-        Samples without an index are numbered as they arrive, on each rank with other numbers.
-
-        Raises:
-            ValueError: If h or z hold a value that is not finite, or the shapes do not fit each other.
+        Samples without an index are numbered as they arrive; no two ranks share a number. A ValueError if h or z is not
+        finite, or the shapes do not fit each other.
         """
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
         if self.taps:
@@ -147,12 +146,10 @@ class Observer:
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if it has one.
+        """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if possible.
 
-        The caller keeps modes, gradients and random state.
-
-        Raises:
-            ValueError: As :meth:`close`; if the batch has no views, and no image to make them of.
+        The caller must restore modes, gradients and random state. A ValueError if :meth:`close` raises it, or if the
+        batch has neither views nor an image to make them of.
         """
         if self.taps is None:
             with trainer.precision_plugin.forward_context():
@@ -183,7 +180,7 @@ class Observer:
         return self.reader.views(batch, stage, 'or "image"')
 
     def _count(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
-        """Number of samples N, which the spaces and the columns must share."""
+        """Return the number of samples N, which the spaces and the columns must share."""
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")

@@ -1,4 +1,4 @@
-"""Cuts off the samples that Lightning's sampler repeats where a set does not divide by the processes."""
+"""Cut off the samples that Lightning's sampler repeats if the number of processes does not divide a set."""
 
 __all__ = ["without_repeats"]
 
@@ -14,25 +14,18 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 def without_repeats(
     observation: Mapping[str, Any], loaders: Any, batch_idx: int, dataloader_idx: int = 0
 ) -> dict[str, Any] | None:
-    """Cut off the samples that a DistributedSampler repeats to give every process as many.
+    """Cut off the samples that a DistributedSampler repeats so that each process has as many; None if all are repeats.
 
     Args:
-        observation: Keys of an `Observation` are cut at their samples' axis. Another tensor is cut at its second axis
-            if its shape begins with (V, N), as that of h does, at its first axis if it has N rows, and else stays
-            whole.
-        loaders: The loader of the batch, or a list of them.
+        observation: Keys of an `Observation` are cut along their axis of samples. Another tensor is cut along its
+            second axis if its shape begins with (V, N), along its first axis if it has N rows, and else stays whole.
+        loaders: The loader of the batch, or a list of loaders.
         batch_idx: Number of earlier batches of this loader.
-        dataloader_idx: Place in the list.
-
-    Returns:
-        The rest of the observation; None if all its samples are repeats.
+        dataloader_idx: Position of the loader in the list.
 
     Raises:
-        ValueError: If the set has fewer samples than there are processes, so that one would see nothing; if V = N and
-            another tensor is (V, N, ...), so that its samples' axis is unknown.
-
-    >>> without_repeats({"h": 5}, [[1, 2]], 0)
-    {'h': 5}
+        ValueError: If the set has fewer samples than there are processes; if V = N and another tensor is (V, N, ...),
+            so that its axis of samples is unknown.
     """
     loader = loaders[dataloader_idx] if isinstance(loaders, Sequence) else loaders
     sampler = getattr(loader, "sampler", None)

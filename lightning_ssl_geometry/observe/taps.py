@@ -1,4 +1,4 @@
-"""Taps: what a step of somebody else's model passes through its submodules, caught by forward hooks."""
+"""Taps: forward hooks that catch the tensors in the submodules of a foreign model."""
 
 __all__ = ["Taps", "ViewLayout"]
 
@@ -20,11 +20,11 @@ class Taps:
     """Names for submodules of a host, and the tensors that they return while a step is observed.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" stand for the submodule
-            itself, any other name (such as "h" and "z") for its output.
+        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" mean the submodule
+            itself, any other name (such as "h" and "z") means its output.
         view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
-            first views first; "interleaved", one call on 2N rows, the two views of a sample beside each other. Of V
-            views that :meth:`calls` arranges, on VN rows.
+            first views first; "interleaved", one call on 2N rows, the two views of a sample beside each other. With V
+            views in :meth:`calls`, one call has VN rows.
     """
 
     def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
@@ -40,14 +40,13 @@ class Taps:
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
-        """Register the hooks; before the first forward pass, since a compiled module ignores later ones.
+        """Register the hooks, before the first forward pass, because a compiled module ignores later hooks.
 
-        Raises:
-            ValueError: If a tap names no submodule of the host; the nearest names are offered.
+        A ValueError if a tap names no submodule of the host; it offers the nearest names.
         """
         self.detach()
         for name, path in self.taps.items():
-            module = submodule(host, path, "taps", f"{name}={path!r}")
+            module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
             self._sources[name] = module
             if name in _MODULES:  # diagnostics differentiate it and read its layers: without torch.compile's wrapper
                 self._modules[name] = getattr(module, "_orig_mod", module)
@@ -61,18 +60,17 @@ class Taps:
         self._handles, self._modules, self._sources, self._open = [], {}, {}, False
 
     def open(self) -> None:
-        """Catch what passes from now on."""
+        """Catch the tapped tensors from now on."""
         self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
 
     def cancel(self) -> None:
-        """Stop catching, and forget what was caught."""
+        """Stop catching, and forget the caught tensors."""
         self._caught, self._open = {}, False
 
     def close(self) -> dict[str, Any]:
         """Stop catching, and return the observation: outputs as (V, N, ...), detached, and the modules.
 
-        Raises:
-            ValueError: If a hook never fired or caught no tensor, z came before h, or the rows are not V x N.
+        A ValueError if a hook never fired or caught no tensor, z came before h, or the rows are not V x N.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
@@ -93,10 +91,7 @@ class Taps:
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Arrange views (V of N rows) as the host is called with them: one call each, or one on all rows.
-
-        It must follow :meth:`open`, which expects two views.
-        """
+        """Arrange V views of N rows as inputs of the host, after :meth:`open`: one call each, or one on all rows."""
         self._count, self._own_pass = len(views), True
         if self.view_layout == "calls":
             return list(views)
@@ -106,7 +101,7 @@ class Taps:
     def forward(self, host: nn.Module, x: Tensor) -> None:
         """Pass a batch through the tapped encoder and projector.
 
-        Where not both are tapped, it passes through the host, or, if that has no `forward`, through the submodules of h
+        If not both are tapped, it passes through the host, or if the host has no `forward`, through the submodules of h
         and z.
         """
         if self._modules.keys() >= {"encoder", "projector"}:

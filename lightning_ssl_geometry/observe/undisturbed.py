@@ -1,4 +1,4 @@
-"""Look at a module without changing its modes, its gradients or the global random state."""
+"""Run a module without changing its modes, its gradients or the global random state."""
 
 __all__ = ["random_state_kept", "undisturbed"]
 

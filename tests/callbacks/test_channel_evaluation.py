@@ -244,7 +244,7 @@ def test_the_oracle_has_nine_of_the_papers_crops_in_every_cell():
         ({"weightings": []}, r"`weightings` to be of .*, but got \[\]"),
         ({"levels": ["g"]}, r"`levels` to be of \('f', 'head'\), but got \['g'\]"),
         ({"top": 0}, "`top` >= 1, but got 0"),
-        ({"split": "train"}, "`split` to be one of 'val', 'test', but got 'train'"),
+        ({"split": "train"}, r"`split` to be one of \('val', 'test'\), but got 'train'"),
         ({"solver": "saga"}, "`solver` to be one of .*, but got 'saga'"),
         ({"regularization": -1.0}, r"`regularization` > 0, but got -1\.0"),
         ({"max_iter": 0}, "`max_iter` >= 1, but got 0"),

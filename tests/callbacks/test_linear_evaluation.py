@@ -153,7 +153,7 @@ def test_few_labels_per_class(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "train"}, "`split` to be one of 'val', 'test', but got 'train'"),
+        ({"split": "train"}, r"`split` to be one of \('val', 'test'\), but got 'train'"),
         ({"labels_per_class": [0]}, r"`labels_per_class` of None or numbers >= 1, but got \[0\]"),
         ({"features": ["voxels"]}, r"`features` to be of \('pixels', 'frozen', 'trained'\), but got \['voxels'\]"),
         ({"features": []}, r"`features` to be of .*, but got \[\]"),

@@ -426,9 +426,7 @@ def test_an_own_file_that_is_read_in_part_is_kept_whole(tmp_path):
     QuantitiesFile(files).declare({said: {"val/x": entry}})
     path = tmp_path / "geometry" / "quantities.json"
     before = with_strange_entries(path)
-    shown = (
-        r"was read in part: .*1 in all: val/strange\..* has 5,002 entries; only .* is now .*quantities\.json\.unread"
-    )
+    shown = r"was read in part: .*: val/strange\..* has 5,002 entries; only .* is now .*quantities\.json\.unreadable-1"
     with pytest.warns(UserWarning, match=shown):
         QuantitiesFile(files).declare({said: {"val/y": entry}})
     assert path.with_name("quantities.json.unreadable-1").read_text() == before
