@@ -1,4 +1,4 @@
-"""Embeddings as they are: a line for each over its dimensions, or a point in the plane."""
+"""Pictures of embeddings: a line for each over its dimensions, or a point in the plane."""
 
 __all__ = ["overlay", "scatter"]
 
@@ -32,14 +32,12 @@ _NO_CAPTION = Caption()
 
 
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw embeddings on top of each other, a thin line for each sample, runs beside each other on one scale.
+    """Draw each embedding as a thin line over its dimensions, on one scale for all runs.
 
-    Args:
-        runs: (title or "", z (n, P)), with n >= 1 and P >= 2.
-        caption: Texts around the figure, if it has to stand alone.
+    `runs` are (title or "", z (n, P)), n >= 1, P >= 2.
 
     Raises:
-        ValueError: If there is nothing to draw, or a value is not finite.
+        ValueError: If there is no run, a shape is wrong, or a value is not finite.
     """
     _check([z for _, z in runs])
     values = np.concatenate([z.ravel() for _, z in runs])
@@ -59,14 +57,12 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 def scatter(
     runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw embeddings of two dimensions beside the unit circle, coloured by class where there are at most ten.
+    """Draw embeddings of two dimensions and the unit circle; colours are classes if there are at most ten.
 
-    Args:
-        runs: (title or "", z (n, 2), label (n,) or None), with n >= 1.
-        caption: Texts around the figure, if it has to stand alone.
+    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1.
 
     Raises:
-        ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
+        ValueError: If there is no run, a shape is wrong, or a value is not finite.
     """
     _check([z for _, z, _ in runs])
     for _, z, label in runs:

@@ -1,4 +1,4 @@
-"""Images, and below each a map of one value per cell of a grid."""
+"""Images with a map of one value per grid cell below each."""
 
 __all__ = ["policy_maps"]
 
@@ -25,15 +25,12 @@ _NO_CAPTION = Caption()
 def policy_maps(
     runs: Sequence[tuple[str, Floats, Floats]], *, columns: int = 4, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    r"""Draw samples and below each its P(T | X), in squares of one size, all maps on one scale that starts at 0.
+    """Draw samples, and below each its P(T | X), in squares of one size; all maps have one scale from 0.
 
-    Args:
-        runs: (title or "", image (n, H, W), probability (n, rows, columns)), a block for each, n >= 1.
-        columns: How many samples stand beside each other.
-        caption: Texts around the figure, if it has to stand alone.
+    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1; `columns` samples are in a row.
 
     Raises:
-        ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
+        ValueError: If there is no run, a shape is wrong, or a value is not finite.
     """
     _check(runs, columns)
     tile = (WIDTH - _GAP * (columns - 1)) / columns
@@ -75,7 +72,7 @@ def _picture(axes: "Axes", image: Floats) -> None:
 
 
 def _framed(axes: "Axes", left: float, top: float, tile: float) -> "Axes":
-    """Put a square there, with an edge, which a dark picture needs on dark paper."""
+    """Put square axes at (left, top), with an edge, so that a dark image is visible on a dark background."""
     put(axes, left, top, wide=tile, tall=tile)
     axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
     return axes
@@ -86,7 +83,7 @@ def _map(axes: "Axes", cells: Floats, most: float) -> None:
 
 
 def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
-    """Put texts with the value of each cell, or of the brightest where cells are too small to point at."""
+    """Add a text under a pointer for each cell, or for the largest value if cells are too small."""
     rows, columns = cells.shape
     found = np.argwhere(np.ones_like(cells))
     if cells.size > _MOST_TIPS:
