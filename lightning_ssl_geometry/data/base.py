@@ -259,11 +259,7 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the rows 0 to n - 1 at random into training and test rows, each sorted.
-
-    Raises:
-        ValueError: If `test_fraction`, in (0, 1), leaves no row for training or none for testing.
-    """
+    """Split the rows 0 to n - 1 at random into training and test rows, each sorted; a ValueError if one is empty."""
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:
         raise ValueError(

@@ -149,11 +149,7 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Compute the centres (N, dim) that :class:`ClusterDataModule` describes; `dim` is its `manifold_dim`.
-
-    Raises:
-        ValueError: If an argument is out of range, or contradicts another.
-    """
+    """Compute the centres (N, dim) of a :class:`ClusterDataModule`; `dim` is its `manifold_dim`."""
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)
     if centers not in get_args(Arrangement):

@@ -43,11 +43,8 @@ def content_key(root: Path, files: list[Path], *also: Any) -> str:
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
     """Map the decoded images into memory; decode them first if the file is missing, broken or has another key.
 
-    `decode` returns the images, uint8 (M, C, H, W), `key` is from :func:`content_key`, and `remedy` is the sentence of
-    the error that says what to do.
-
-    Raises:
-        OSError: If the file cannot be written; if possible, before anything is decoded.
+    `decode` returns the images, uint8 (M, C, H, W); `key` is from :func:`content_key`. If the file cannot be written,
+    an OSError, raised before decoding if possible, ends with the sentence `remedy`.
     """
     if (image := _load(path, key)) is None:
         _write(path, key, decode, remedy=remedy)
@@ -59,10 +56,7 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
     """Decode images on all cores, with a progress bar: uint8 (M, 3, size, size), in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size), or raises.
-
-    Raises:
-        ValueError: If `decode_one` raises for some files; the message names the first five.
+    `decode_one` decodes a file to uint8 (3, size, size). A ValueError names the first five files for which it fails.
     """
     from rich.progress import track
 

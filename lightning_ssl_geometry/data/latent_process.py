@@ -102,7 +102,17 @@ class LatentProcess:
         at_least(1, dim=self.dim)
         if not 0 <= self.content_dim <= self.dim:
             raise ValueError(f"Expected `content_dim` in [0, {self.dim}], but got {self.content_dim}.")
-        self._check_scales()
+        sizes = {"style_scale": self.dim - self.content_dim, "content_scale": self.content_dim}
+        for name, size in ({"marginal_scale": self.dim} | sizes).items():
+            value = _numbers(given := getattr(self, name))
+            if value is None or value.shape not in {(), (size,)}:
+                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {given!r}.")
+            least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
+            if not (positive & value.isfinite()).all():
+                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {given!r}.")
+        for name, bound in {"p": 1, "concentration": 0}.items():
+            if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
+                raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
         self._check_combination()
 
     @property
@@ -154,20 +164,6 @@ class LatentProcess:
     @property
     def _moves_content(self) -> bool:
         return bool(torch.as_tensor(self.content_scale).any())
-
-    def _check_scales(self) -> None:
-        style_dim = self.dim - self.content_dim
-        sizes = {"marginal_scale": self.dim, "style_scale": style_dim, "content_scale": self.content_dim}
-        for name, size in sizes.items():
-            value = _numbers(given := getattr(self, name))
-            if value is None or value.shape not in {(), (size,)}:
-                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {given!r}.")
-            least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
-            if not (positive & value.isfinite()).all():
-                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {given!r}.")
-        for name, bound in {"p": 1, "concentration": 0}.items():
-            if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
-                raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
 
     def _check_combination(self) -> None:
         if self.space == "unbounded" and self.marginal == "uniform":

@@ -39,15 +39,7 @@ class AdaptiveTemperatureModule(SSLModule):
         standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
             without weights at the end of the projector. With several processes, set the Trainer's `sync_batchnorm` for
             the same result.
-        temperature: Deprecated: pass this argument and those up to `mode` to `loss` instead.
-        normalize: Deprecated.
-        similarity: Deprecated.
-        p: Deprecated.
-        power: Deprecated.
-        symmetric: Deprecated.
-        negatives: Deprecated.
-        include_self: Deprecated.
-        mode: Deprecated.
+        temperature: Deprecated, as all arguments from here to `mode`: pass them to `loss` instead.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:

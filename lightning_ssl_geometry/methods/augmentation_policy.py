@@ -41,9 +41,7 @@ POLICY_QUANTITIES = {
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
     """Compute log P(T | X), (N, K), of images in at least float32; without a policy it is uniform.
 
-    Raises:
-        ValueError: If the policy's logits have a wrong shape or are not finite. The second check is made on the CPU
-            only, since it would need a device sync on a GPU.
+    Logits of a wrong shape, or on the CPU also logits that are not finite, raise a ValueError.
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)

@@ -39,10 +39,8 @@ ACCURACY = Quantity(
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Compute the cross entropy over the samples of all ranks, and the accuracy over those of this rank.
 
-    `logits` (V N, classes) are those of V views, one view after the other, of the N samples with `label` (N,).
-
-    Raises:
-        ValueError: If the batch has no label, or the logits have a wrong shape.
+    `logits` (V N, classes) are those of V views, one view after the other, of the N samples with `label` (N,). A
+    missing label or a wrong shape raises a ValueError.
     """
     if "label" not in batch:
         raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")

@@ -76,7 +76,7 @@ class FiberPairs:
             shape: (S, R), the numbers of scales and orientations along the group axis; None: there is no such axis.
 
         Raises:
-            ValueError: If the features do not fit the group, or no pair lies within `max_distance`.
+            ValueError: If the features do not fit the group, or no pair is within `max_distance`.
         """
         if features.ndim not in (4, 5):
             raise ValueError(

@@ -1,7 +1,7 @@
 """Empty figures, their axes, and the texts around them; all sizes are in pixels of the page that shows the figure."""
 
 __all__ = ["LEAST", "Caption", "arrange", "canvas", "drawable", "finite_values", "head", "named_axis", "padded", "put",
-           "put_tips", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
+           "put_tips", "samples", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
 
 import json
 import warnings
@@ -203,6 +203,16 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
     values = values[drawable(values, log)]
     if not len(values):
         raise ValueError(f"Expected `{name}` with a finite {'positive ' if log else ''}value, but got none.")
+    return values
+
+
+def samples(arrays: Sequence[Floats]) -> Floats:
+    """Join the values of all runs; a ValueError if a run has none, or a value is not finite."""
+    if not arrays or not all(array.size for array in arrays):
+        raise ValueError("Expected `runs` with a sample in each, but got none.")
+    values = np.concatenate([array.ravel() for array in arrays])
+    if not np.isfinite(values).all():
+        raise ValueError("Expected `runs` with finite values, but got some that are not.")
     return values
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, put_tips, stretch, write
+from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, put_tips, samples, stretch, write
 from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
 
 if TYPE_CHECKING:
@@ -27,12 +27,16 @@ def policy_maps(
 ) -> "Figure":
     """Draw samples, and below each its P(T | X), in squares of one size; all maps have one scale from 0.
 
-    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1; `columns` samples are in a row.
-
-    Raises:
-        ValueError: If there is no run, a shape is wrong, or a value is not finite.
+    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1, all finite, else a ValueError is
+    raised; `columns` samples are in a row.
     """
-    _check(runs, columns)
+    if columns < 1:
+        raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
+    for _, image, probability in runs:
+        if image.ndim != 3 or probability.ndim != 3 or len(image) != len(probability):
+            shapes = f"{image.shape} and {probability.shape}"
+            raise ValueError(f"Expected images (n, H, W) and probabilities (n, rows, columns), but got {shapes}.")
+    samples([values for _, *pair in runs for values in pair])
     tile = (WIDTH - _GAP * (columns - 1)) / columns
     tall = 2 * tile + _NEAR + 2 * _GAP
     blocks = [bool(title) * _TITLE + tall * -(-len(image) // columns) for title, image, _ in runs]
@@ -52,19 +56,6 @@ def policy_maps(
     put(scale := next(free), 0, down + 8, wide=76, tall=8)
     _scale(scale, most, most * float(np.prod(runs[0][2].shape[1:])))
     return figure
-
-
-def _check(runs: Sequence[tuple[str, Floats, Floats]], columns: int) -> None:
-    if columns < 1:
-        raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
-    if not runs or not all(len(image) for _, image, _ in runs):
-        raise ValueError("Expected `runs` with a sample in each, but got none.")
-    for _, image, probability in runs:
-        if image.ndim != 3 or probability.ndim != 3 or len(image) != len(probability):
-            shapes = f"{image.shape} and {probability.shape}"
-            raise ValueError(f"Expected images (n, H, W) and probabilities (n, rows, columns), but got {shapes}.")
-        if not (np.isfinite(image).all() and np.isfinite(probability).all()):
-            raise ValueError("Expected `runs` with finite values, but got some that are not.")
 
 
 def _picture(axes: "Axes", image: Floats) -> None:

@@ -89,7 +89,7 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
         std = stacked.std(0, ddof=1) if len(found) > 1 else None
         mean = stacked.mean(0) if len(found) > 1 else stacked[0]
     when = (first.epoch[kept], first.step[kept], first.done[kept], run.time(first)[kept])
-    return Average(first.name, *when, mean, std, len(found), len(group.runs))
+    return Average(first.name, *when, mean=mean, std=std, runs=len(found), of=len(group.runs))
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
