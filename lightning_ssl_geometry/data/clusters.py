@@ -38,9 +38,9 @@ class ClusterDataModule(SyntheticDataModule):
         manifold_dim: Dimension of M, below `dim` unless `noise` is 0.
         points_per_cluster: A number, or one number per cluster.
         spacing: Distance between neighbouring collinear centres, or of orthogonal centres from 0; > 0.
-        spread: Half width of a cluster: epsilon is uniform on a cube of M. The delta of the theorems is `spread`
-            sqrt(`manifold_dim`).
-        noise: Half width of alpha, which is uniform on a cube orthogonal to M.
+        spread: Half width of a cluster, >= 0: epsilon is uniform on a cube of M. `spread` sqrt(`manifold_dim`), the
+            largest |epsilon|, is the delta of the theorems.
+        noise: Half width of alpha, >= 0, which is uniform on a cube orthogonal to M.
         batch_size: Points per process and step. None: all points in every step, in their order, as a flow needs.
         passes: How often an epoch goes through the points, each time in a new order. With `batch_size=None`, the number
             of steps in an epoch.
@@ -149,7 +149,7 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Compute the centres (N, dim) of a :class:`ClusterDataModule`; `dim` is its `manifold_dim`."""
+    """Compute the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim, or raise a ValueError."""
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)
     if centers not in get_args(Arrangement):

@@ -63,7 +63,7 @@ class Dot:
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw a dot plot with one row per value.
 
-    `groups` are (heading or "", rows) pairs, with at least one finite value; `xlabel` is the name of the shared axis.
+    `groups` are (heading or "", rows) pairs, and `xlabel` is the name of the axis; a ValueError if no value is finite.
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)

@@ -35,7 +35,7 @@ _NO_CAPTION = Caption()
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw each embedding as a thin line over its dimensions, on one scale for all runs.
 
-    `runs` are (title or "", z (n, P)), n >= 1, P >= 2; a ValueError if a value is not finite.
+    `runs` are (title or "", z (n, P)), n >= 1, P >= 2; a ValueError if a shape is wrong or a value not finite.
     """
     values = samples([z for _, z in runs])
     if wrong := [z.shape for _, z in runs if z.ndim != 2 or z.shape[1] < 2]:
@@ -58,7 +58,7 @@ def scatter(
 ) -> "Figure":
     """Draw embeddings of two dimensions and the unit circle; colours are classes if there are at most ten.
 
-    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1; a ValueError if a value is not finite.
+    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1; a ValueError if a shape is wrong or z is not finite.
     """
     values = samples([z for _, z, _ in runs])
     for _, z, label in runs:

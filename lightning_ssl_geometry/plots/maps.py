@@ -27,8 +27,8 @@ def policy_maps(
 ) -> "Figure":
     """Draw samples, and below each its P(T | X), in squares of one size; all maps have one scale from 0.
 
-    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1, all finite, else a ValueError is
-    raised; `columns` samples are in a row.
+    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1; `columns` samples are in a row. A
+    ValueError is raised if there is no run, or one has a wrong shape or is not finite.
     """
     if columns < 1:
         raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
