@@ -1,20 +1,31 @@
 """Checks of arguments: one wording for each kind, "Expected `name` ..., but got ...."."""
 
-__all__ = ["at_least", "finite", "floating", "inside", "integer", "one_of", "positive", "shaped", "switch"]
+__all__ = [
+    "at_least",
+    "finite",
+    "floating",
+    "inside",
+    "integer",
+    "integers",
+    "one_of",
+    "positive",
+    "rows",
+    "shaped",
+    "switch",
+]
 
 import math
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 
 def at_least(least: float, **arguments: float) -> None:
-    """Check that numbers are not below a bound.
+    """Check that numbers are at least `least`.
 
     Raises:
-        ValueError: If one is, or is NaN.
-
-    >>> at_least(1, probe_size=1024)
+        ValueError: If a number is smaller or NaN.
     """
     for name, value in arguments.items():
         if not value >= least:
@@ -22,12 +33,10 @@ def at_least(least: float, **arguments: float) -> None:
 
 
 def integer(least: int, **arguments: object) -> None:
-    """Check that arguments are whole numbers, not below a bound.
+    """Check that arguments are ints of at least `least`; a bool is no int here.
 
     Raises:
-        ValueError: If one is below it, or is no int.
-
-    >>> integer(1, num_views=2)
+        ValueError: If an argument is smaller or of another type.
     """
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -38,9 +47,7 @@ def positive(**arguments: float) -> None:
     """Check that numbers are above 0.
 
     Raises:
-        ValueError: If one is not, or is NaN.
-
-    >>> positive(temperature=0.5)
+        ValueError: If a number is not above 0.
     """
     for name, value in arguments.items():
         if not value > 0:
@@ -56,9 +63,7 @@ def inside(interval: str, **arguments: float) -> None:
         arguments: The numbers.
 
     Raises:
-        ValueError: If one is outside, or is NaN.
-
-    >>> inside("(0, 1]", share=1.0)
+        ValueError: If a number is outside or NaN.
     """
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     if high == math.inf:
@@ -73,12 +78,10 @@ def inside(interval: str, **arguments: float) -> None:
 
 
 def one_of(choices: Sequence[object], **arguments: object) -> None:
-    """Check that arguments are among choices.
+    """Check that each argument is one of the choices.
 
     Raises:
-        ValueError: If one is not.
-
-    >>> one_of(("relative", "absolute"), mode="relative")
+        ValueError: If an argument is none of them.
     """
     for name, value in arguments.items():
         if value not in choices:
@@ -89,15 +92,15 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     """Check the shapes of tensors.
 
     Args:
-        axes: Names of the axes, such as "V, N, D"; a number stands for itself. An axis has one size in all tensors.
+        axes: Names of the axes, such as "V, N, D"; a number stands for itself. Axes of one name have the same size,
+            within a tensor and in all of them.
         sizes: Axis -> its size, where it is known before.
         arguments: The tensors.
 
     Raises:
-        ValueError: If one has another number of axes, or an axis of another size.
+        ValueError: If a tensor has another number of axes, or an axis of another size.
 
     >>> import torch
-    >>> shaped("N, D", h=torch.ones(2, 3), z=torch.ones(2, 3))
     >>> shaped("N,", {"N": 3}, label=torch.ones(2))
     Traceback (most recent call last):
     ...
@@ -106,35 +109,52 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     names = [name.strip() for name in axes.split(",") if name.strip()]
     known = dict(sizes or {}) | {name: int(name) for name in names if name.isdigit()}
     for argument, value in arguments.items():
-        fits = value.ndim == len(names)
-        if not fits or any(known.get(name, size) != size for name, size in zip(names, value.shape, strict=True)):
-            said = "".join(f", {name} = {known[name]}" for name in names if name in known and not name.isdigit())
+        found = dict(zip(names, value.shape, strict=False)) | known
+        if tuple(value.shape) != tuple(found.get(name) for name in names):
+            sizes_said = {name: known[name] for name in names if name in known and not name.isdigit()}
+            said = "".join(f", {name} = {size}" for name, size in sizes_said.items())
             raise ValueError(f"Expected `{argument}` of shape ({axes}){said}, but got {tuple(value.shape)}.")
-        known |= dict(zip(names, value.shape, strict=True))
+        known = found
+
+
+def rows(least: int, **arguments: Tensor) -> None:
+    """Check that the first axis of each tensor has at least `least` entries.
+
+    Raises:
+        ValueError: If a tensor has fewer.
+    """
+    for name, value in arguments.items():
+        if len(value) < least:
+            raise ValueError(f"Expected `{name}` of at least {least} rows, but got {len(value)}.")
 
 
 def floating(**arguments: Tensor) -> None:
-    """Check that tensors hold floating point numbers.
+    """Check that tensors are of a floating point dtype.
 
     Raises:
-        ValueError: If one does not.
-
-    >>> import torch
-    >>> floating(h=torch.ones(2, 3))
+        ValueError: If a tensor is not.
     """
     for name, value in arguments.items():
         if not value.is_floating_point():
             raise ValueError(f"Expected `{name}` of a float dtype, but got {value.dtype}.")
 
 
+def integers(**arguments: Tensor) -> None:
+    """Check that tensors are of an integer dtype; bool is not one.
+
+    Raises:
+        ValueError: If a tensor is not.
+    """
+    for name, value in arguments.items():
+        if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+            raise ValueError(f"Expected `{name}` of an integer dtype, but got {value.dtype}.")
+
+
 def finite(**arguments: Tensor) -> None:
     """Check that tensors hold no NaN and no infinite number.
 
     Raises:
-        ValueError: If one does.
-
-    >>> import torch
-    >>> finite(h=torch.ones(2, 3))
+        ValueError: If a tensor holds one.
     """
     for name, value in arguments.items():
         if bad := int((~value.isfinite()).sum()):
@@ -142,12 +162,10 @@ def finite(**arguments: Tensor) -> None:
 
 
 def switch(**arguments: object) -> None:
-    """Check that arguments are bools: the string "false" would count as true.
+    """Check that arguments are bools, since the string "false" would count as true.
 
     Raises:
-        ValueError: If one is not.
-
-    >>> switch(gather=True)
+        ValueError: If an argument is not.
     """
     for name, value in arguments.items():
         if not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Old names and old ways to call, which still work for a release and say what is new."""
+"""Support for old names and calls, which warn but work for one more release."""
 
 __all__ = ["by_position", "deprecated", "old_names"]
 
@@ -20,7 +20,7 @@ def deprecated(old: str, new: str) -> None:
 
     Args:
         old: The old name or call.
-        new: Its replacement.
+        new: The replacement.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
@@ -48,10 +48,9 @@ def _imports(frame: FrameType) -> bool:
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make a module's `__getattr__`, which returns renamed objects by their old names, with a warning.
+    """Make a `__getattr__` for a module that returns renamed objects by their old names, with a warning.
 
-    `names` maps an old name to the new one, or to the new import path of what moved. Any other name raises an
-    AttributeError.
+    `names` maps an old name to the new one, or to the new import path of an object that moved.
     """
 
     def find(name: str) -> Any:
@@ -68,7 +67,7 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
     """Make a decorator that still accepts keyword-only arguments by position, with a warning.
 
     Args:
-        names: These arguments, in the order in which they followed the others.
+        names: Names of these arguments, in the order of their old positions.
 
     >>> @by_position("width")
     ... def area(height, *, width=1.0):

@@ -13,9 +13,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def passed_on(function: _Function) -> _Function:
     """Let the command line show defaults and descriptions of a constructor's `**settings: Unpack[...]`.
 
-    From `Unpack[...]`, jsonargparse takes names without defaults. Without an annotation, it finds in the source which
-    constructor gets the settings, and reads that one. So the annotation is removed at run time; type checkers still see
-    it in the source.
+    From `Unpack[...]`, jsonargparse reads names without defaults. Without an annotation, it finds in the source to
+    which constructor the settings are passed, and reads that one. So this decorator replaces the annotation by `Any` at
+    run time; type checkers still see it in the source.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
@@ -33,10 +33,9 @@ def passed_on(function: _Function) -> _Function:
 
 @contextmanager
 def all_named(kind: type) -> Iterator[None]:
-    """Give a class's constructor a signature that lists the names its `**settings` accepts.
+    """Within this context, the signature of a class's constructor lists the names that its `**settings` accepts.
 
-    Lightning drops the hyper-parameters of a checkpoint that a constructor does not accept, but not if the constructor
-    has `**settings`.
+    Lightning then ignores those hyper-parameters of a checkpoint that the constructor does not accept.
 
     >>> class Base:
     ...     def __init__(self, depth=1): ...
@@ -59,7 +58,7 @@ def all_named(kind: type) -> Iterator[None]:
 
 
 def _signature(kind: type) -> inspect.Signature:
-    """Join the constructor's parameters with its parents', up to a constructor without `**settings`."""
+    """Join the constructor's parameters with those of the parents, up to a constructor without `**settings`."""
     found: dict[str, inspect.Parameter] = {}
     for each in kind.__mro__:
         if "__init__" not in vars(each):

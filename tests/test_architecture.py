@@ -21,7 +21,7 @@ ROOMS = {
     "checks": set(),
     "deprecation": set(),
     "settings": set(),
-    "random": set(),
+    "random": {"checks"},
     "introspection": set(),
     "files": set(),
     "loggers": {"files"},
@@ -29,7 +29,7 @@ ROOMS = {
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random", "checks", "deprecation"},
-    "nn": {"functional", "types", "checks"},
+    "nn": {"functional", "types", "checks", "deprecation"},
     "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
         "losses",
@@ -174,13 +174,15 @@ def functions():
 
 
 def test_an_argument_is_checked_by_the_kinds_in_checks():
-    own = [f"{path.name}: {node.name}" for path, node in functions() if re.fullmatch(r"_?check(_\w+)?", node.name)]
-    assert len(own) <= 102, own
+    theirs = {"_check_log_dir_exists"}  # Lightning's name of a method
+    named = [(path.name, node.name) for path, node in functions() if re.fullmatch(r"_?check(_\w+)?", node.name)]
+    own = [f"{path}: {name}" for path, name in named if name not in theirs]
+    assert len(own) <= 30, own
 
 
 def test_an_argument_is_described_where_it_stands():
     elsewhere = {path.name: re.findall(r"[Aa]s (?:in|of|for) :", path.read_text()) for path in PACKAGE.rglob("*.py")}
-    assert sum(map(len, elsewhere.values())) <= 116, {name: len(found) for name, found in elsewhere.items() if found}
+    assert sum(map(len, elsewhere.values())) <= 20, {name: len(found) for name, found in elsewhere.items() if found}
 
 
 def test_the_switches_of_info_nce_are_handed_over_together():
@@ -194,17 +196,34 @@ def arguments(function):
 
 
 def test_at_most_three_arguments_are_handed_over_by_position():
-    # A few of the calls found are of another library's function with a name that the package has, too.
-    own = {node.name for _, tree in trees() for node in ast.walk(tree) if isinstance(node, DEFINITION)}
+    # A call of a view, and of its parts that take the same arguments, is by position: so DataModules call any view.
     long = []
     for path, tree in trees():
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in own]
+        known = takers(tree)
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in known]
         long += [f"{path.name}:{call.lineno}" for call in calls if sum(not starred(each) for each in call.args) > 3]
-    assert len(long) <= 352, long
+    assert len(long) <= 50, long
+
+
+@cache
+def takers_of_any_number():
+    """Functions of the package with `*arguments`."""
+    return {node.name for _, node in functions() if node.args.vararg}
+
+
+def takers(tree):
+    """Functions and classes that a module defines or imports from the package, but those with `*arguments`."""
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, DEFINITION)}
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imported if (node.module or "").startswith("lightning_ssl_geometry")]
+    return (defined | {each.asname or each.name for node in ours for each in node.names}) - takers_of_any_number()
 
 
 def called(call):
-    return getattr(call.func, "id", getattr(call.func, "attr", None))
+    """The name of a function, or of a method of `self` or `cls`."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr if getattr(call.func.value, "id", None) in ("self", "cls") else None
+    return getattr(call.func, "id", None)
 
 
 def starred(argument):

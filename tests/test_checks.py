@@ -29,7 +29,15 @@ _WRONG = [
         lambda: checks.shaped("N,", {"N": 3}, label=torch.ones(2)),
         "Expected `label` of shape (N,), N = 3, but got (2,).",
     ),
+    (lambda: checks.shaped("D, D", x=torch.ones(2, 3)), "Expected `x` of shape (D, D), but got (2, 3)."),
+    (
+        lambda: checks.shaped("D, D", {"D": 8}, x=torch.ones(8, 3)),
+        "Expected `x` of shape (D, D), D = 8, but got (8, 3).",
+    ),
     (lambda: checks.shaped("N, 2", x=torch.ones(5, 3)), "Expected `x` of shape (N, 2), but got (5, 3)."),
+    (lambda: checks.rows(2, h=torch.ones(1, 3)), "Expected `h` of at least 2 rows, but got 1."),
+    (lambda: checks.integers(label=torch.ones(2)), "Expected `label` of an integer dtype, but got torch.float32."),
+    (lambda: checks.integers(label=torch.ones(2) > 0), "Expected `label` of an integer dtype, but got torch.bool."),
     (lambda: checks.floating(h=torch.ones(2).long()), "Expected `h` of a float dtype, but got torch.int64."),
     (
         lambda: checks.finite(h=torch.tensor([1.0, math.nan])),
@@ -52,4 +60,7 @@ def test_what_fits_passes():
     checks.inside("[0, 1]", low=0.0, high=1)
     checks.inside("(0, inf)", tau=5)
     checks.shaped("V, N, 2", {"N": 3}, z=torch.ones(2, 3, 2))
+    checks.shaped("D, D", x=torch.ones(2, 2))
+    checks.rows(2, h=torch.ones(2))
+    checks.integers(label=torch.ones(2, dtype=torch.uint8))
     checks.finite(none=torch.ones(0))

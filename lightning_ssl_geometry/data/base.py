@@ -34,12 +34,11 @@ class Images(NamedTuple):
 
     Attributes:
         image: uint8 (M, C, H, W).
-        label: int64 (M,), or None for a set without labels.
-        coarse_label: int64 (M,), superclasses, if there are any.
-        rows: int64 (N,), the rows of the other columns that belong to this part, when two parts share tensors; None:
-            all rows.
-        box: integers (M, 4), top, left, bottom and right (exclusive) of the cell in which each image lies; the other
-            pixels of `image_size` x `image_size` are zeros, which count in `mean` and `std`. None: no cells.
+        label: int64 (M,); None for a data set without labels.
+        coarse_label: int64 (M,), superclasses; None if the data set has none.
+        rows: int64 (N,), the rows of the other tensors that belong to this part; None: all rows.
+        box: Integers (M, 4): top, left, bottom and right (exclusive) of the cell that holds each image. The pixels
+            outside of the image are zeros, which count in `mean` and `std`. None: no cells.
     """
 
     image: Tensor
@@ -50,7 +49,7 @@ class Images(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The contents of a data set; `class_names` in the order of the labels, empty without labels."""
+    """A data set. `class_names` are in the order of the labels, and empty if there are no labels."""
 
     train: Images
     test: Images
@@ -67,51 +66,49 @@ class SplitSettings(TypedDict, total=False):
 
 
 class ViewSettings(SplitSettings, total=False):
-    """The arguments that choose the samples, and the views and the seed."""
+    """Arguments of :class:`ImageDataModule` that choose samples, views and seed."""
 
     views: nn.Module | None
     seed: int
 
 
 class ImageSettings(ViewSettings, total=False):
-    """All arguments of :class:`ImageDataModule` but its batch size."""
+    """All arguments of :class:`ImageDataModule` except `batch_size`."""
 
     image_size: int | None
 
 
 class ImageDataModule(ResumableDataModule):
-    """Base of the image data sets: a subclass reads the images in :meth:`load`.
+    """Base of the image data sets. A subclass reads the images in :meth:`load`.
 
-    Training batches have `views`; validation and test batches have `views`, the same in every epoch, and `image`,
+    Training batches have `views`. Validation and test batches have `views`, the same in every epoch, and `image`,
     without augmentation. All have `index`, the position in the published training or test set (in the whole set if no
     split was published), `label` if the set has labels, and `box` if each image lies in a cell. Images are resized and
-    views made on the training device, in `on_after_batch_transfer`; there are no worker processes. Views are functions
-    of (views' seed, epoch, index, view).
+    views are made on the training device, in `on_after_batch_transfer`; there are no worker processes. Views are
+    functions of (seed of the views, epoch, index, view).
 
     Args:
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std); further entries of the batch come from its `batch_entries`,
-            if it has that method (see :class:`lightning_ssl_geometry.views.ImageViews`). None: SimCLR's large views.
+        views: Called with (image, index, epoch, mean, std). Its method `batch_entries`, if it has one, adds entries to
+            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: SimCLR's views for large images.
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
         subset: Number of training samples to use, chosen by seed before the split; None: all.
-        channels: 3 repeats grey images, 1 turns colour into grey; None leaves them as they are.
+        channels: 3 repeats grey images, 1 turns colour into grey, None leaves the channels.
         seed: Seed of subset, split and order.
         drop_last: Leave out the training samples that do not fill a batch.
-        image_size: Height and width of the images in a batch: smaller images are padded by zeros on all sides, the odd
-            pixel at the bottom and right, and larger ones resized with antialiasing. None leaves them. `mean` and `std`
-            stay those of the original images.
+        image_size: Height and width of the images in a batch. Smaller images are padded by zeros on all sides (an odd
+            pixel at the bottom and right), larger ones are resized with antialiasing. None: the images keep their size.
 
     Attributes:
-        num_classes: After `setup`, as all attributes: number of classes, if the set has labels.
-        class_names: Their names; empty without labels.
+        num_classes: Number of classes, if there are labels; like all attributes, set by `setup`.
+        class_names: Names of the classes.
         image_shape: (C, H, W) of an image in a batch.
-        mean: (C,), of the training images in [0, 1].
-        std: (C,), standard deviation of the same pixels.
+        mean: (C,), mean of the training pixels, scaled to [0, 1], before images are resized.
+        std: (C,), standard deviation of these pixels.
 
     Raises:
-        ValueError: If an argument is out of range; in `setup`, if the set has fewer samples than `subset`, has only
-            one class, or leaves one sample or none for training or none for validation; in a loader, if its split has
-            no images.
+        ValueError: If an argument is out of range; in `setup`, if there are fewer samples than `subset` or only one
+            class, or if the split leaves too few samples; in a loader, if its split is empty.
     """
 
     num_classes: int
@@ -154,7 +151,7 @@ class ImageDataModule(ResumableDataModule):
         """Read the images."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the images and split them; once for all stages."""
+        """Read the images and split them, once for all stages."""
         if self._images:
             return
         source = self.load()
@@ -179,29 +176,29 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Batches in a new order for each epoch; the same in every epoch under `overfit_batches`."""
+        """Make the loader of an epoch: in a new order for each epoch, or in one order under `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Batches of the validation set, in order, each sample once; nothing with `val_fraction=0`."""
+        """Make the loader of the validation set, each sample once, in order; an empty list with `val_fraction=0`."""
         self.setup()
         return self._loader("val", augmented=True) if len(self._positions["val"]) else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Batches of the test set, in order, each sample once."""
+        """Make the loader of the test set, each sample once, in order."""
         return self._loader("test", augmented=True)
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split without views, in order, each sample once: `image`, `label`, `index` and any `box`."""
+        """Make a loader without views: `image`, `label`, `index` and any `box` of each sample once, in order."""
         one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch, and keep the index on the host, from which views draw without waiting for the device."""
+        """Move the batch, and keep a copy of the index on the CPU, so that views can be drawn without device syncs."""
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Resize the images, make views and normalise, on the device of the images."""
+        """Resize the images, make the views and normalise, on the device of the images."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
         made: Batch = {"index": batch["index"]}
         if "label" in batch:
@@ -246,8 +243,6 @@ class ImageDataModule(ResumableDataModule):
 
 
 class _Slices:
-    """Whole batches by a tensor of positions."""
-
     def __init__(self, images: Images, rows: Tensor, channels: int | None, **kind: Any) -> None:
         self.images = images
         self.rows = rows
@@ -264,14 +259,7 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the rows 0 to n - 1 at random into those for training and those for testing, each in order.
-
-    Raises:
-        ValueError: If `test_fraction`, in (0, 1), leaves nothing for one of both.
-
-    >>> [len(rows) for rows in random_split(10, 0.2, seed=0)]
-    [8, 2]
-    """
+    """Split the rows 0 to n - 1 at random into training and test rows, each sorted; a ValueError if one is empty."""
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:
         raise ValueError(
@@ -287,14 +275,14 @@ def _all_rows(images: Images) -> Tensor:
 
 
 def _recolour(image: Tensor, channels: int | None) -> Tensor:
-    """Turn colour into grey for one channel; repeating grey for three is done on the device."""
+    """Turn colour into grey if `channels` is 1; grey images are repeated to 3 channels later, on the device."""
     if channels != 1 or image.shape[1] == 1:
         return image
     return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Compute exact mean and standard deviation per channel in [0, 1], with `around` zeros about each image."""
+    """Compute exact mean and standard deviation per channel in [0, 1], counting `around` zeros per image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -16,7 +16,7 @@ from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 class CIFAR10DataModule(TorchvisionDataModule):
     """50,000 + 10,000 colour images of 32 x 32 pixels, 10 classes.
 
-    `root` has `cifar-10-batches-py`, as published. The arguments are those of :class:`TorchvisionDataModule`.
+    `root` holds `cifar-10-batches-py`, as published. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
@@ -24,7 +24,7 @@ class CIFAR10DataModule(TorchvisionDataModule):
         _read("CIFAR10", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read both parts."""
+        """Read the training and the test images."""
         train, test = (_read("CIFAR10", self.root, train) for train in (True, False))
         return Source(_images(train), _images(test), list(train.classes))
 
@@ -32,7 +32,7 @@ class CIFAR10DataModule(TorchvisionDataModule):
 class CIFAR100DataModule(TorchvisionDataModule):
     """50,000 + 10,000 colour images of 32 x 32 pixels, 100 classes in 20 superclasses (`coarse_label`).
 
-    `root` has `cifar-100-python`, as published. The arguments are those of :class:`TorchvisionDataModule`.
+    `root` holds `cifar-100-python`, as published. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
@@ -40,7 +40,7 @@ class CIFAR100DataModule(TorchvisionDataModule):
         _read("CIFAR100", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read both parts, and the superclasses, which torchvision leaves out."""
+        """Read the training and the test images, and the superclasses, which torchvision does not return."""
         train, test = (_read("CIFAR100", self.root, train) for train in (True, False))
         return Source(
             _images(train)._replace(coarse_label=_coarse(self.root, "train")),

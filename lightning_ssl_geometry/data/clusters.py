@@ -24,47 +24,41 @@ class ClusterDataModule(SyntheticDataModule):
     .. math:: x_i = \xi_{q(i)} + \epsilon_i, \quad T(x_i) = x_i + \alpha_i, \quad
         \epsilon_i \in \mathcal{M}, \; \alpha_i \in \mathcal{M}^\perp
 
-    Sec. 4.2 of Calder & Lee (2025), Eq. 16: the manifold M is the span of the first `manifold_dim` coordinates. Batches
+    Calder & Lee (2025), Sec. 4.2, Eq. 16. The manifold M is the span of the first `manifold_dim` coordinates. Batches
     have `views` (two tensors (N, D) with different noise), `label` (the cluster) and `index`; for validation and test
-    also `image`, the points x. All splits have the same points, because a flow moves only the points that it was
-    trained on. Points are functions of (seed, index), noise of (seed, epoch, draw, view).
+    also `image`, the points x. All splits have the same points, because a flow moves only the points that it is trained
+    on. Points are functions of (seed, index), noise of (seed, epoch, draw, view).
 
     Args:
-        centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5;
-            "orthogonal": the q-th on the q-th axis, at distance `spacing` from 0, as the theorems of Sec. 4.2 assume;
-            or a list of centres, each with `manifold_dim` coordinates.
-        clusters: The number of clusters. None: the length of the list; 4 for "collinear", `manifold_dim` for
-            "orthogonal".
-        dim: D, the length of a point.
+        centers: "collinear": centres on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in
+            Fig. 5. "orthogonal": the q-th centre on the q-th axis, at distance `spacing` from 0, as the theorems of
+            Sec. 4.2 assume. Or a list of centres, each with `manifold_dim` coordinates.
+        clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", else the list's length.
+        dim: D, the number of coordinates of a point.
         manifold_dim: Dimension of M, below `dim` unless `noise` is 0.
-        points_per_cluster: A number, or one for each cluster.
-        spacing: Distance between collinear centres, or of orthogonal ones from 0; > 0.
-        spread: Half width of a cluster: epsilon is uniform on a cube of M, so |epsilon| is at most
-            `spread` sqrt(`manifold_dim`), the theorems' delta.
-        noise: Half width of alpha, which is uniform on a cube orthogonal to M.
-        batch_size: Points per process and step; None: all points in every step, in their order, for a flow.
-        passes: How often an epoch goes through the points, each time in a new order; with `batch_size=None`, the number
+        points_per_cluster: A number, or one number per cluster.
+        spacing: Distance between neighbouring collinear centres, or of orthogonal centres from 0; > 0.
+        spread: Half width of a cluster, >= 0: epsilon is uniform on a cube of M. `spread` sqrt(`manifold_dim`), the
+            largest |epsilon|, is the delta of the theorems.
+        noise: Half width of alpha, >= 0, which is uniform on a cube orthogonal to M.
+        batch_size: Points per process and step. None: all points in every step, in their order, as a flow needs.
+        passes: How often an epoch goes through the points, each time in a new order. With `batch_size=None`, the number
             of steps in an epoch.
         seed: Seed of points, noise and order.
 
     Attributes:
         points: x, (n, D), in the order of the clusters.
-        labels: (n,), their clusters.
+        labels: (n,), the cluster of each point.
         centers: xi, (N, D).
         num_classes: N.
         class_names: "0", "1" and so on.
 
     Raises:
-        ValueError: If an argument is out of range or contradicts another, or there are more orthogonal centres than
-            dimensions; in a loader with `batch_size` None, if the points do not divide by the processes.
+        ValueError: If an argument is out of range or contradicts another; in a loader with `batch_size` None, if the
+            number of points is no multiple of the number of processes.
 
-    >>> data = ClusterDataModule(points_per_cluster=2, spread=0.0, noise=0.5)
-    >>> data.points[:, 0].tolist()
+    >>> ClusterDataModule(points_per_cluster=2, spread=0.0).points[:, 0].tolist()
     [-3.0, -3.0, -1.0, -1.0, 1.0, 1.0, 3.0, 3.0]
-    >>> batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
-    >>> first, second = batch["views"]
-    >>> torch.equal(first[:, 0], second[:, 0]), torch.equal(first[:, 1], second[:, 1])
-    (True, False)
     """
 
     def __init__(
@@ -103,11 +97,11 @@ class ClusterDataModule(SyntheticDataModule):
             raise ValueError(f"Expected `batch_size` of at most {len(self.points)} points, but got {batch_size}.")
 
     def size(self, split: Split) -> int:
-        """Count the points; for training, those of all passes of an epoch."""
+        """Count the points; for training, once per pass of an epoch."""
         return self.passes * len(self.points) if split == "train" else len(self.points)
 
     def training_loader(self) -> BatchLoader:
-        """An epoch's steps: all points in each, or batches in a new order."""
+        """Make the loader of an epoch: all points in every step if `batch_size` is None, else shuffled batches."""
         if self._all_points:
             processes = 1 if self.trainer is None else self.trainer.world_size
             if len(self.points) % processes:
@@ -119,7 +113,7 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """The points, each once, in order, with `image` and the same views in every epoch, whatever the split."""
+        """Make a loader of all points, each once, in order, with `image` and fixed views; equal for all splits."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)
@@ -137,7 +131,7 @@ class ClusterDataModule(SyntheticDataModule):
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
 
     def _shuffled(self, draw: Tensor, epoch: int) -> Tensor:
-        """Map draws to points: pass by pass, in an order that is a function of the pass and its epoch."""
+        """Map draws to points. Each pass has its own order, a function of (seed, epoch, pass)."""
         n = len(self.points)
         index = draw % n
         for turn in (draw // n).unique().tolist():
@@ -155,15 +149,7 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Arrange centres, (N, dim), as :class:`ClusterDataModule` describes; `dim` is its `manifold_dim`.
-
-    Raises:
-        ValueError: If an argument is out of its range, or contradicts another.
-
-    >>> cluster_centers("orthogonal", 2, 3, spacing=1.0)
-    tensor([[1., 0., 0.],
-            [0., 1., 0.]])
-    """
+    """Compute the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim, or raise a ValueError."""
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)
     if centers not in get_args(Arrangement):

@@ -1,4 +1,4 @@
-"""The 8 x 8 digits that scikit-learn ships: nothing to download."""
+"""The 8 x 8 digits that scikit-learn contains, without a download."""
 
 __all__ = ["DigitsDataModule"]
 
@@ -18,11 +18,11 @@ class DigitsDataModule(ImageDataModule):
     Args:
         batch_size: Samples per process.
         test_fraction: Fraction held out as the test set, in (0, 1).
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (also of
-            the test set), `drop_last`, `image_size`.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
+            chooses the test set), `drop_last`, `image_size`.
 
     Raises:
-        ValueError: If a setting or `test_fraction` is out of range.
+        ValueError: If an argument is out of range.
     """
 
     @by_position(
@@ -35,7 +35,7 @@ class DigitsDataModule(ImageDataModule):
         self.test_fraction = test_fraction
 
     def load(self) -> Source:
-        """Read the digits, and scale their values from 0 to 16 to 0 to 255."""
+        """Read the digits, and scale their values from [0, 16] to [0, 255]."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()

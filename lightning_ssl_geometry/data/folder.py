@@ -20,23 +20,23 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 class ImageFolderDataModule(ImageDataModule):
     """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
 
-    Every image is decoded once, its short side resized to `image_size` and its centre cropped, into one file
-    (`.ssl_geometry-<image_size>.pt`) that every run maps into memory. A changed folder is decoded again.
+    Every image is decoded once into one file (`.ssl_geometry-<image_size>.pt`), which every run maps into memory: its
+    short side is resized to `image_size`, and its centre cropped. A changed folder is decoded again.
 
     Args:
-        root: The folder. Without `train` in it, its folders are the classes; images without class folders have no
-            labels. Without `test`, a folder `val` is the test set; without both, the test set is chosen by seed.
+        root: The folder. If it has no folder `train`, its folders are the classes; images without class folders have no
+            labels. If it has no `test`, the folder `val` is the test set; without both, the test set is chosen by seed.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction held out as the test set if the folder has none, in (0, 1]. 1: all images are the test
-            set, for a network that is not trained; `mean` and `std` are then those of the test set.
+        test_fraction: Fraction held out as the test set if the folder has none, in (0, 1]. With 1, all images are the
+            test set, for a network that is not trained, and `mean` and `std` are computed from it.
         cache: Folder of the decoded file, a different one for each data set; None: `root` itself.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are decoded
-            as colour), `seed` (also of the test set), `drop_last`.
+            in colour), `seed` (which also chooses the test set), `drop_last`.
 
     Raises:
-        ValueError: If an argument is out of range; if the folder has no images, has one class, contains a file that is
-            no valid image of 8 bits, or training and test set differ in their classes.
+        ValueError: If an argument is out of range, the folder has no images or only one class, a file is not an 8-bit
+            image, or training and test set have different classes.
         FileNotFoundError: If `root` does not exist.
         OSError: If the decoded file cannot be written.
     """
@@ -122,7 +122,7 @@ def _list(root: Path) -> Listing:
 
 
 def _classes(folder: Path) -> list[str]:
-    """List the class folders; images beside them are refused, because they have no class."""
+    """List the class folders. Images beside them are an error, because they have no class."""
     inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     classes = sorted(entry.name for entry in inside if entry.is_dir())
     loose = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in _ENDINGS]

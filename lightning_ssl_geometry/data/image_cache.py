@@ -20,7 +20,7 @@ _FORMAT = 1  # of the decoded file; with another number, every folder is decoded
 
 
 class Listing(NamedTuple):
-    """The image files of a data set, those for training first, with their labels; without classes, there are none."""
+    """The image files of a data set, training files first, and their labels; `label` is empty without classes."""
 
     files: list[Path]
     label: list[int]
@@ -28,29 +28,23 @@ class Listing(NamedTuple):
     classes: list[str]
 
     def source(self, image: Tensor) -> Source:
-        """Split the decoded images (M, C, H, W) into training and test set."""
+        """Split the decoded images (M, C, H, W) into training and test images."""
         cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
         train, test = (None, None) if label is None else (label[:cut], label[cut:])
         return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
 
 
 def content_key(root: Path, files: list[Path], *also: Any) -> str:
-    """Make a key of what the decoded file depends on: the files' names, sizes and times, and further values."""
+    """Compute a hash of the names, sizes and modification times of the files, and of further values."""
     shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
     return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Map the decoded images into memory; decode them first if the file is missing, broken or of another key.
+    """Map the decoded images into memory; decode them first if the file is missing, broken or has another key.
 
-    Args:
-        path: The decoded file.
-        key: The key by :func:`content_key`.
-        decode: Makes the images, uint8 (M, C, H, W).
-        remedy: A sentence for the error: what to do if the file cannot be written.
-
-    Raises:
-        OSError: If the file cannot be written; if possible, before anything is decoded.
+    `decode` returns the images, uint8 (M, C, H, W); `key` is from :func:`content_key`. If the file cannot be written,
+    an OSError, raised before decoding if possible, ends with the sentence `remedy`.
     """
     if (image := _load(path, key)) is None:
         _write(path, key, decode, remedy=remedy)
@@ -62,13 +56,7 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
     """Decode images on all cores, with a progress bar: uint8 (M, 3, size, size), in the order of the files.
 
-    Args:
-        files: The images.
-        size: Height and width of the decoded images.
-        decode_one: Decodes a file to uint8 (3, size, size), or raises.
-
-    Raises:
-        ValueError: If that fails for some files; the message names the first five.
+    `decode_one` decodes a file to uint8 (3, size, size). A ValueError names the first five files for which it fails.
     """
     from rich.progress import track
 
@@ -94,11 +82,7 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
 
 
 def read_rgb(file: Path) -> Tensor:
-    """Read an image of any mode as colour: uint8 (3, H, W).
-
-    Raises:
-        ValueError: If it has more than 8 bits per channel.
-    """
+    """Read an image as colour, uint8 (3, H, W); a ValueError if it has more than 8 bits per channel."""
     import numpy as np
     from PIL import Image
 
@@ -109,7 +93,7 @@ def read_rgb(file: Path) -> Tensor:
 
 
 def _load(path: Path, key: str) -> Tensor | None:
-    """Map a decoded file into memory; None if it is missing, broken or of another key."""
+    """Map a decoded file into memory; None if it is missing, broken or has another key."""
     if not path.is_file():
         return None
     try:

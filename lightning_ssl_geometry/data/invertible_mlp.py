@@ -1,8 +1,4 @@
-"""An invertible, fixed generative model g from latents z to observations x.
-
-Network and choice of matrices follow the published code of Zimmermann et al., Contrastive Learning Inverts the Data
-Generating Process (2021).
-"""
+"""An invertible, fixed generative model g from latents z to observations x."""
 
 __all__ = ["InvertibleMLP"]
 
@@ -23,21 +19,21 @@ class InvertibleMLP(nn.Module):
 
     .. math:: g(z) = W_L\, \sigma(W_{L-1} \cdots \sigma(W_1 z))
 
-    Entries are uniform on [-1, 1], and columns then scaled to unit length. The largest condition number that a layer
-    may have is the `quantile` among those of `candidates` such matrices; with the default 0, their minimum, each layer
-    takes about `candidates` further draws. Weights come from a separate generator and are not trained; a checkpoint
-    restores weights, slope and threshold.
+    Network and choice of matrices follow the published code of Zimmermann et al., Contrastive Learning Inverts the Data
+    Generating Process (2021). Entries are uniform on [-1, 1], and columns are then scaled to unit length. A matrix is
+    used if its condition number is at most the `quantile` of the condition numbers of `candidates` such matrices. With
+    the default 0, their minimum, each layer takes about `candidates` further draws. Weights are not trained; a
+    checkpoint restores weights, slope and threshold.
 
-    The search grows steeply with d: with the defaults it takes about a second for d = 10, but minutes for d >= 32, and
-    may then fail. Raise `quantile` there.
+    The search takes about a second for d = 10, but minutes for d >= 32, and may then fail: raise `quantile` there.
 
     Args:
         dim: d, of latents and observations, >= 1.
         depth: Number of matrices, >= 1; 1 is the linear mixing.
         slope: Slope of LeakyReLU below 0, in (0, 1].
-        candidates: Number of matrices that set the largest condition number, >= 1.
-        quantile: Quantile of their condition numbers, in [0, 1].
-        tries: Largest number of matrices to draw for all layers.
+        candidates: Number of matrices whose condition numbers set the threshold, >= 1.
+        quantile: Quantile of these condition numbers, in [0, 1].
+        tries: Largest number of matrices to draw for all layers together, >= 1.
         seed: Seed of the matrices.
 
     Attributes:
@@ -45,7 +41,7 @@ class InvertibleMLP(nn.Module):
         threshold: The largest condition number that they may have.
 
     Raises:
-        ValueError: If an argument is out of range, or too few of `tries` matrices are well enough conditioned.
+        ValueError: If an argument is out of range, or fewer than `depth` of `tries` matrices are within the threshold.
 
     >>> g = InvertibleMLP(4, candidates=100)
     >>> z = torch.linspace(-1, 1, 8).view(2, 4)
@@ -90,14 +86,14 @@ class InvertibleMLP(nn.Module):
         self.slope, self.threshold = state["slope"], state["threshold"]
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map latents to observations, both (N, d), of the latents' dtype; computed in float64."""
+        """Map latents to observations, both (N, d) and of the same dtype; computed in float64."""
         x = z.double()
         for layer, weight in enumerate(self.weight.double()):
             x = (leaky_relu(x, self.slope) if layer else x) @ weight.T
         return x.to(z.dtype)
 
     def inverse(self, x: Tensor) -> Tensor:
-        """Map observations to latents, both (N, d), of the observations' dtype; computed in float64."""
+        """Map observations to latents, both (N, d) and of the same dtype; computed in float64."""
         z = x.double()
         for layer, weight in reversed(list(enumerate(self.weight.double()))):
             z = torch.linalg.solve(weight, z.T).T
@@ -106,7 +102,7 @@ class InvertibleMLP(nn.Module):
 
 
 def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield those of `tries` matrices whose condition number is at most `threshold`."""
+    """Yield the matrices, of `tries` random ones, whose condition number is at most `threshold`."""
     for matrix in _matrices(dim, tries, generator):
         # The bound takes half the time of an SVD of every matrix.
         likely = matrix[_condition_bound(matrix) <= threshold * (1 + 1e-6)]
@@ -114,7 +110,7 @@ def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Gen
 
 
 def _matrices(dim: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield `count` random matrices in chunks (n, d, d), columns of unit length."""
+    """Yield `count` random matrices with columns of unit length, in chunks (n, d, d)."""
     for start in range(0, count, _CHUNK):
         n = min(_CHUNK, count - start)
         matrix = 2 * torch.rand(n, dim, dim, dtype=torch.float64, generator=generator) - 1

@@ -1,4 +1,4 @@
-"""LatentDGPDataModule: a data-generating process x = g(z) with known latents, drawn anew in every step."""
+"""LatentDGPDataModule: a data-generating process x = g(z) with known latents, which are drawn anew in every step."""
 
 __all__ = ["LatentDGPDataModule"]
 
@@ -19,41 +19,34 @@ from lightning_ssl_geometry.types import Batch
 
 
 class LatentDGPDataModule(SyntheticDataModule):
-    """Pairs of observations of anchors and positives whose latents are known, some content and the rest style.
+    """Pairs of observations, anchor and positive, whose latents are known; some latent dimensions are content.
 
-    Batches have `views` (x, x~), `latent` (2, N, d), `content` (d,) and `index`; those for validation and test also
-    `image`, the anchors' observations x. Latents are functions of (seed, split, epoch, index), so 1 and 2 processes
-    train on the same global batches and a run can be resumed. Validation and test sets are the same in every epoch, and
-    so is training under `overfit_batches`. Observations have the precision of the run, latents are always float32.
+    Batches have `views` (x, x~), `latent` (2, N, d), `content` (d,), true for content, and `index`; for validation and
+    test also `image`, the observations x of the anchors. Latents are functions of (seed, split, epoch, index), so 1 and
+    2 processes train on the same global batches and a run can be resumed. Validation and test sets, and under
+    `overfit_batches` also the training set, are the same in every epoch. Observations have the precision of the run,
+    latents are always float32.
 
     Args:
         dim: d, dimension of the latents.
         content_dim: d_c: the first d_c dimensions are content.
-        mixing: g, maps latents (N, d) to observations (N, D) in float32; it is frozen, all processes use the first
-            one's weights, and checkpoints hold them. None: `InvertibleMLP(dim, seed=seed)`.
+        mixing: g, maps latents (N, d) to observations (N, D) in float32. It is frozen, all processes use the weights of
+            the first one, and checkpoints hold them. None: `InvertibleMLP(dim, seed=seed)`.
         batch_size: Samples per process.
         epoch_size: Number of pairs in an epoch, in full batches.
-        val_size: Number of pairs for validation; 0: none.
+        val_size: Number of pairs for validation; 0: no validation.
         test_size: Number of pairs for testing.
-        seed: Seed of latents and, if none is given, of the mixing.
-        **latent: The law of the latents, as :class:`LatentProcess` describes it: `space`, `marginal`, `marginal_scale`,
-            `conditional`, `style_scale`, `content_scale`, `p`, `concentration`.
+        seed: Seed of the latents and of the default mixing.
+        **latent: Distribution of the latents, the arguments of :class:`LatentProcess`: `space`, `marginal`,
+            `marginal_scale`, `conditional`, `style_scale`, `content_scale`, `p`, `concentration`.
 
     Attributes:
-        process: The law of the latents.
+        process: The :class:`LatentProcess`.
         mixing: g; the default one has `inverse`.
 
     Raises:
         ValueError: If an argument is out of range, or `mixing` does not map a latent (1, d) to (1, D); in `setup`, if
-            an epoch has one pair, which has no others to be contrasted with.
-
-    >>> data = LatentDGPDataModule(dim=4, content_dim=2, mixing=InvertibleMLP(4, candidates=100), batch_size=8)
-    >>> batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
-    >>> z, z_positive = batch["latent"]
-    >>> (z == z_positive).all(0).tolist()
-    [True, True, False, False]
-    >>> torch.allclose(data.mixing.inverse(batch["views"][1]), z_positive, atol=1e-5)
-    True
+            an epoch has one pair only, which leaves no negatives.
     """
 
     @by_position(
@@ -93,7 +86,7 @@ class LatentDGPDataModule(SyntheticDataModule):
         return {"train": self.epoch_size, "val": self.val_size, "test": self.test_size}[split]
 
     def setup(self, stage: str) -> None:
-        """Copy the first process's mixing to all: each has drawn its own, from random numbers that may differ."""
+        """Copy the mixing of the first process to all processes, since a user's module may have random weights."""
         at_least(2, epoch_size=self.epoch_size)
         if self.trainer is not None and self.trainer.world_size > 1:
             state = self.mixing.cpu().state_dict()
@@ -115,7 +108,7 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     @torch.no_grad()
     def _observe(self, latent: Tensor) -> tuple[Tensor, ...]:
-        """Mix latents (2, N, d) in float32 into two tensors (N, D) of the precision of the run."""
+        """Mix latents (2, N, d) in float32, and return two tensors (N, D) in the precision of the run."""
         with torch.autocast(latent.device.type, enabled=False):
             views = tuple(self.mixing.to(latent.device)(latent.flatten(0, 1)).chunk(2))
         converted = views if self.trainer is None else self.trainer.precision_plugin.convert_input(views)

@@ -1,9 +1,4 @@
-"""Pairs of latents (z, z~) of a known law: the positive keeps the anchor's content and changes its style.
-
-Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the spaces
-of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021): anchors follow a marginal p(z),
-positives a conditional p(z~ | z) that is a delta distribution for the content z_c and a wider one for the style z_s.
-"""
+"""Pairs of latents (z, z~) of a known distribution: the positive keeps the anchor's content and changes its style."""
 
 __all__ = ["Conditional", "LatentProcess", "LatentSettings", "Marginal", "Space"]
 
@@ -34,7 +29,7 @@ _BOUNDS = {"box": (0.0, 1.0), "sphere": (-math.inf, math.inf), "unbounded": (-ma
 
 
 class LatentSettings(TypedDict, total=False):
-    """The arguments of :class:`LatentProcess` beside its dimensions."""
+    """The arguments of :class:`LatentProcess` except its dimensions."""
 
     space: Space
     marginal: Marginal
@@ -48,7 +43,12 @@ class LatentSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LatentProcess:
-    r"""The law of anchors and positives, of which the first `content_dim` dimensions are content.
+    r"""The distribution of anchors z and positives z~, whose first `content_dim` dimensions are content.
+
+    Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the
+    spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). Anchors follow a
+    marginal p(z). Positives follow a conditional p(z~ | z): a delta distribution for the content, a wider one for the
+    style.
 
     - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
       truncated to the box, per coordinate.
@@ -59,16 +59,16 @@ class LatentProcess:
       :math:`\kappa |z_s|^2` on that sphere. The other conditionals add noise to the style and scale it back to the
       radius; if `content_scale` is not 0, they add noise to all dimensions and scale back to length 1.
 
-    A scale is the standard deviation of "normal" before truncation, b of "laplace" (density
-    :math:`\exp(-|x| / b)`) and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
+    A scale is the standard deviation of "normal" before truncation, b of "laplace" (density :math:`\exp(-|x| / b)`) and
+    s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
 
     Args:
         dim: d.
         content_dim: d_c, in [0, d]. With d, positives equal anchors.
         space: "box", "sphere" or "unbounded".
-        marginal: "uniform", "normal" or "laplace".
+        marginal: "uniform" (not in the unbounded space), "normal" or "laplace".
         marginal_scale: Scale of the marginal: a number > 0, or d of them; ignored for "uniform".
-        conditional: "normal", "laplace", "generalized_normal" or, on the sphere only, "von_mises_fisher".
+        conditional: "normal", "laplace", "generalized_normal" or, only on the sphere, "von_mises_fisher".
         style_scale: Scale of the conditional for the style: a number >= 0, or d_s = d - d_c of them; ignored for
             "von_mises_fisher".
         content_scale: Scale of the conditional for the content: a number >= 0, or d_c of them; 0 keeps the content
@@ -77,9 +77,8 @@ class LatentProcess:
         concentration: kappa >= 0 of "von_mises_fisher"; ignored for the others.
 
     Raises:
-        ValueError: If an argument is out of range or of the wrong type or length, or the space has no such law:
-            "uniform" in the unbounded space, "von_mises_fisher" outside the sphere, or one style dimension beside exact
-            content on the sphere.
+        ValueError: If an argument is out of range or has the wrong type or length, if the space does not have this
+            distribution, or on the sphere, if exact content leaves one style dimension, which could not move.
     """
 
     dim: int
@@ -103,16 +102,26 @@ class LatentProcess:
         at_least(1, dim=self.dim)
         if not 0 <= self.content_dim <= self.dim:
             raise ValueError(f"Expected `content_dim` in [0, {self.dim}], but got {self.content_dim}.")
-        self._check_scales()
+        sizes = {"style_scale": self.dim - self.content_dim, "content_scale": self.content_dim}
+        for name, size in ({"marginal_scale": self.dim} | sizes).items():
+            value = _numbers(given := getattr(self, name))
+            if value is None or value.shape not in {(), (size,)}:
+                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {given!r}.")
+            least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
+            if not (positive & value.isfinite()).all():
+                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {given!r}.")
+        for name, bound in {"p": 1, "concentration": 0}.items():
+            if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
+                raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
         self._check_combination()
 
     @property
     def content(self) -> Tensor:
-        """Booleans (d,), true for content."""
+        """Boolean (d,), true for content."""
         return torch.arange(self.dim) < self.content_dim
 
     def sample(self, key: Tensor) -> Tensor:
-        """Draw anchors and positives from a key per pair: int64 (N,) to float32 (2, N, d) on its device."""
+        """Draw a pair from each key: int64 keys (N,) to anchors and positives, float32 (2, N, d), on their device."""
         anchor = self._anchors(counter_hash(key, _ANCHOR))
         return torch.stack([anchor, self._positives(anchor, counter_hash(key, _POSITIVE))])
 
@@ -143,7 +152,7 @@ class LatentProcess:
         return generalized_normal(mean, factor * scale, shape, key=key, low=low, high=high)
 
     def _turned(self, style: Tensor, key: Tensor) -> Tensor:
-        """Draw styles (N, d_s) of the given styles' lengths."""
+        """Draw styles (N, d_s) about the given ones, of the same lengths."""
         style = style.double()
         radius = torch.linalg.vector_norm(style, dim=1, keepdim=True)
         if self.conditional == "von_mises_fisher":
@@ -155,20 +164,6 @@ class LatentProcess:
     @property
     def _moves_content(self) -> bool:
         return bool(torch.as_tensor(self.content_scale).any())
-
-    def _check_scales(self) -> None:
-        style_dim = self.dim - self.content_dim
-        sizes = {"marginal_scale": self.dim, "style_scale": style_dim, "content_scale": self.content_dim}
-        for name, size in sizes.items():
-            value = _numbers(given := getattr(self, name))
-            if value is None or value.shape not in {(), (size,)}:
-                raise ValueError(f"Expected `{name}` to be a number or {size} of them, but got {given!r}.")
-            least, positive = (">", value > 0) if name == "marginal_scale" else (">=", value >= 0)
-            if not (positive & value.isfinite()).all():
-                raise ValueError(f"Expected `{name}` {least} 0 and finite, but got {given!r}.")
-        for name, bound in {"p": 1, "concentration": 0}.items():
-            if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
-                raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
 
     def _check_combination(self) -> None:
         if self.space == "unbounded" and self.marginal == "uniform":
@@ -188,12 +183,12 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """Return a law's shape p as a generalised normal distribution, and its scale s per unit of the law's own scale."""
+    """Return p and the factor from a distribution's own scale to s, as a generalised normal distribution."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 
 def _numbers(given: object) -> Tensor | None:
-    """Convert to float64; None if these are no numbers."""
+    """Convert to float64; None if that fails."""
     try:
         return torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

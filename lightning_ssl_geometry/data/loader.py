@@ -1,4 +1,4 @@
-"""Batches as slices of one order for any number of processes, and a loader that resumes within an epoch."""
+"""A sampler of the same global batches for any number of processes, and a loader that resumes within an epoch."""
 
 __all__ = ["BatchLoader", "GlobalBatchSampler"]
 
@@ -13,27 +13,25 @@ from torch.utils.data import DistributedSampler
 from lightning_ssl_geometry.random import counter_hash
 
 
-class GlobalBatchSampler(DistributedSampler[Tensor]):
+class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
     """Yields this rank's part of each global batch, as a tensor of positions.
 
-    The order is a function of (seed, epoch). A global batch is a slice of it, of which rank r takes every world_size-th
-    position from the r-th on: 1 process with batch size B and 2 with B / 2 see the same global batches. Nothing is
-    padded or repeated. With `drop_last`, batches are full and the rest of the order is left out; without, the order is
-    cut into balanced batches, so that every rank has the same number of them and none is empty.
-
-    The base DistributedSampler keeps Lightning from replacing this sampler.
+    The order is a function of (seed, epoch), and a global batch is a slice of it. Rank r takes the positions r, r +
+    world_size, ... of the slice. So 1 process with batch size B and 2 processes with B / 2 see the same global batches.
+    Nothing is padded or repeated. Without `drop_last`, the order is cut into balanced batches, so that every rank has
+    the same number of batches and none is empty.
 
     Args:
-        size: Number of samples in the set.
-        batch_size: Samples per process and batch, at most.
-        shuffle: Draw a new order for each epoch; False: the order of the set.
-        drop_last: Only full batches.
+        size: Number of samples in the data set.
+        batch_size: Largest number of samples per process and batch.
+        shuffle: Draw a new order for each epoch; False: the order of the data set.
+        drop_last: Yield full batches only, and leave out the rest of the order.
         seed: Seed of the order.
         world_size: Number of processes.
         rank: Number of this process.
 
     Raises:
-        ValueError: If the set is too small for a full global batch, or for a sample on every rank in each batch.
+        ValueError: If there are too few samples for a full global batch, or for a sample on every rank in each batch.
 
     >>> [batch.tolist() for batch in GlobalBatchSampler(7, batch_size=2, world_size=2, rank=1)]
     [[1, 3], [5]]
@@ -79,11 +77,11 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):
             yield batch[self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; Lightning calls this at its start."""
+        """Choose the order of an epoch; Lightning calls this when the epoch starts."""
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
-        """Renumber: the epoch that was set last is `epoch`, and later ones are counted from it."""
+        """Give the epoch that was set last the number `epoch`, and count later epochs from there."""
         self._lag += self.epoch - epoch
         self.epoch = epoch
 
@@ -103,23 +101,17 @@ class BatchSource(Protocol):
 class BatchLoader:
     """Yields whole batches with their `epoch`; Lightning saves its position in training.
 
-    A torch DataLoader would draw from the global random state at every pass; and Lightning would ask for workers, which
-    slow a slice down, and split batches into single positions under `overfit_batches`.
-
-    The number of trained batches comes from the Trainer, at the checkpoint and again at the first batch after a resume:
-    at an interruption a batch may have been yielded but not trained, and Lightning counts an epoch that `max_steps` cut
-    short as complete but resumes in its middle.
+    A torch DataLoader would draw from the global random state in every pass. Lightning would also ask for workers, and
+    under `overfit_batches` it would split the batches into single positions.
 
     Args:
         source: Maps a tensor of positions to a batch.
         sampler: Yields the positions; Lightning sets its epoch.
-        trained: Returns how many batches of the current epoch were trained; None: all that were yielded.
-
-    Attributes:
-        repeatable: True: batches are functions of the epoch, so a further pass beside Lightning's changes nothing.
+        trained: Returns how many batches of the current epoch were trained; None: all that were yielded. At an
+            interruption, a batch may be yielded but not trained.
     """
 
-    repeatable = True
+    repeatable = True  # batches are functions of the epoch, so a second pass beside Lightning's changes nothing
 
     def __init__(
         self, source: BatchSource, sampler: GlobalBatchSampler, trained: Callable[[], int] | None = None
@@ -137,7 +129,7 @@ class BatchLoader:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of the sampler's epoch; first after a resume, only those not yet trained."""
+        """Yield the batches of the epoch; in the first pass after a resume, only the untrained ones."""
         self._handed = 0 if self._resumed_at is None else self._resume(self._resumed_at)
         self._epoch = self.sampler.epoch
         for positions in islice(self.sampler, self._handed, None):
@@ -145,17 +137,17 @@ class BatchLoader:
             yield self._source[positions] | {"epoch": self._epoch}
 
     def state_dict(self) -> dict[str, int]:
-        """Save the epoch that was begun last, and how many of its batches were trained."""
+        """Save the number of the current epoch, and how many of its batches were trained."""
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the next pass continue a saved epoch, or begin the one after it if the Trainer counts it as complete."""
+        """Let the next pass continue a saved epoch, or begin the next epoch if the Trainer counts it as complete."""
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
 
     def _resume(self, saved: int) -> int:
         self._resumed_at, start = None, self._trained()
-        # The Trainer's count is 0 if it regards the saved epoch as complete.
+        # The Trainer's count is 0 if it regards the saved epoch as complete, also one that `max_steps` cut short.
         self.sampler.recount(self._epoch if start == saved else self._epoch + 1)
         return start
 

@@ -1,4 +1,4 @@
-"""MNIST, from its original files, packed or not."""
+"""MNIST, read from its original files, packed or not."""
 
 __all__ = ["MNISTDataModule"]
 
@@ -19,8 +19,8 @@ _IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 class MNISTDataModule(TorchvisionDataModule):
     """60,000 + 10,000 grey images of 28 x 28 pixels, 10 classes.
 
-    `root` has `MNIST/raw/train-images-idx3-ubyte` and its three companions, packed (`.gz`) or not; it may be read-only.
-    The arguments are those of :class:`TorchvisionDataModule`.
+    `root` holds `MNIST/raw/train-images-idx3-ubyte` and the three other files, packed (`.gz`) or not; it may be
+    read-only. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
@@ -31,7 +31,7 @@ class MNISTDataModule(TorchvisionDataModule):
             MNIST(self.root, download=True)
 
     def load(self) -> Source:
-        """Read the four files."""
+        """Read the training and the test images."""
         return Source(self._part("train"), self._part("t10k"), [*map(str, range(10))])
 
     @property
@@ -54,7 +54,7 @@ def _found(path: Path) -> Path | None:
 
 
 def _read_idx(path: Path, axes: int) -> Tensor:
-    """Read an IDX file: the bytes 0, 0, 8 and the number of axes, their lengths as big-endian int32, and the values."""
+    """Read an IDX file: the bytes 0, 0, 8 and number of axes, the sizes of the axes as big-endian int32, the values."""
     found = _found(path)
     if found is None:
         raise FileNotFoundError(f"Expected `root` to have {path} or {path}.gz. Set `download` to True to fetch them.")

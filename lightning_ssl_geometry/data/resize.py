@@ -1,4 +1,4 @@
-"""Resizing and padding of images to their size in a batch, and placing each in a cell of a larger image."""
+"""Resize or pad images to their size in a batch, and place images in cells of larger ones."""
 
 __all__ = ["check_box", "fit", "place"]
 
@@ -9,9 +9,9 @@ from lightning_ssl_geometry.checks import shaped
 
 
 def fit(image: Tensor, size: int | None) -> Tensor:
-    """Resize the axes that are longer than `size` pixels, and pad the shorter ones with zeros; None leaves the images.
+    """Resize or pad uint8 images (N, C, H, W) to uint8 (N, C, size, size); None returns the images.
 
-    uint8 (N, C, H, W) becomes uint8 (N, C, size, size); of an odd number of zeros, one more is at the bottom or right.
+    An axis longer than `size` pixels is resized, a shorter one padded with zeros (an odd one at the bottom or right).
     """
     if size is None or image.shape[2:] == (size, size):
         return image
@@ -25,16 +25,10 @@ def fit(image: Tensor, size: int | None) -> Tensor:
 
 
 def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
-    """Put each image in the middle of its box on zeros, the odd pixel at the box's bottom and right.
+    """Place images (N, C, h, w) in the middle of their boxes, on zeros: (N, C, height, width).
 
-    Args:
-        image: (N, C, h, w), of any dtype.
-        box: int64 (N, 4), top, left, bottom and right (exclusive) in pixels, that :func:`check_box` accepts.
-        height: H, height of the result (N, C, H, W).
-        width: W, width of the result.
-
-    >>> place(torch.ones(1, 1, 1, 1), torch.tensor([[1, 0, 3, 2]]), 3, 3)[0, 0].tolist()
-    [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    `box` (N, 4), int64, has top, left, bottom and right (exclusive) in pixels, as :func:`check_box` accepts them. An
+    odd pixel is left free at the bottom and right of the box.
     """
     n, c, h, w = image.shape
     top, left, bottom, right = box.unbind(1)
@@ -46,11 +40,7 @@ def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
 
 
 def check_box(box: Tensor, image: Tensor, height: int, width: int) -> None:
-    """Check the arguments of :func:`place`.
-
-    Raises:
-        ValueError: If a box is smaller than the image, or not within the H x W pixels.
-    """
+    """Raise a ValueError if a box of :func:`place` is smaller than the image, or not within `height` x `width`."""
     shaped("N, 4", {"N": len(image)}, box=box)
     top, left, bottom, right = box.long().unbind(1)
     h, w = image.shape[2:]

@@ -1,4 +1,4 @@
-"""Bases of the DataModules, whose batches are functions of (seed, epoch, position): loaders, and resuming a run."""
+"""Bases of the DataModules, whose batches are functions of (seed, epoch, position)."""
 
 __all__ = ["ResumableDataModule", "Split", "SyntheticDataModule"]
 
@@ -17,14 +17,12 @@ Split = Literal["train", "val", "test"]
 
 
 class ResumableDataModule(L.LightningDataModule, ABC):
-    """Base of DataModules whose training a checkpoint resumes within an epoch, exactly on the same processor.
-
-    A subclass makes the training batches in :meth:`training_loader`.
+    """Base of DataModules with which a checkpoint resumes training within an epoch, exactly on the same processor.
 
     Args:
         batch_size: Samples per process, >= 1.
-        seed: Seed of the order, and of a subclass's draws.
-        saved: A module whose state checkpoints hold and restore, beside the position in training; None: no such module.
+        seed: Seed of the order, and of the draws of a subclass.
+        saved: A module whose state is saved in checkpoints, too; None: no such module.
     """
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:
@@ -38,18 +36,17 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     @abstractmethod
     def training_loader(self) -> BatchLoader:
-        """Make the loader of an epoch's batches."""
+        """Make the loader of the training batches of an epoch."""
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split's samples, each once, in order, with `image`; a subclass has to define it.
+        """Make the loader of a split: each sample once, in order, with `image`; a ValueError for another split.
 
-        Raises:
-            ValueError: If there is no such split.
+        A subclass has to define it.
         """
         raise NotImplementedError(f"Expected `{type(self).__name__}` to define `unaugmented_dataloader`.")
 
     def predict_dataloader(self) -> BatchLoader:
-        """Batches of :meth:`unaugmented_dataloader` for the test set."""
+        """Make the loader of the test set, without augmentation."""
         return self.unaugmented_dataloader("test")
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -60,14 +57,14 @@ class ResumableDataModule(L.LightningDataModule, ABC):
             cls.unaugmented_dataloader = _renamed(old)  # type: ignore[method-assign, assignment]
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
-        """Call `unaugmented_dataloader`, the new name of this method."""
+        """Call :meth:`unaugmented_dataloader`, the new name of this method."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
         loaders = (vars(kind).get("unaugmented_dataloader") for kind in type(self).__mro__)
         # a subclass that overrides this method by its old name calls it as `super()`, and must not get itself
         return next(load for load in loaders if load and not hasattr(load, "renamed"))(self, split)
 
     def train_dataloader(self) -> BatchLoader:
-        """Batches for training; after a resume, from the checkpoint's position on."""
+        """Make the training loader; after a resume, it begins at the position that the checkpoint saved."""
         self._training = self.training_loader()
         if self._resumed is not None:
             self._training.load_state_dict(self._resumed)
@@ -75,12 +72,12 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self._training
 
     def state_dict(self) -> dict[str, Any]:
-        """Save the position in training, which Lightning itself loses if it asks early for the loader's length."""
+        """Save the position in training, and the state of `saved`."""
         state: dict[str, Any] = {} if self._training is None else {"training": self._training.state_dict()}
         return state if self._saved is None else state | {"saved": self._saved.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the saved module; in `fit`, the next training loader begins at the saved position."""
+        """Restore the state of `saved`; in `fit`, the next training loader begins at the saved position."""
         if self._saved is not None:
             self._saved.load_state_dict(state_dict["saved"])
         if self.trainer is not None and self.trainer.state.fn == "fit":
@@ -88,11 +85,10 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     @property
     def _overfits(self) -> bool:
-        """Whether the Trainer asks for the same batches in every epoch."""
         return self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
 
     def _batches(self, source: BatchSource, size: int, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
-        """Make this rank's loader of batches of a source with `size` samples."""
+        """Make this rank's loader for a source of `size` samples."""
         trainer = self.trainer
         world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
         order = {"shuffle": shuffle, "drop_last": drop_last}
@@ -112,10 +108,10 @@ def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split],
 
 
 class SyntheticDataModule(ResumableDataModule):
-    """Base of data that are computed on the training device from their positions; nothing is stored.
+    """Base of DataModules that compute samples on the training device, in `on_after_batch_transfer`.
 
-    A batch of a loader is `index`, positions in a split, with `split`, `epoch` and `clean`: whether it comes from
-    :meth:`unaugmented_dataloader`. A subclass computes the samples in `on_after_batch_transfer`.
+    A loader yields `index`, positions in a split, with `split`, `epoch` and `clean`, which is true if the batch comes
+    from :meth:`unaugmented_dataloader`.
     """
 
     @abstractmethod
@@ -123,26 +119,24 @@ class SyntheticDataModule(ResumableDataModule):
         """Count the samples of a split."""
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Batches of the validation set, each sample once; nothing if it is empty."""
+        """Make the loader of the validation set, each sample once; an empty list without samples."""
         return self.unaugmented_dataloader("val") if self.size("val") else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Batches of the test set, each sample once."""
+        """Make the loader of the test set, each sample once."""
         return self.unaugmented_dataloader("test")
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Batches of a split with `image`, each sample once, in order; "train" is the training set's first epoch."""
+        """Make the loader of a split: each sample once, in order, with `image`; "train" is the first epoch."""
         one_of(get_args(Split), split=split)
         return self._batches(_Positions(split, clean=True), self.size(split))
 
     def training_loader(self) -> BatchLoader:
-        """New batches in every epoch; the same in every epoch under `overfit_batches`."""
+        """Make the loader of an epoch; every epoch has new samples, except under `overfit_batches`."""
         return self._batches(_Positions("train", clean=False), self.size("train"), drop_last=True)
 
 
 class _Positions:
-    """A batch source that returns the positions themselves."""
-
     def __init__(self, split: Split, clean: bool) -> None:
         self.kind = {"split": split, "clean": clean}
 

@@ -1,4 +1,4 @@
-"""Digits in one of the cells of a larger image: most of such an image says nothing about its class."""
+"""Digits in one of the cells of a larger image, most of which is empty."""
 
 __all__ = ["ShiftedMNISTDataModule"]
 
@@ -27,27 +27,25 @@ class ShiftedMNISTDataModule(ImageDataModule):
     The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
     Representation Learning with Trainable Augmentation Channel (2021). The cell is uniform, and a function of (seed,
     training or test set, index): the same in every epoch, for any subset, batch size or number of processes. Every
-    batch has `box`, the top, left, bottom and right of the cell. Digits are kept in memory and moved in their own size,
-    and put on the canvas on the training device. `mean` and `std` are those of the whole canvases, zeros included.
+    batch has `box`, the top, left, bottom and right of the cell. The canvases are made on the training device; `mean`
+    and `std` are those of whole canvases, zeros included.
 
     Args:
-        root: The folder that contains `MNIST/raw`, the files of :class:`MNISTDataModule`; not read for "digits".
+        root: The folder that contains `MNIST/raw`; not used for "digits".
         source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
         grid: Cells per row and per column, >= 1.
-        cell: Height and width of a cell in pixels, with the digit in the middle (an odd pixel is at the bottom and
-            right); None: the digit's size.
-        canvas: Height and width of an image in pixels, with the cells in the middle (an odd pixel is at the bottom and
-            right); None: `grid` x `cell`.
+        cell: Height and width of a cell in pixels, with the digit in its middle; None: the size of a digit.
+        canvas: Height and width of an image in pixels, with the cells in its middle; None: `grid` x `cell`.
         batch_size: Samples per process.
         views: Called with (image, index, epoch, mean, std); by default one view, the normalised image.
-        seed: Seed of cells, subset, split and order, and of the test set of "digits".
+        seed: Seed of cells, subset, split and order; for "digits" also of the test set.
         download: Fetch MNIST's files if they are missing.
         test_fraction: Fraction of "digits" held out as the test set, in (0, 1).
         **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
 
     Raises:
-        ValueError: If an argument is out of range, a file of MNIST is not as published, a cell is smaller than the
-            digit, or the canvas smaller than the cells.
+        ValueError: If an argument is out of range, a file of MNIST is not as published, or a cell is too small for a
+            digit, or the canvas for the cells.
         FileNotFoundError: If a file of MNIST is missing.
     """
 
@@ -89,7 +87,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         )
 
     def prepare_data(self) -> None:
-        """Download, on one process, if asked to."""
+        """Download on one process, if `download` is true."""
         self.digits.prepare_data()
 
     def load(self) -> Source:

@@ -1,4 +1,4 @@
-"""Tiny ImageNet, from its archive as published, decoded once."""
+"""Tiny ImageNet, read from its published archive and decoded once."""
 
 __all__ = ["TinyImageNetDataModule"]
 
@@ -26,21 +26,15 @@ _SIZE = 64
 class TinyImageNetDataModule(TorchvisionDataModule):
     """100,000 + 10,000 colour images of 64 x 64 pixels, 200 classes.
 
-    `root` has `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
-    set is the test set here (and `val_fraction` is held out of the published training set). Labels number the WordNet
-    identifiers in sorted order; `class_names` are the first of their words. Every image is decoded once, grey ones as
-    colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB) that every run maps into memory.
-
-    An interrupted download is continued; the archive stays in `root` beside the folder. The arguments are those of
-    :class:`TorchvisionDataModule`.
-
-    Attributes:
-        url: Address of the archive.
-        md5: Checksum of the archive.
+    `root` holds `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
+    set is the test set here, and `val_fraction` is held out of the training set. Labels number the WordNet identifiers
+    in sorted order; `class_names` are the first word of each. Every image is decoded once, in colour, into one file
+    (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), which every run maps into memory. An interrupted download is
+    continued; the archive stays in `root`. The arguments are those of :class:`TorchvisionDataModule`.
 
     Raises:
-        ValueError: If a setting is out of range; if the archive has another checksum or a member outside its folder,
-            or if images, annotations and identifiers do not fit together.
+        ValueError: If a setting is out of range, the archive has a wrong checksum or a member outside its folder, or
+            images, annotations and identifiers contradict each other.
         FileNotFoundError: If the folder or one of its files is missing.
         OSError: If the download fails, or the decoded file cannot be written.
     """
@@ -49,12 +43,12 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     md5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
     def prepare_data(self) -> None:
-        """Download, if asked to, and decode the images on one process, unless the decoded file is there."""
+        """Download if `download` is true, and decode the images if the decoded file is missing, on one process."""
         super().prepare_data()
         self._decoded()
 
     def fetch(self) -> None:
-        """Download and unpack the archive, unless its folder is there."""
+        """Download and unpack the archive, if its folder is missing."""
         root = Path(self.root)
         if not (root / _FOLDER).is_dir():
             archive = root / f"{_FOLDER}.zip"
@@ -124,7 +118,7 @@ def _annotated_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
 
 
 def _jpegs(folder: Path) -> list[Path]:
-    """List files in the order of their numbers, without hidden ones."""
+    """List the files that are not hidden, in the order of their numbers."""
     files = folder.iterdir() if folder.is_dir() else ()
     return sorted((f for f in files if not f.name.startswith(".")), key=lambda file: (len(file.name), file.name))
 
@@ -150,7 +144,7 @@ def _decode_one(file: Path) -> Tensor:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Fetch a file, or the rest of one that was interrupted."""
+    """Download a file, or the rest of it after an interruption."""
     from torchvision.datasets.utils import check_integrity
 
     if path.is_file():
@@ -173,7 +167,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Ask for the rest of a partial file; a status other than 206 means that the whole file comes."""
+    """Request the rest of a partial file; unless the status is 206, the response is the whole file."""
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:
@@ -203,7 +197,7 @@ def _compare(path: Path, md5: str, remedy: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a folder of an archive, and move it to its place when it is complete."""
+    """Unpack a folder of an archive beside `folder`, and rename it when it is complete."""
     from rich.progress import track
 
     with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
@@ -220,7 +214,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _unwanted(member: ZipInfo) -> str:
-    """Say what is wrong with a member of an archive; empty: nothing."""
+    """Say what is wrong with a member of an archive; an empty text if nothing is."""
     path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "a link or device"

@@ -1,4 +1,4 @@
-"""TorchvisionDataModule: data sets that come as files, which it can fetch."""
+"""TorchvisionDataModule: base of data sets that are read from published files."""
 
 __all__ = ["TorchvisionDataModule"]
 
@@ -11,12 +11,12 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class TorchvisionDataModule(ImageDataModule):
-    """Base of the data sets that are read from their published files.
+    """Base of the data sets that are read from their published files, and can download them.
 
     Args:
         root: The folder that contains the data set's own folder, as in torchvision.
         batch_size: Samples per process.
-        download: Fetch the files if they are missing.
+        download: Download the files if they are missing.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`,
             `drop_last`, `image_size`.
 
@@ -42,10 +42,10 @@ class TorchvisionDataModule(ImageDataModule):
         self.download = download
 
     def prepare_data(self) -> None:
-        """Download, on one process, if asked to."""
+        """Download on one process, if `download` is true."""
         if self.download:
             self.fetch()
 
     @abstractmethod
     def fetch(self) -> None:
-        """Download the files that `root` lacks."""
+        """Download the files that are missing in `root`."""

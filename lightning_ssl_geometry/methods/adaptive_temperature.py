@@ -1,8 +1,8 @@
 """Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-SimCLR, with a temperature for each dimension of the embeddings. Content, which two views share, suppresses style, which
-differs between them: InfoNCE is lower for an embedding that holds content alone. On embeddings that are not normalised,
-a lower temperature for the dimensions with content removes this advantage.
+SimCLR with a temperature for each dimension of z. Two views share their content and differ in style. InfoNCE is lower
+for an embedding of the content alone; on unnormalised embeddings, a lower temperature for the dimensions with content
+removes this advantage.
 """
 
 __all__ = ["AdaptiveTemperatureModule"]
@@ -34,25 +34,17 @@ class AdaptiveTemperatureModule(SSLModule):
     Args:
         backbone: Maps (N, C, H, W), or (N, D_in), to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        loss: By default Rusak et al.'s Eq. 1 for unnormalised embeddings, at temperature 1:
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 1 of Rusak et al. for unnormalised embeddings,
             `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
-        standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an
-            `nn.BatchNorm1d` without weights at the end of the projector. Several processes give the same result as one
-            if the Trainer has `sync_batchnorm`.
-        temperature: Deprecated: the arguments from here to `mode` belong to `loss` now.
-        normalize: Deprecated.
-        similarity: Deprecated.
-        p: Deprecated.
-        power: Deprecated.
-        symmetric: Deprecated.
-        negatives: Deprecated.
-        include_self: Deprecated.
-        mode: Deprecated.
+        standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
+            without weights at the end of the projector. With several processes, set the Trainer's `sync_batchnorm` for
+            the same result.
+        temperature: Deprecated, as all arguments from here to `mode`: pass them to `loss` instead.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If a network or a setting is not valid, a projector to standardise has no linear layer, or a
-            deprecated argument stands beside `loss`; in a step, if a batch has not two views.
+        ValueError: If an argument is not valid, the projector has no linear layer for `standardize`, or a deprecated
+            argument is given with `loss`; in a step, if a batch has not two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
@@ -90,7 +82,7 @@ class AdaptiveTemperatureModule(SSLModule):
         self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast the embeddings of the two views, and return the temperatures as well."""
+        """Contrast the embeddings of the two views; the observation also has the `temperature`."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
@@ -107,7 +99,7 @@ def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
 
 
 def _outputs(projector: nn.Module) -> int:
-    """Find P, the output width of the projector's last linear layer."""
+    """Return P, the output width of the projector's last linear layer."""
     linear = [layer for layer in projector.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ValueError(

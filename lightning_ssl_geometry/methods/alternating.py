@@ -1,4 +1,4 @@
-"""Optimizing parts of a model in turn on every batch, by several optimizers, on any number of processes."""
+"""AlternatingModule: several optimizers that take turns on every batch, on any number of processes."""
 
 __all__ = ["AlternatingModule", "Part", "with_kept_statistics"]
 
@@ -28,10 +28,10 @@ class Part:
     """Modules that share an optimizer.
 
     Attributes:
-        modules: Their parameters are optimized.
+        modules: The modules whose parameters are optimized.
         optimizer: Makes the optimizer from parameter groups.
         lr_scheduler: Makes a scheduler that is stepped once per epoch; None: warm-up and cosine, per step.
-        grad_clip: Largest norm of the gradient; None: not clipped.
+        grad_clip: Largest norm of the gradient; None: no limit.
     """
 
     modules: tuple[nn.Module, ...]
@@ -44,18 +44,13 @@ class AlternatingModule(SSLModule):
     """A method that takes an optimizer step for each of its parts on every batch, one after the other.
 
     A subclass lists its :meth:`parts`. Its `descend` calls :meth:`take_step` for each part, and then
-    :meth:`step_schedulers`. Optimization is manual: a batch raises `global_step` by one, whatever the number of parts.
-    Gradients are averaged over processes here, so several processes need the strategy "ddp", without further options.
-    The Trainer's `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
-
-    Args:
-        backbone: Maps (N, C, H, W) to h (N, D).
-        projector: Maps h (N, D) to z (N, P).
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+    :meth:`step_schedulers`. Optimization is manual: `global_step` counts batches, whatever the number of parts. Several
+    processes need the strategy "ddp", without further options. The Trainer's `gradient_clip_val` and
+    `accumulate_grad_batches` cannot be used. The arguments are those of :class:`SSLModule`.
 
     Raises:
-        ValueError: If a network or a setting is not valid; when training begins, with several processes of another
-            strategy than DDP's, or a scheduler that needs a metric.
+        ValueError: If an argument is not valid; when training begins, if several processes use another strategy than
+            DDP, or a scheduler needs a metric.
     """
 
     @passed_on
@@ -65,7 +60,7 @@ class AlternatingModule(SSLModule):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """List the parts in the order of their steps; only the first one's step raises `global_step`."""
+        """List the parts in the order of their steps; only the step of the first part counts in `global_step`."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
         """Take a step down a loss with the optimizer of `parts()[place]`."""
@@ -78,7 +73,7 @@ class AlternatingModule(SSLModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers that are due, as Lightning does: before a checkpoint may be written."""
+        """Step the schedulers that are due, before a checkpoint can be written."""
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:
             for config in self.trainer.lr_scheduler_configs:
@@ -94,7 +89,7 @@ class AlternatingModule(SSLModule):
         return tuple(self._optimization(part) for part in self.parts())
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient; here it is unscaled already in half precision."""
+        """Clip the gradient, which is unscaled at this point also in half precision."""
         clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
         self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
 
@@ -104,8 +99,8 @@ class AlternatingModule(SSLModule):
         return found if isinstance(found, list) else [found]
 
     def _backward(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
-        """Compute one optimizer's gradient, averaged over processes; DDP itself would wait for all parameters."""
-        strategy = self.trainer.strategy
+        """Compute one optimizer's gradient, averaged over processes."""
+        strategy = self.trainer.strategy  # DDP itself would wait for the gradients of all parameters
         optimizer.zero_grad()
         with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
             self.manual_backward(loss)
@@ -122,7 +117,7 @@ class AlternatingModule(SSLModule):
 
 
 def with_kept_statistics(module: nn.Module, x: Tensor) -> Tensor:
-    """Apply a module in its mode, without a change of its running statistics."""
+    """Apply a module in its current mode (train or eval), but do not update its running statistics."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     y: Tensor = functional_call(module, buffers, (x,))
     return y

@@ -30,14 +30,9 @@ POLICY_QUANTITIES = {
 
 
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
-    """Compute log P(T | X) (N, K) of images in at least float32; uniform without a policy.
+    """Compute log P(T | X), (N, K), of images in at least float32; without a policy it is uniform.
 
-    Raises:
-        ValueError: If the policy's logits have another shape, or are not finite. The second check is made on the CPU
-            only, because it would wait for an accelerator.
-
-    >>> log_probabilities(None, torch.zeros(1, 3, 8, 8), 2).exp()
-    tensor([[0.5000, 0.5000]])
+    Logits of a wrong shape, or on the CPU also logits that are not finite, raise a ValueError.
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)
@@ -51,7 +46,7 @@ def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> 
 
 
 class EntropyWatch:
-    """Warns if the mean entropy of a policy over K members stays below `least` nats in every batch of an epoch."""
+    """Warns if the mean entropy of a policy over K members is below `least` nats in every batch of an epoch."""
 
     def __init__(self, least: float, members: int) -> None:
         self.uniform = math.log(members)
@@ -62,7 +57,7 @@ class EntropyWatch:
         self._epoch, self._highest = -1, torch.tensor(-math.inf)
 
     def see(self, epoch: int, entropy: Tensor) -> None:
-        """Record the entropy of a batch in an epoch, a scalar, without waiting for its device."""
+        """Record the mean entropy of a batch, a scalar, without a device sync."""
         self._highest = entropy if epoch != self._epoch else torch.maximum(self._highest, entropy)
         self._epoch = epoch
 

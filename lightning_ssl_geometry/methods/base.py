@@ -1,4 +1,4 @@
-"""What every method shares: views through backbone and projector, one observation per step, optimizer and schedule."""
+"""SSLModule, the base of all methods."""
 
 __all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
 
@@ -53,7 +53,7 @@ _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"],
 
 
 class SSLSettings(TypedDict, total=False):
-    """How a method is optimized: the arguments of :class:`SSLModule` beside its networks."""
+    """The arguments of :class:`SSLModule` except its networks."""
 
     optimizer: OptimizerCallable | None
     lr_scheduler: LRSchedulerCallable | None
@@ -62,22 +62,21 @@ class SSLSettings(TypedDict, total=False):
 
 
 class SSLModule(L.LightningModule):
-    """Base of the methods: computes the loss of a batch, lowers it and logs it. A method implements :meth:`step`.
+    """Base of the methods: computes, minimises and logs the loss of a batch. A method implements :meth:`step`.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        optimizer: Makes the optimizer from parameter groups. None: AdamW with learning rate 1e-3, if the method's
-            description names no other.
+        optimizer: Makes the optimizer from parameter groups. None: AdamW with learning rate 1e-3, unless the method has
+            another default.
         lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to zero
-            over all optimizer steps of the run, if the method's description names no other.
-        warmup_epochs: Length of that warm-up; fractions are fine. Must be 0 beside an `lr_scheduler`.
-        exclude_norm_and_bias: Parameters with one axis (biases, normalisation) have no weight decay and, with timm's
-            LARS, no trust ratio, as in SimCLR.
+            over all optimizer steps of the run, unless the method has another default.
+        warmup_epochs: Length of the warm-up in epochs, >= 0, also a fraction. Must be 0 with an `lr_scheduler`.
+        exclude_norm_and_bias: Use no weight decay and, with timm's LARS, no trust ratio for parameters with one axis
+            (biases, normalisation), as in SimCLR.
 
     Raises:
-        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is negative, or not 0 beside
-            `lr_scheduler`.
+        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is out of range.
     """
 
     section: ClassVar[str] = "learning"
@@ -124,18 +123,12 @@ class SSLModule(L.LightningModule):
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Build the module from the arguments given here, and load the weights of a checkpoint.
+        """Build the module from `kwargs`, at least the networks, and load the weights of a checkpoint.
 
-        Nothing is imported that the checkpoint names, and only tensors and plain containers are unpickled. Of its
-        hyper-parameters (`save_hyperparameters`), plain values are used.
-
-        Args:
-            checkpoint_path: A path, an opened file, or a URL.
-            map_location: The argument of `torch.load`.
-            hparams_file: The argument of Lightning's method.
-            strict: Whether the keys must be those of the module; True by default.
-            weights_only: False: load as Lightning does, which can run code from the file; only for trusted files.
-            **kwargs: The arguments of the constructor: at least the networks.
+        The checkpoint cannot run code: only tensors and plain containers are unpickled, and no class that it names is
+        imported. Of its hyper-parameters (`save_hyperparameters`), plain values are used. `weights_only=False` loads as
+        Lightning does, which can run code from the file: use it for trusted files only. The other arguments are those
+        of Lightning's method.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False
@@ -160,7 +153,7 @@ class SSLModule(L.LightningModule):
         return self.backbone(x)
 
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Pass all views through both networks in one batch: V tensors (N, ...) to h (V, N, D) and z (V, N, P)."""
+        """Pass V views (N, ...) through both networks in one batch: to h (V, N, D) and z (V, N, P)."""
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
@@ -168,7 +161,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P); a ValueError names a projector that takes another D."""
+        """Map h (N, D) to z (N, P); a ValueError if the projector takes another D."""
         try:
             return self.projector(h)
         except RuntimeError as error:
@@ -181,10 +174,9 @@ class SSLModule(L.LightningModule):
             ) from error
 
     def observe(self, batch: Batch) -> Observation:
-        """Compute the step's observation, and add what diagnostics use; all tensors but the loss are detached.
+        """Compute the observation of :meth:`step`, detach all tensors except the loss, and add what diagnostics need.
 
-        In eval mode it also holds the batch's `views` and, where the batch has it, `image` and its representation
-        `h_image`.
+        In eval mode, the batch's `views`, `image` and its representation `h_image` are added.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -203,11 +195,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the optimizer steps of a method with manual optimization; the base leaves them to Lightning."""
+        """Take the optimizer steps, if the method uses manual optimization; else Lightning takes them."""
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch, and log the epoch's mean loss over the samples of all ranks as `train/loss`."""
+        """Observe a batch; the mean loss of the epoch over all samples is logged as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -216,7 +208,7 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch and its images without augmentation, and log the loss as `val/loss`."""
+        """Observe a batch of the validation set, and log the loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -228,7 +220,7 @@ class SSLModule(L.LightningModule):
         return self(batch["image"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make the optimizer over two groups of parameters, and its schedule."""
+        """Make the optimizer and its schedule."""
         optimizer = self.optimizer(self._parameter_groups())
         if self.lr_scheduler is not None:
             return {"optimizer": optimizer, "lr_scheduler": self.lr_scheduler(optimizer)}
@@ -236,11 +228,11 @@ class SSLModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Record the name of the class, by which loading refuses a checkpoint of another method."""
+        """Save the name of the class in the checkpoint."""
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raise a ValueError for a checkpoint of another class."""
+        """Raise a ValueError if the checkpoint is of another class."""
         found = checkpoint.get(_CLASS, "a class of another package")
         if found != type(self).__name__:
             raise ValueError(f"Expected a checkpoint of {type(self).__name__}, but got one of {found}.")
@@ -255,7 +247,7 @@ class SSLModule(L.LightningModule):
         return observation
 
     def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
-        """Log means over all ranks' samples; Lightning's own weights round the number of samples to an integer."""
+        """Log means over the samples of all ranks."""  # Lightning's own weights round the number of samples
         scores = observation.get("scores", {})
         if not scores:
             return
@@ -265,7 +257,7 @@ class SSLModule(L.LightningModule):
             self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
-        """Group the parameters of these modules, or of all, with and without weight decay."""
+        """Group the parameters of these modules (or of all, if none is given) with and without weight decay."""
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
@@ -276,9 +268,9 @@ class SSLModule(L.LightningModule):
         return [group for group in groups if group["params"]]
 
     def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
-        """Draw numbers in [0, 1), (len(like), size), by (seed, epoch, stream, index); in evaluation those of epoch 0.
+        """Draw numbers (len(like), size) in [0, 1), a function of (seed, epoch, stream, index); in evaluation epoch 0.
 
-        Without an `index` in the batch they come from the global random state.
+        If the batch has no `index`, the numbers come from the global random state.
         """
         if "index" not in batch:
             return torch.rand(len(like), size, device=like.device)

@@ -1,12 +1,12 @@
 r"""BYOL: Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning (Grill et al. 2020).
 
-An online network, backbone and projector, and a predictor on top of it, learn to predict from one view of an image how
-a target network embeds the other. The target has the same shape, learns nothing, and its weights follow the online
-ones, after every step of the optimizer (Eq. 1):
+An online network (backbone and projector) and a predictor are trained to predict, from one view of an image, the
+embedding of the other view by a target network. The target has the same architecture. It has no gradient; its weights
+xi are a moving average of the online weights theta, updated after every step of the optimizer (Eq. 1):
 
 .. math:: \xi \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta
 
-There are no negatives; a constant embedding would have no loss, and predictor and moving average keep it away.
+There are no negatives. A constant embedding would have loss 0; predictor and moving average prevent it.
 """
 
 __all__ = ["BYOLModule"]
@@ -33,31 +33,30 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class BYOLModule(SSLModule):
-    """BYOL with any backbone, projector and predictor. h and z are the online network's, z before the predictor.
+    """BYOL with any backbone, projector and predictor; h and z are those of the online network, before the predictor.
 
-    The target (`target`, a torch `AveragedModel` that checkpoints include) starts as a copy of backbone and projector,
-    and is updated after each step of the optimizer; accumulated batches count once. Only weights are averaged, as in
-    the official code: the target's batch statistics are those of its own features, of both views in one batch as for
-    the online network, and in evaluation their running means.
+    The target (`target`, a torch `AveragedModel` that is part of checkpoints) starts as a copy of backbone and
+    projector, and is updated after each step of the optimizer. As in the official code, only weights are averaged: the
+    batch statistics of the target are computed from its own features, with both views in one batch.
 
     The momentum goes from `momentum` to `final_momentum` by half a cosine over all steps of the run, and is logged as
     `train/momentum`. The paper begins at 0.996 for 1000 epochs on ImageNet, at 0.99 for 300 and at 0.97 for 100: in a
-    shorter run the target has to follow faster.
+    shorter run, the target has to follow faster.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        predictor: Maps z (N, P) to a prediction (N, P). The paper's has the shape of the projector.
+        predictor: Maps z (N, P) to a prediction (N, P); in the paper, with the architecture of the projector.
         momentum: tau at the first step, in [0, 1].
-        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. The length of the run must be known
-            unless it equals `momentum`.
+        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. If it is not equal to `momentum`, the
+            length of the run must be known.
         loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; None: the paper's loss.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If a network or a setting is not valid, or a momentum is not in [0, 1]; when training begins, if
-            weights are in half precision, which loses small updates (mixed precision is fine), or the momentum changes
-            in a run of unknown length; in a step, if a batch has not two views, or the predictor does not map P to P.
+        ValueError: If an argument is not valid; when training begins, if weights are in half precision, which loses
+            small updates (mixed precision is fine), or the length of the run is not known; in a step, if a batch has
+            not two views, or the predictor does not map P to P.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -112,13 +111,13 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Exclude the target from training, and copy online weights that were loaded since it was made."""
+        """Freeze the target, and copy online weights that were loaded after the target was made."""
         self.target.requires_grad_(False)
         if self.target.n_averaged == 1:
             self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
-        """Update the target after every step of the optimizer, however that is called."""
+        """Register the update of the target as a hook that runs after every step of the optimizer."""
         for parameter in self.target.parameters():
             if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
                 raise ValueError(
@@ -132,7 +131,7 @@ class BYOLModule(SSLModule):
         return nn.Sequential(OrderedDict(backbone=self.backbone, projector=self.projector))
 
     def _predict(self, z: Tensor) -> Tensor:
-        """Predict from both views (2, N, P) in one batch."""
+        """Pass both views (2, N, P) through the predictor in one batch."""
         width = z.shape[-1]
         if (wanted := _in_features(self.predictor)) not in (None, width):
             raise ValueError(f"Expected `predictor` to take P = {width}, the projector's output, but got {wanted}.")
@@ -144,7 +143,7 @@ class BYOLModule(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        """Apply Eq. 1, and keep the target's own buffers, over which `AveragedModel` copies the online ones."""
+        """Apply Eq. 1, but keep the target's own buffers, which `AveragedModel` overwrites."""
         buffers = list(self.target.module.buffers())
         own = [buffer.clone() for buffer in buffers]
         self.target.update_parameters(self._online())
@@ -156,12 +155,12 @@ class BYOLModule(SSLModule):
         get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
 
     def _tau(self) -> float:
-        """Compute tau_k; the Trainer counts a step after the optimizer's hooks."""
+        """Compute tau_k, where k is `global_step`, since the Trainer counts a step after the optimizer's hooks."""
         ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}
         return byol_momentum(self.trainer.global_step, self._steps, **ends)
 
     def _length(self) -> int:
-        """Count K, the optimizer steps of the run; 1 where the momentum is constant and K has no effect."""
+        """Return K, the optimizer steps of the run; 1 if the momentum is constant, as K has no effect then."""
         if self.momentum == self.final_momentum:
             return 1
         steps = self.trainer.estimated_stepping_batches

@@ -1,4 +1,4 @@
-"""What methods with labels share: the cross entropy of the global batch, and this rank's accuracy."""
+"""Cross entropy and accuracy of methods with labels."""
 
 __all__ = ["ACCURACY", "CROSS_ENTROPY", "classification"]
 
@@ -26,13 +26,10 @@ ACCURACY = replace(
 
 
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Compute the cross entropy over all ranks' samples, and the accuracy over this rank's.
+    """Compute the cross entropy over the samples of all ranks, and the accuracy over those of this rank.
 
-    `logits` (V N, classes) belong to V views, one after the other, of the batch's N samples with `label` (N,). The
-    cross entropy has a gradient, and is the same on every rank.
-
-    Raises:
-        ValueError: If the batch has no label, or the logits do not fit it.
+    `logits` (V N, classes) are those of V views, one view after the other, of the N samples with `label` (N,). A
+    missing label or a wrong shape raises a ValueError.
     """
     if "label" not in batch:
         raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")

@@ -1,8 +1,8 @@
 r"""Gradient flow of a contrastive loss with and without a network (Calder & Lee 2025, Sec. 4).
 
-The same loss is descended from the same random cloud on the sphere in two ways: by the weights of a network, so that
-the neural kernel mixes the points' gradients (Eq. 15), or by the embedded points themselves (Eq. 14), which know
-nothing of the data.
+Gradient descent on the same loss starts at the same random points on the sphere. It changes either the weights of a
+network, so that the neural kernel mixes the gradients of the points (Eq. 15), or the embedded points themselves (Eq.
+14), which do not depend on the data.
 """
 
 __all__ = ["ContrastiveFlowModule"]
@@ -36,41 +36,35 @@ _OF_CHANCE = (_BatchNorm, _DropoutNd)
 
 
 class ContrastiveFlowModule(SSLModule):
-    r"""Descend a contrastive loss over embedded points of a data set, with a network or without.
+    r"""Minimise a contrastive loss over the embedded points of a data set, with a network or without.
 
     .. math:: h_i(x) = f_w(x) - f_{w(0)}(x) + r\, b_i, \quad z_i = h_i / \|h_i\| \qquad \text{or} \qquad z_i = p_i
 
-    b is a random cloud on the unit sphere, a function of (seed, index). With a network, h starts at r b whatever the
-    weights, because the network's first output is subtracted; at the start z is therefore invariant under every
-    augmentation, as in Eq. 17. Without a network the points p are the parameters: they start at b, and are projected
-    back to the sphere after each step. Their gradient counts n times, which is :math:`K_{ij} = n \delta_{ij} I` in
-    place of the neural kernel; with all points in a batch, the learning rate is then the sigma of both Eq. 14 and 15.
+    b are random points on the unit sphere, a function of (seed, index). With a network, h starts at r b for any
+    weights, since the network's first output is subtracted; so z is invariant under every augmentation at the start, as
+    in Eq. 17. Without a network, the points p are the parameters. They start at b, and are projected onto the sphere
+    after each step. Their gradient is multiplied by n, which replaces the neural kernel by
+    :math:`K_{ij} = n \delta_{ij} I`; with all points in a batch, the learning rate is the sigma of Eq. 14 and 15.
 
-    h is the output before and z after the projection onto the sphere; in evaluation `h_image` and `z_image` belong to
-    the points without augmentation. By default, the optimizer is gradient descent with learning rate 0.1, which stays
-    constant.
+    h is the output before and z after the projection onto the sphere; in evaluation `h_image` and `z_image` are those
+    of the points without augmentation. The default optimizer is gradient descent with a constant learning rate of 0.1.
 
     Args:
-        num_points: n, the number of points; a batch's `index` has their numbers.
+        num_points: n, the number of points, >= 2; the `index` of a batch is below n.
         dim: d, dimension of the embedding, >= 2.
-        network: Maps x (N, ...) to (N, d), without batch norm and dropout: a copy with the first weights is evaluated
-            in each step. None: the points are free.
+        network: Maps x (N, ...) to (N, d), without batch norm and dropout. A copy with the first weights is evaluated
+            in each step, too. None: the points are the parameters.
         loss: Maps (z1, z2), each (N, d), to a scalar; None: :class:`VariationalLoss` at temperature 0.5.
         radius: r > 0, radius of the initial cloud relative to the network's output; larger values delay the network's
             influence. Ignored without a network.
-        bunching: In [0, 1): moves the uniform cloud along the first axis before it is projected; 0: it stays uniform.
+        bunching: Shift of the uniform cloud along the first axis, in [0, 1), before it is projected onto the sphere.
         seed: Seed of the cloud.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
             must be 0.
 
     Raises:
-        ValueError: If an argument is out of range, or the network has batch norm or dropout; in a step, if a batch has
-            not two views, an index is not below n, or the network does not return (N, d).
-
-    >>> flow = ContrastiveFlowModule(num_points=3)
-    >>> x, index = torch.zeros(3, 5), torch.arange(3)
-    >>> flow.step({"views": (x, x), "index": index})["z"].shape
-    torch.Size([2, 3, 2])
+        ValueError: If an argument is not valid; in a step, if a batch has not two views, an index is not below n, or
+            the network does not return (N, d).
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
@@ -106,13 +100,13 @@ class ContrastiveFlowModule(SSLModule):
         self.register_buffer("cloud", cloud)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x (N, ...) by the network f_w to (N, d), without the cloud; a ValueError if the points are free."""
+        """Compute f_w(x) (N, d) of x (N, ...); a ValueError without a network."""
         if self.start is None:
             raise ValueError("Expected a ContrastiveFlowModule with a `network` to map x, but its points are free.")
         return self.backbone(x)
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast the points' two views, which are equal for free points."""
+        """Contrast the two views of each point; without a network, both are equal."""
         views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
             got = f"{int(index.min())} to {int(index.max())}"
@@ -126,7 +120,7 @@ class ContrastiveFlowModule(SSLModule):
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
-        """Compute h (N, d), the points before they are projected, from x (N, ...) and the index (N,)."""
+        """Compute h (N, d), before the projection onto the sphere, of x (N, ...) with the index (N,)."""
         if self.start is None:
             return self.backbone(index)
         moved = self.backbone(x)
@@ -138,14 +132,14 @@ class ContrastiveFlowModule(SSLModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Take a step, and project free points back to the sphere."""
+        """Take a step; without a network, project the points onto the sphere."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()
 
 
 class _FreePoints(nn.Module):
-    """Points on the sphere that are parameters themselves: index (N,) -> (N, d)."""
+    """Points (n, d) that are parameters: maps index (N,) to (N, d)."""
 
     def __init__(self, points: Tensor) -> None:
         super().__init__()
@@ -162,8 +156,6 @@ class _FreePoints(nn.Module):
 
 
 class _UnitSphere(nn.Module):
-    """Projects h (..., d) onto the unit sphere."""
-
     def forward(self, h: Tensor) -> Tensor:
         return normalize(h, dim=-1)
 

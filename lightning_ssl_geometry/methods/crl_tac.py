@@ -1,15 +1,15 @@
 r"""Contrastive Representation Learning with Trainable Augmentation Channel (Koyama, Minami, Miyato & Gal 2021).
 
-SimCLR's views are drawn by a fixed distribution. Here a policy network gives each image its own distribution P(T | X)
-over a finite family of augmentations, and both it and the encoder h = g o f maximise the information I(X; Z) that the
-embedding Z keeps of the image through this channel (Eq. 2), with a small reward for the policy's entropy:
+SimCLR draws views from a fixed distribution. Here, a policy network gives each image its own distribution P(T | X) over
+a finite family of augmentations. Policy and encoder h = g o f maximise the mutual information of image and embedding
+(Eq. 2), plus a small reward for the entropy of the policy:
 
 .. math:: \max_{h, P} \; I(X; Z) + \lambda H(T | X)
 
 Algorithm 1 has two phases per batch, each with its own optimizer. Phase 1 draws m members for each image from P(T | X)
 and updates h. Phase 2 draws m members uniformly, weighs them by P(T | X), normalised over the m draws, and updates the
-policy against the updated h. Both minimise :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform
-policy this is SimCLR.
+policy with the new h. Both minimise :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy this
+is SimCLR.
 """
 
 __all__ = ["CRLTACModule"]
@@ -43,39 +43,39 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 class CRLTACModule(AlternatingModule):
     """An encoder and a policy P(T | X) over a family of augmentations, trained in turn on every batch.
 
-    The family's members are applied to the batch's first view, in validation to `image` if the batch has it. So the
-    DataModule's views should leave the image whole, as in :class:`ShiftedMNISTDataModule`. Draws are functions of
-    (seed, epoch, sample index), the same for any number of processes and after a resume; in validation they are those
-    of epoch 0. For batches without `index` they come from the global random state.
+    The members of the family are applied to the first view of a batch, in validation to `image` if the batch has it. So
+    the views of the DataModule should leave the image whole, like those of :class:`ShiftedMNISTDataModule`. Draws are
+    functions of (seed, epoch, sample index), in validation of epoch 0; if a batch has no `index`, they come from the
+    global random state.
 
-    The representation h (`forward`) is f integrated over P(T | X), and `z_image` is the embedding integrated and
+    The representation h (`forward`) is f integrated over P(T | X), and `z_image` is the embedding, integrated and
     normalised again (Section 3.1). In training and validation h and z are (m, N, ...), those of the m drawn members.
-
-    Encoder and policy take one step each per batch; :class:`AlternatingModule` says what the Trainer must not do then.
-    Batch statistics, also the running ones, are those of phase 1's views.
+    Batch statistics, also the running ones, are those of phase 1. Encoder and policy take one step each per batch;
+    :class:`AlternatingModule` says which options of the Trainer cannot be used.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
-        projector: g, maps (M, D) to (M, P); its output is normalised here.
+        projector: g, maps (M, D) to (M, P); the method normalises the output.
         family: The K augmentations among which T is drawn.
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
         draws: m >= 2, the number of members drawn for an image in each phase; 8 in the paper.
-        beta: Inverse temperature, > 0: it multiplies the cosine. 0.5 in the paper, and 1 for plain MNIST.
-        entropy_weight: lambda >= 0. 0.0025 in the paper, whose policies often collapsed below 0.0001.
-        jensen: Apply Jensen's inequality to Eq. 2's numerator, as the paper does in its experiments.
-        policy_optimizer: Makes the policy's optimizer; Adam with learning rate 1e-3 by default, for the encoder, too.
+        beta: Inverse temperature, > 0, multiplies the cosine; 0.5 in the paper, 1 for plain MNIST.
+        entropy_weight: lambda >= 0; 0.0025 in the paper, where policies often collapsed below 0.0001.
+        jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
+        policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
-        grad_clip_h: Largest norm of the gradient of backbone and projector. None: not clipped.
-        grad_clip_pi: Largest norm of the policy's gradient. None: not clipped.
-        collapse_entropy: In nats. If the policy's mean entropy is below it in every batch of an epoch, it warns.
+        grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
+        grad_clip_pi: Largest norm of the policy's gradient, > 0. None: no limit.
+        collapse_entropy: In nats, from 0 to below log K. A warning says if the policy's mean entropy is lower in every
+            batch of an epoch.
         seed: Seed of the draws.
-        **settings: Those of :class:`SSLModule`, for backbone and projector: `optimizer` and `lr_scheduler`; and
-            `warmup_epochs` and `exclude_norm_and_bias`, which hold for the policy, too.
+        **settings: Those of :class:`SSLModule`: `optimizer` and `lr_scheduler` for backbone and projector,
+            `warmup_epochs` and `exclude_norm_and_bias` for the policy, too.
 
     Raises:
-        ValueError: If an argument is out of range; with several processes of another strategy than DDP's; in a step, if
-            the policy has not one finite logit per member (finite is checked on the CPU only), or an epoch's first
-            batch has only empty images.
+        ValueError: If an argument is out of range; when training begins, if several processes use another strategy than
+            DDP; in a step, if the policy's logits have a wrong shape or are not finite (checked on the CPU only), or
+            all images in the first batch of an epoch are empty.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -135,10 +135,9 @@ class CRLTACModule(AlternatingModule):
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Integrate f and the embedding over the family by S distributions for each image, `weight` (S, N, K).
+        """Integrate f and the embedding over the family, for S distributions per image, `weight` (S, N, K).
 
-        Returns (S, N, D), the weighted means of f, and (S, N, P), the weighted means of the normalised embeddings,
-        normalised again. Each distinct augmented image is embedded once.
+        Returns the weighted means of f, (S, N, D), and those of the normalised embeddings, normalised again, (S, N, P).
         """
         widths: list[int] = []
 
@@ -153,7 +152,7 @@ class CRLTACModule(AlternatingModule):
         return f, normalize(head, dim=-1)
 
     def step(self, batch: Batch) -> Observation:
-        """Compute phase 1's loss: contrast the embeddings of members drawn from P(T | X)."""
+        """Compute the loss of phase 1: contrast the embeddings of members drawn from P(T | X)."""
         image = batch["views"][0] if self.training or "image" not in batch else batch["image"]
         log_policy = log_probabilities(self.policy, image, len(self.family))
         member = draw_members(log_policy.detach().exp(), self._draws_of(_ENCODER_PHASE, batch, image))
@@ -174,7 +173,7 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the encoder's step, and then the policy's against the updated encoder."""
+        """Take the step of the encoder, and then that of the policy with the updated encoder."""
         log_policy = observation["log_policy"]
         self.take_step(observation["loss"], 0)
         if self.policy is not None:
@@ -194,13 +193,13 @@ class CRLTACModule(AlternatingModule):
         return [encoder, policy]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Refuse a batch of empty images; checked once per epoch, because it waits for the accelerator."""
+        """Raise a ValueError if all images are empty; only for the first batch, since the check syncs the device."""
         if batch_idx == 0 and self.family.empty(batch["views"][0]).all():
             n = len(batch["views"][0])
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
 
     def on_train_epoch_end(self) -> None:
-        """Warn of a collapsed policy."""
+        """Warn if the policy has collapsed."""
         self._entropy.end(self.current_epoch, self.entropy_weight)
 
     def _views(self, image: Tensor, member: Tensor) -> Tensor:
@@ -210,7 +209,7 @@ class CRLTACModule(AlternatingModule):
         return views
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
-        """Compute phase 2's loss: uniform draws weighted by the policy, minus the policy's weighted entropy."""
+        """Compute the loss of phase 2: uniform draws weighted by the policy, minus lambda times its entropy."""
         image = batch["views"][0]
         member = (self._draws_of(_POLICY_PHASE, batch, image) * len(self.family)).long()
         with torch.no_grad():
@@ -221,5 +220,5 @@ class CRLTACModule(AlternatingModule):
         return self.loss(z, log_policy.gather(1, member)) - self.entropy_weight * entropy
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
-        """Draw the m numbers in [0, 1) of each image that choose its members in a phase: (N, m)."""
+        """Draw the numbers (N, m) in [0, 1) that choose the members in a phase."""
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))

@@ -1,9 +1,8 @@
 """DirectCLR: Understanding Dimensional Collapse in Contrastive Self-supervised Learning (Jing et al. 2022).
 
-InfoNCE on the first dimensions of the representation itself, without a projector; all dimensions are kept as the
-representation. Rusak et al., Content suppresses style (2022), Appendix E: in a ResNet, the last residual branch then
-acts as the projector. The branch's weights for the other dimensions have no gradient and decay to zero, so the
-representation is that of the layer before, and the branch adds to its first dimensions only.
+InfoNCE on the first dimensions of the representation, without a projector; the representation keeps all dimensions. In
+a ResNet, the last residual branch then acts as the projector: its weights for the other dimensions have no gradient and
+decay to zero, so these dimensions are those of the layer before (Rusak et al., Content suppresses style, 2022, App. E).
 """
 
 __all__ = ["DirectCLRModule"]
@@ -35,8 +34,7 @@ class DirectCLRModule(TwoViewModule):
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If `backbone` or a setting is not valid, or `subvector_dim` is below 1 or above the `out_dim` of a
-            backbone that has one; in a step, if it is above D, or a batch has not two views.
+        ValueError: If an argument is not valid; in a step, if `subvector_dim` is above D, or a batch has not two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}

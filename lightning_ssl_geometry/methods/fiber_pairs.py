@@ -1,4 +1,4 @@
-"""Which fiber bundles of feature maps are contrasted as a pair (Keller, Suau & Zappella 2022, Appendix B)."""
+"""Pairs of fiber bundles of feature maps, which are contrasted (Keller, Suau & Zappella 2022, Appendix B)."""
 
 __all__ = ["FiberPairs", "Mode"]
 
@@ -23,11 +23,7 @@ Mode = Literal["h-ssl", "a-ssl", "hybrid"]
 
 
 class FiberPairs:
-    """Draws base spaces, and selects the fiber bundles of feature maps that belong to them.
-
-    The arguments are those of :class:`methods.HSSLModule`. "h-ssl" pairs one view in two base spaces, "a-ssl" two views
-    in one base space; "hybrid" pairs view 1 and view 2 in one base space, and view 1 in that and another.
-    """
+    """Draws base spaces, and selects the fiber bundles over them. The arguments are those of :class:`HSSLModule`."""
 
     def __init__(
         self,
@@ -61,29 +57,26 @@ class FiberPairs:
 
     @property
     def num_views(self) -> int:
-        """V, how many views of each sample are used."""
+        """V, the number of views of each sample that are used."""
         return 1 if self.mode == "h-ssl" else 2
 
     def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the V views of a batch that are used; a ValueError says that there are fewer."""
+        """Return the V views of a batch that are used; a ValueError if there are fewer."""
         if len(views) < self.num_views:
             wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")
         return views[: self.num_views]
 
     def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
-        """Return the fiber bundles that are contrasted.
+        """Return the fiber bundles that are contrasted: (2, N, b C), the pairs; (3, N, b C) for "hybrid".
 
         Args:
             features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W), or (V N, C, H, W).
             uniform: (N, 2), numbers in [0, 1) that choose the base spaces of each sample.
             shape: (S, R), the numbers of scales and orientations along the group axis; None: there is no such axis.
 
-        Returns:
-            (2, N, b C), the pairs; (3, N, b C) for "hybrid".
-
         Raises:
-            ValueError: If the features do not fit the group, or no pair lies within `max_distance`.
+            ValueError: If the features do not fit the group, or no pair is within `max_distance`.
         """
         if features.ndim not in (4, 5):
             raise ValueError(
@@ -111,7 +104,7 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """Make the base spaces of a group once and, with a limit, which are near each."""
+        """Make the base spaces of a group once; with `max_distance`, also the list of the spaces near each."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved

@@ -1,20 +1,20 @@
 r"""Homomorphic Self-Supervised Learning (Keller, Suau & Zappella 2022).
 
-With a backbone f that is equivariant to a group, an augmentation of the image is a move along the group axes of the
-feature map, so two fiber bundles of one feature map can be contrasted in place of two augmented images (Eq. 3):
+If a backbone f is equivariant to a group, augmenting the image moves the feature map along its group axes. So two fiber
+bundles of one feature map can be contrasted in place of two augmented images (Eq. 3):
 
 .. math:: L = -\frac{1}{N} \sum_i E_{g_1, g_2} \log \frac{\exp(sim(h(z_i(g_1^{-1} g_0)), h(z_i(g_2^{-1} g_0))) / \tau)}
     {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
 
-where h is the projection head (`projector` here, and h the pooled representation). The paper prints z_k(g_k^-1 g_0) in
-the denominator; Appendix C, Eq. 6 has the l that the sum runs over.
+where h is the projection head (`projector` here; our h is the pooled representation). In the denominator the paper
+prints z_k(g_k^-1 g_0), but the sum runs over l, as in Appendix C, Eq. 6. A pair is
 
-- "h-ssl": one view, and for each sample two base spaces drawn independently (Appendix B).
-- "a-ssl": two views, and for each sample one base space for both (Eq. 2).
-- "hybrid": two views; A-SSL between them in one base space, and H-SSL within the first.
+- "h-ssl": one view in two base spaces, drawn independently for each sample (Appendix B);
+- "a-ssl": two views in one base space (Eq. 2);
+- "hybrid": view 1 and view 2 in one base space (A-SSL), and view 1 in that and another (H-SSL).
 
-With a log-bilinear similarity and a small base space this is Deep InfoMax's local objective; between neighbouring
-positions, with other images as negatives, CPC's and Greedy InfoMax's (Section 3): see `examples/homomorphic_ssl`.
+With a log-bilinear similarity and a small base space, this is the local objective of Deep InfoMax; with neighbouring
+positions and other images as negatives, that of CPC and Greedy InfoMax (Section 3): see `examples/homomorphic_ssl`.
 """
 
 __all__ = ["HSSLModule"]
@@ -44,35 +44,34 @@ from lightning_ssl_geometry.types import Batch, Observation
 class HSSLModule(SSLModule):
     """H-SSL, A-SSL or both, over the fibers of a feature map.
 
-    Base spaces are functions of (seed, epoch, sample index), the same for any number of processes; in validation they
-    are those of epoch 0. The representation h (`forward`) is the feature map's maximum over the group and mean over
-    space; the projector sees fiber bundles, `fibers` (2, N, b C) of the observation.
+    Base spaces are functions of (seed, epoch, sample index), in validation of epoch 0. The representation h (`forward`)
+    is the feature map's maximum over the group and mean over space. The input of the projector are fiber bundles,
+    `fibers` (2, N, b C) in the observation.
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
         group: The axes of a fiber: "scale", "rotation", "translation" or several of them.
         mode: "h-ssl", "a-ssl" or "hybrid".
-        projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
-            outputs with batch norm after each, for a backbone with `out_dim`.
+        projector: Maps fiber bundles (N, b C) to z (N, P). None, for a backbone with `out_dim`: the paper's head for
+            MNIST, three linear layers of 128 outputs with batch norm after each.
         loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1, InfoNCE without the
-            positive in the denominator and with the four terms for every other sample.
+            positive in the denominator and with four terms for every other sample.
         base_size: |g_0| = b, the number of fibers in a base space.
-        max_distance: The largest squared distance between the two base spaces of a positive pair, in steps along the
-            axes. The first base space is uniform, the second uniform within this distance, which includes the first.
+        max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
+            >= 1. The second base space is uniform among those within this distance of the first, the first included.
             None: no limit, and both are independent.
-        wrap_distance: Whether the distance along a cyclic axis is the shorter of the two ways round.
+        wrap_distance: Whether the distance along a cyclic axis is the shorter of its two directions.
         circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
         group_shape: (S, R), the numbers of scales and orientations along the group axis. None: the backbone's own.
-        hybrid_weight: Weight of H-SSL's loss in "hybrid", in [0, 1]; A-SSL's loss has the rest.
-        classifier: Maps a feature map to logits (N, classes). It learns from labels beside the method, on detached
-            features, and logs `{stage}/accuracy`. None: no classifier.
+        hybrid_weight: Weight w of the H-SSL loss in "hybrid", in [0, 1]; the A-SSL loss has the weight 1 - w.
+        classifier: Maps a feature map to logits (N, classes). It is trained with labels on detached features, and its
+            accuracy is logged as `{stage}/accuracy`. None: no classifier.
         seed: Seed of the base spaces.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is out of its range; in a step, if the backbone's output has no group axis, the base
-            space does not fit the group or cannot be moved, no pair lies within `max_distance`, or the batch has too
-            few views or no label for the classifier.
+        ValueError: If an argument is out of range; in a step, if the backbone's output does not fit `group`, no pair
+            lies within `max_distance`, or the batch has too few views or no label for the classifier.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -144,7 +143,7 @@ class HSSLModule(SSLModule):
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast fiber bundles, and let the classifier learn from the detached feature map."""
+        """Contrast fiber bundles, and add the loss of the classifier on the detached feature map."""
         views = self.pairs.chosen(batch["views"])
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
@@ -170,15 +169,10 @@ class HSSLModule(SSLModule):
         return observation
 
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces and return their fiber bundles.
+        """Draw base spaces by the `index` of the batch, or at random without it, and return their fiber bundles.
 
-        Args:
-            features: The backbone's output of V views, one after the other.
-            batch: Its `index` says which samples these are; without one, base spaces are drawn at random.
-
-        Returns:
-            (2, N, b C), the positive pairs; (3, N, b C) for "hybrid": of view 1, of view 2 in the same base space, and
-            of view 1 in another.
+        `features` is the backbone's output for V views, one after the other. Returns (2, N, b C), the positive pairs;
+        for "hybrid" (3, N, b C): view 1 and view 2 in one base space, and view 1 in another.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
         return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))

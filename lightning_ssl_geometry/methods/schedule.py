@@ -1,4 +1,4 @@
-"""The learning-rate schedule of SimCLR and its relatives: linear warm-up, then half a cosine to zero, per step."""
+"""The learning-rate schedule of SimCLR: linear warm-up, then half a cosine to zero, per step."""
 
 __all__ = ["warmup_cosine"]
 
@@ -9,21 +9,18 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
-    r"""Scale each group's learning rate over the steps of a run.
+    r"""Make a scheduler that scales each group's learning rate; step it once per optimizer step.
 
     .. math:: \eta_s / \eta = \begin{cases} (s + 1) / S_w & s < S_w \\
         \tfrac12 \bigl(1 + \cos \pi \frac{s - S_w}{S - S_w}\bigr) & s \ge S_w \end{cases}
 
     Args:
         optimizer: Its learning rates are the peak values.
-        warmup_steps: S_w >= 0.
-        total_steps: S >= S_w, S > 0.
-
-    Returns:
-        A scheduler to be stepped once per optimizer step.
+        warmup_steps: S_w, from 0 to S.
+        total_steps: S, >= 1.
 
     Raises:
-        ValueError: If `warmup_steps` is negative or greater than `total_steps`, or that is 0.
+        ValueError: If a number is out of range.
     """
     if not 0 <= warmup_steps <= total_steps or total_steps < 1:
         raise ValueError(f"Expected 0 <= `warmup_steps` <= {total_steps} (`total_steps`), but got {warmup_steps}.")

@@ -1,7 +1,7 @@
 """SimCLR: A Simple Framework for Contrastive Learning of Visual Representations (Chen et al. 2020).
 
-Two random views of each image go through backbone and projector, and InfoNCE (NT-Xent) pulls the two embeddings of
-an image together and pushes those of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
+Two random views of each image go through backbone and projector. InfoNCE (NT-Xent) pulls the two embeddings of an image
+together, and pushes those of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
 Self-supervised Contrastive Learning, 2022) study this method with a linear projector and inverse temperature 2.
 """
 

@@ -1,4 +1,4 @@
-"""Supervised training, and a frozen random network: the controls of self-supervised methods."""
+"""Supervised training, and a classifier on a frozen random network, as controls of self-supervised methods."""
 
 __all__ = ["SupervisedModule"]
 
@@ -19,19 +19,19 @@ from lightning_ssl_geometry.types import Batch, Observation
 class SupervisedModule(SSLModule):
     """Train a backbone and a classifier with labels, or a classifier on the frozen random backbone.
 
-    Every view of a batch counts as a sample; z are the logits. `{stage}/accuracy` is that of the views in training, and
-    of the images without augmentation in validation and test.
+    Every view of a batch is a sample; z are the logits. `{stage}/accuracy` is computed on views in training, and on
+    images without augmentation in validation and test.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
         classifier: Maps the backbone's output to logits (N, classes).
-        train_backbone: Whether the backbone learns. False: its weights stay at their random start, and only its batch
-            statistics follow the data.
+        train_backbone: Whether the backbone is trained. False: its weights stay random, but batch statistics follow the
+            data.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If a network or a setting is not valid; in a step, if the batch has no `label`, or the classifier
-            returns no logits.
+        ValueError: If an argument is not valid; in a step, if the batch has no `label`, or the classifier returns no
+            logits.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": CROSS_ENTROPY, "accuracy": ACCURACY}

@@ -1,4 +1,4 @@
-"""The base of methods that compare two views of each sample by a loss."""
+"""TwoViewModule: base of methods that compare two views of each sample by a loss."""
 
 __all__ = ["TwoViewModule", "two_views"]
 
@@ -15,16 +15,16 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class TwoViewModule(SSLModule):
-    """A method whose loss compares the embeddings of two views; a subclass chooses the default loss.
+    """A method whose loss compares the embeddings of two views.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        loss: Maps (z1, z2), each (N, P), to a scalar. None: the loss of the paper, as the class describes it.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: the loss of the method's paper.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If a network or a setting is not valid; in a step, if a batch has not two views.
+        ValueError: If an argument is not valid; in a step, if a batch has not two views.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = InfoNCELoss
@@ -48,11 +48,7 @@ class TwoViewModule(SSLModule):
 
 
 def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the two views of a batch.
-
-    Raises:
-        ValueError: If there are more or fewer.
-    """
+    """Return the two views of a batch; a ValueError if there are more or fewer."""
     views = batch["views"]
     if len(views) != 2:
         raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")

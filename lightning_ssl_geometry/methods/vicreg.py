@@ -1,7 +1,7 @@
 """VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning (Bardes, Ponce & LeCun 2022).
 
-SimCLR's networks and views, and a loss without negatives: the two embeddings of an image are pulled together, every
-dimension is kept spread over the batch, and the dimensions are decorrelated. The embeddings are not normalised.
+SimCLR's networks and views, with a loss without negatives: it pulls the two embeddings of an image together, keeps the
+variance of every dimension over the batch, and decorrelates the dimensions. Embeddings are not normalised.
 """
 
 __all__ = ["VICRegModule"]
@@ -20,11 +20,10 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class VICRegModule(TwoViewModule):
-    """VICReg with any backbone and projector; by default the loss has the official weights 25, 25 and 1.
+    """VICReg with any backbone and projector; the default loss has the official weights 25, 25 and 1.
 
-    Variance and covariance are those of all ranks' samples, which must be at least two; the covariance takes P^2
-    numbers per view. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`: three layers with
-    batch normalisation and ReLU between them, wider than h.
+    Variance and covariance are computed over the samples of all ranks, of which there must be at least two; the
+    covariance takes P^2 numbers per view. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = VICRegLoss

@@ -1,8 +1,8 @@
-"""Figures of a run's geometry: numpy arrays -> matplotlib Figure, without pyplot and its global state.
+"""Figures of a run's geometry: functions from numpy arrays to a matplotlib Figure, without pyplot.
 
-One look for all: hue says what is measured (or, in a comparison, on which group of runs), dashes say on which data,
-grey to violet says when. A name stands at the end of its line instead of in a legend. Sizes are in CSS pixels at 72
-dpi, so that a figure has the same text size on a page, and `figure.savefig("loss.png", dpi=200)` makes a picture of it.
+In all figures, the hue shows what is measured (in a comparison: for which group of runs), dashes show on which data,
+and grey to violet shows when. Sizes are in CSS pixels at 72 dpi, so that all figures have the same text size on a page;
+`figure.savefig("loss.png", dpi=200)` saves one.
 """
 
 __all__ = [

@@ -1,12 +1,7 @@
-"""An empty figure, the axes on it, and the texts around them.
-
-Places are in pixels of the page that shows the figure, and room for texts is measured: axes stand at the same place in
-each figure unless a text beside them needs more. matplotlib's constrained layout gives neighbours axes of different
-sizes, fails where a name leaves no room, and more than doubles the time that a figure takes.
-"""
+"""Empty figures, their axes, and the texts around them; all sizes are in pixels of the page that shows the figure."""
 
 __all__ = ["LEAST", "Caption", "arrange", "canvas", "drawable", "finite_values", "head", "named_axis", "padded", "put",
-           "put_tips", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
+           "put_tips", "samples", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
 
 import json
 import warnings
@@ -38,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Not matplotlib's constrained layout: it gives neighbouring figures axes of different sizes, fails where a name leaves
+# no room, and doubles the time of a figure.
 LEAST = 1e-100
 _MOST = 1e100
 _ROW, _TITLE, _MOST_LINES = 16.0, 12.5, 4  # of a caption: pixels, pixels, lines of a text
@@ -47,7 +44,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """Texts around a figure that has to stand alone: a title, (dash, meaning) pairs below it, and lines of notes."""
+    """Texts around a figure: a title above, (dash, meaning) pairs and lines of notes below."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -55,7 +52,7 @@ class Caption:
 
 
 def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]":
-    """Make an empty figure with axes that have the look of all figures; bare ones have no ticks and lines."""
+    """Make an empty figure with `count` axes in the common style; bare axes have no ticks and lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
@@ -80,7 +77,7 @@ def _look(axes: "Axes", bare: bool) -> None:
 
 
 def put(axes: "Axes", left: float, top: float, wide: float, tall: float) -> None:
-    """Put axes at a place in pixels from the upper left corner of their figure."""
+    """Put axes at (left, top), in pixels from the upper left corner of the figure."""
     width, height = 72 * axes.figure.get_size_inches()  # type: ignore[union-attr]
     axes.set_position((left / width, 1 - (top + tall) / height, wide / width, tall / height))
 
@@ -99,8 +96,8 @@ def arrange(
 ) -> None:
     """Put axes of one size in rows of two, with room for the texts beside them, and write the caption.
 
-    Sizes are in pixels: `left`, `right` and `foot` are the least room beside and below the axes, `wide` is the width of
-    a row, `tall` the height of the axes (their width if None), and `most` their greatest width.
+    `left`, `right` and `foot` are the least space beside and below the axes, `wide` is the width of a row, `tall` the
+    height of the axes (None: their width), and `most` their greatest width, all in pixels.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -123,7 +120,7 @@ def _needed(axes: "Axes") -> tuple[float, float, float]:
 
 
 def stretch(figure: "Figure", height: float, caption: Caption) -> float:
-    """Give a figure its height, in pixels without the caption, and write the caption; return what is above."""
+    """Set the height of a figure (without caption), write the caption, and return the height of the part above."""
     title, rows = _lines(caption.title, _TITLE), _rows(caption)
     above = _ROW * len(title) + 2 * bool(title)
     whole = above + height + _ROW * len(rows)
@@ -141,7 +138,7 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
 
 
 def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
-    """Set the texts below a figure, with their places from the left: dashes in rows as they fit, then notes."""
+    """Arrange the texts below a figure in rows of (distance from the left, dash, text): first dashes, then notes."""
     rows: list[list[tuple[float, Dash | None, str]]] = []
     at = WIDTH
     for dash, meaning in caption.dashes:
@@ -175,7 +172,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a piece of line of a colour and dash, 24 pixels long, at an offset in pixels from a point."""
+    """Draw a line of 24 pixels in a colour and dash, at an offset in pixels from a point."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -186,7 +183,7 @@ def swatch(
 
 
 def shortened(text: str, wide: float) -> str:
-    """Leave out the middle of a text that is longer than so many pixels.
+    """Leave out the middle of a text that is wider than `wide` pixels.
 
     >>> shortened("projector.layers.3.weight 0.5", 80)
     'proje…ht 0.5'
@@ -196,12 +193,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Mark the values that can be drawn: beyond `_MOST`, arithmetic on an axis overflows."""
+    """Mark the values that can be drawn: finite, not beyond `_MOST` (an axis overflows), and positive for `log`."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Join the values that can be drawn; an error about having none calls the arrays `name`."""
+    """Join the values that can be drawn; a ValueError about `name` if there are none."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -209,8 +206,18 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
     return values
 
 
+def samples(arrays: Sequence[Floats]) -> Floats:
+    """Join the values of all runs; a ValueError if a run has none, or a value is not finite."""
+    if not arrays or not all(array.size for array in arrays):
+        raise ValueError("Expected `runs` with a sample in each, but got none.")
+    values = np.concatenate([array.ravel() for array in arrays])
+    if not np.isfinite(values).all():
+        raise ValueError("Expected `runs` with finite values, but got some that are not.")
+    return values
+
+
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Return limits around values, with a margin also for a constant."""
+    """Return the limits of an axis: the range of the values and a margin, also for constant values."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -227,7 +234,7 @@ def y_axis(
     pad: float = 0.07,
     ceiling: float | None = None,
 ) -> None:
-    """Set the vertical axis, with its name above it; the margin around the values passes neither floor nor ceiling."""
+    """Set the vertical axis and the name above it; the margin ends at floor and ceiling, if no value is beyond."""
     low, high = padded(np.log10(values) if log else values, pad)
     if floor is not None and not log and values.min() >= floor:
         low = floor
@@ -240,19 +247,19 @@ def y_axis(
 
 
 def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes, without making room for it."""
+    """Write a text above axes; :func:`arrange` makes no room for it."""
     write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
 
 def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
-    """Set the horizontal axis, with its name below it."""
+    """Set the horizontal axis and the name below it."""
     axes.set_xlim(limits[0], limits[1] if limits[1] > limits[0] else limits[0] + 1)
     axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
 
 
 def named_axis(axes: "Axes", names: Sequence[str]) -> None:
-    """Set names at 0, 1, 2, ... of the horizontal axis, slanted where they do not fit beside each other."""
+    """Set names at 0, 1, 2, ... of the horizontal axis, slanted if there is not enough room."""
     names = [shortened(name, 0.4 * WIDTH) for name in names]
     axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set_xticks(range(len(names)), names, parse_math=False)
@@ -263,12 +270,12 @@ def named_axis(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Choose at most `most` rows at equal spaces, with both ends."""
+    """Choose at most `most` rows at equal distances, including both ends."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
 def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Put invisible targets that carry a text each, in the id of their group: an SVG can show it under a pointer."""
+    """Add invisible points, and write their texts into the id of the group; the page shows them under a pointer."""
     if texts:
         gid = json.dumps(["tips", *texts])
         axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
@@ -285,7 +292,7 @@ def write(
     gid: str | None = None,
     size: float = TEXT,
 ) -> None:
-    """Put a text, as it is, at an offset in pixels from a point; `gid="plain"`: on a page without an edge of paper."""
+    """Write a text at an offset in pixels from a point; with `gid="plain"`, the page gives it no outline."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
                   fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

@@ -1,4 +1,4 @@
-"""A dot plot: a row per value."""
+"""Dot plots."""
 
 __all__ = ["Dot", "dots"]
 
@@ -36,12 +36,12 @@ class Dot:
 
     Attributes:
         label: Text before the dot.
-        value: Place of the dot.
-        spread: Half the length of its bar, or NaN.
+        value: Position of the dot.
+        spread: Half the length of the bar; NaN: no bar.
         text: Text behind the dot.
         color: A key of `COLORS`.
-        tip: Text that is shown where a pointer rests on the dot.
-        bounds: The least and the greatest possible value, where the bar ends at the latest.
+        tip: Text under a pointer.
+        bounds: Least and greatest possible value; the bar ends there.
     """
 
     label: str
@@ -54,22 +54,16 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar, which holds the value, also one out of bounds; the value twice without a bar."""
+        """Both ends of the bar, which includes the value, even one out of bounds; without a bar, the value twice."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
 
 
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw a dot plot: a row per value, rows in groups, one axis for all.
+    """Draw a dot plot with one row per value.
 
-    Args:
-        groups: (heading or "", rows) pairs, with at least one finite value among them.
-        xlabel: Name of the axis.
-        caption: Texts around the figure, if it has to stand alone.
-
-    Raises:
-        ValueError: If there is nothing finite to draw.
+    `groups` are (heading or "", rows) pairs, and `xlabel` is the name of the axis; a ValueError if no value is finite.
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
@@ -100,7 +94,7 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
 
 def _thin_ticks(axes: "Axes") -> None:
-    """Keep every second tick where their labels would touch: the axis is narrow."""
+    """Keep every second tick if the labels would touch."""
     ticks, labels = axes.get_xticks(), [label.get_text() for label in axes.get_xticklabels()]
     if sum(0.6 * TEXT * (len(label) + 1.5) for label in labels) > axes.bbox.width:
         axes.set_xticks(ticks[::2], labels[::2])

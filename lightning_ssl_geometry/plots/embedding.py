@@ -1,4 +1,4 @@
-"""Embeddings as they are: a line for each over its dimensions, or a point in the plane."""
+"""Pictures of embeddings: a line for each over its dimensions, or a point in the plane."""
 
 __all__ = ["overlay", "scatter"]
 
@@ -15,6 +15,7 @@ from lightning_ssl_geometry.plots.canvas import (
     head,
     padded,
     put_tips,
+    samples,
     spaced,
     write,
     x_axis,
@@ -32,17 +33,13 @@ _NO_CAPTION = Caption()
 
 
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw embeddings on top of each other, a thin line for each sample, runs beside each other on one scale.
+    """Draw each embedding as a thin line over its dimensions, on one scale for all runs.
 
-    Args:
-        runs: (title or "", z (n, P)), with n >= 1 and P >= 2.
-        caption: Texts around the figure, if it has to stand alone.
-
-    Raises:
-        ValueError: If there is nothing to draw, or a value is not finite.
+    `runs` are (title or "", z (n, P)), n >= 1, P >= 2; a ValueError if a shape is wrong or a value not finite.
     """
-    _check([z for _, z in runs])
-    values = np.concatenate([z.ravel() for _, z in runs])
+    values = samples([z for _, z in runs])
+    if wrong := [z.shape for _, z in runs if z.ndim != 2 or z.shape[1] < 2]:
+        raise ValueError(f"Expected embeddings (n, P) with P >= 2, but got {wrong[0]}.")
     figure, cells = canvas(len(runs))
     for axes, (title, z) in zip(cells, runs, strict=True):
         y_axis(axes, values, "" if title else "value", floor=None, log=False)
@@ -59,24 +56,19 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 def scatter(
     runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw embeddings of two dimensions beside the unit circle, coloured by class where there are at most ten.
+    """Draw embeddings of two dimensions and the unit circle; colours are classes if there are at most ten.
 
-    Args:
-        runs: (title or "", z (n, 2), label (n,) or None), with n >= 1.
-        caption: Texts around the figure, if it has to stand alone.
-
-    Raises:
-        ValueError: If there is nothing to draw, a value is not finite, or the shapes do not fit.
+    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1; a ValueError if a shape is wrong or z is not finite.
     """
-    _check([z for _, z, _ in runs])
+    values = samples([z for _, z, _ in runs])
     for _, z, label in runs:
-        if z.shape[1] != 2 or (label is not None and label.shape != z.shape[:1]):
+        if z.ndim != 2 or z.shape[1] != 2 or (label is not None and label.shape != z.shape[:1]):
             shapes = f"{z.shape}" + ("" if label is None else f" and {label.shape}")
             raise ValueError(f"Expected embeddings (n, 2) and labels (n,), but got {shapes}.")
     classes = sorted({int(kind) for *_, label in runs if label is not None for kind in label})
     classes = classes if len(classes) <= _MOST_CLASSES else []
     figure, cells = canvas(len(runs))
-    far = max(map(abs, padded(np.concatenate([np.ones(1), *(z.ravel() for _, z, _ in runs)]), 0.06)))
+    far = max(map(abs, padded(np.append(values, 1.0), 0.06)))
     for axes, (title, z, label) in zip(cells, runs, strict=True):
         _plane(axes, title, far)
         for kind in classes if classes and label is not None else [None]:
@@ -121,11 +113,3 @@ def _color(classes: Sequence[int], kind: int) -> str:
     from matplotlib.colors import to_hex
 
     return to_hex(colormaps["tab10"](classes.index(kind)))
-
-
-def _check(arrays: Sequence[Floats]) -> None:
-    if not arrays or not all(z.size for z in arrays):
-        raise ValueError("Expected `runs` with a sample in each, but got none.")
-    for z in arrays:
-        if z.ndim != 2 or z.shape[1] < 2 or not np.isfinite(z).all():
-            raise ValueError(f"Expected embeddings (n, P) with P >= 2, all finite, but got {z.shape}.")

@@ -1,4 +1,4 @@
-"""Lines: scalars over training, spectra over their index, histograms over their bins."""
+"""Line plots: scalars over training, spectra over their index, histograms over their bins."""
 
 __all__ = ["Curve", "curves"]
 
@@ -41,17 +41,17 @@ class Curve:
     """One line of a figure.
 
     Attributes:
-        label: Text at its end; with the last value in it, it saves a look at the axis.
+        label: Text at the end of the line.
         x: (R,), ascending.
-        y: (R,); a value that is not finite, or beyond 1e100, leaves a gap, and a cross below it.
+        y: (R,); a value that is not finite, or beyond 1e100, leaves a gap and a cross below it.
         color: A key of `COLORS`.
         dash: "solid", "dashed", "dashdot" or "dotted".
-        faint: Whether it is in the background: thin, and without label.
-        tips: R texts, shown where a pointer rests on a point; or none.
-        spread: (R,), half the height of a band around the line, or None; no band where it is not finite.
+        faint: Whether the line is in the background: thin, and without label.
+        tips: R texts, shown under a pointer; or none.
+        spread: (R,), half the height of a band around the line, without a band where it is not finite; None: no band.
         factor: Whether the band is from y / spread to y * spread, for a deviation of logarithms.
-        bounds: The least and the greatest possible value, where the band ends at the latest.
-        stepped: Whether it is a histogram: y[r] holds from x[r] to x[r + 1].
+        bounds: Least and greatest possible value; the band ends there.
+        stepped: Whether the line is a histogram: y[r] is the height from x[r] to x[r + 1].
     """
 
     label: str
@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
-        """Foot and top of the band, within bounds where the line is."""
+        """Lower and upper edge of the band, within `bounds`, except that the band always includes the line."""
         if self.spread is None:
             return None
         low, high = (
@@ -107,23 +107,19 @@ def curves(
     """Draw scalars over training, spectra over their index, or quantities over named places.
 
     Args:
-        lines: At least one, with at least one finite value among them.
+        lines: The lines; at least one value must be finite.
         xlabel: Name of the horizontal axis.
         ylabel: Name of the vertical axis.
-        xlim: Limits of the horizontal axis; those of the data if None.
-        floor: Start of the vertical axis; below the data if None.
-        ceiling: The latest end of the vertical axis, if no value is above it; above the data if None.
-        log: Whether the vertical axis is logarithmic, without values that are not positive; if None, it is where all
-            values are positive and span more than five decades.
-        names: Names of the places 0, 1, 2, ..., instead of numbers and `xlabel`.
-        caption: Texts around the figure, if it has to stand alone.
+        xlim: Limits of the horizontal axis; None: those of the data.
+        floor: Start of the vertical axis, if no value is below it; None: below the data.
+        ceiling: Largest end of the vertical axis, if no value is above it; None: above the data.
+        log: Whether the vertical axis is logarithmic and omits values that are not positive. None: if all values are
+            positive and span more than five decades.
+        names: Names for 0, 1, 2, ... of the horizontal axis, in place of numbers and `xlabel`.
+        caption: Texts around the figure.
 
     Raises:
-        ValueError: If there is nothing to draw.
-
-    >>> figure = curves([Curve("train", np.arange(3.0), np.array([4.0, 3.0, 2.5]))], xlabel="epochs", ylabel="loss")
-    >>> figure.axes[0].get_xlabel()
-    'epochs'
+        ValueError: If no value can be drawn.
     """
     values = finite_values([line.y for line in lines], "lines", bool(log))
     if log is None:
@@ -174,7 +170,7 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
-    """Draw dots where a line has few points or a point stands alone, crosses for values that are lost, and tips."""
+    """Draw dots (on a line of few points, or at a point between gaps), crosses for values not drawn, and tips."""
     color = COLORS[line.color]
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
     dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone
@@ -187,7 +183,7 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
-    """Choose points to draw: of a long line, the lowest and the highest of each stretch, so that spikes stay."""
+    """Choose the points to draw; of each part of a long line the lowest and the highest, so that peaks are kept."""
     if len(y) <= _MOST_POINTS:
         return np.arange(len(y))
     kept = {0, len(y) - 1}
@@ -208,7 +204,7 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
-    """Write labels from the top down, each behind a piece of its line: histograms all end at the same height."""
+    """Write labels from the top down, each with a piece of its line, since histograms end at the same height."""
     for row, line in enumerate(lines):
         color, down = COLORS[line.color], -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
@@ -216,7 +212,7 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:
-    """Move heights as little as a sweep up and one down need, to be at least `gap` apart and within limits."""
+    """Move heights until they are at least `gap` apart and within the limits, in one pass up and one down."""
     order = np.argsort(heights, kind="stable")
     moved = heights[order].clip(low, high)
     for number in range(1, len(moved)):

@@ -1,4 +1,4 @@
-"""Images, and below each a map of one value per cell of a grid."""
+"""Images with a map of one value per grid cell below each."""
 
 __all__ = ["policy_maps"]
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, put_tips, stretch, write
+from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, put_tips, samples, stretch, write
 from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
 
 if TYPE_CHECKING:
@@ -25,17 +25,18 @@ _NO_CAPTION = Caption()
 def policy_maps(
     runs: Sequence[tuple[str, Floats, Floats]], *, columns: int = 4, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    r"""Draw samples and below each its P(T | X), in squares of one size, all maps on one scale that starts at 0.
+    """Draw samples, and below each its P(T | X), in squares of one size; all maps have one scale from 0.
 
-    Args:
-        runs: (title or "", image (n, H, W), probability (n, rows, columns)), a block for each, n >= 1.
-        columns: How many samples stand beside each other.
-        caption: Texts around the figure, if it has to stand alone.
-
-    Raises:
-        ValueError: If there is nothing to draw, shapes do not fit, or a value is not finite.
+    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1; `columns` samples are in a row. A
+    ValueError is raised if there is no run, or one has a wrong shape or is not finite.
     """
-    _check(runs, columns)
+    if columns < 1:
+        raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
+    for _, image, probability in runs:
+        if image.ndim != 3 or probability.ndim != 3 or len(image) != len(probability):
+            shapes = f"{image.shape} and {probability.shape}"
+            raise ValueError(f"Expected images (n, H, W) and probabilities (n, rows, columns), but got {shapes}.")
+    samples([values for _, *pair in runs for values in pair])
     tile = (WIDTH - _GAP * (columns - 1)) / columns
     tall = 2 * tile + _NEAR + 2 * _GAP
     blocks = [bool(title) * _TITLE + tall * -(-len(image) // columns) for title, image, _ in runs]
@@ -57,25 +58,12 @@ def policy_maps(
     return figure
 
 
-def _check(runs: Sequence[tuple[str, Floats, Floats]], columns: int) -> None:
-    if columns < 1:
-        raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
-    if not runs or not all(len(image) for _, image, _ in runs):
-        raise ValueError("Expected `runs` with a sample in each, but got none.")
-    for _, image, probability in runs:
-        if image.ndim != 3 or probability.ndim != 3 or len(image) != len(probability):
-            shapes = f"{image.shape} and {probability.shape}"
-            raise ValueError(f"Expected images (n, H, W) and probabilities (n, rows, columns), but got {shapes}.")
-        if not (np.isfinite(image).all() and np.isfinite(probability).all()):
-            raise ValueError("Expected `runs` with finite values, but got some that are not.")
-
-
 def _picture(axes: "Axes", image: Floats) -> None:
     axes.imshow(image, cmap="gray", interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
 
 
 def _framed(axes: "Axes", left: float, top: float, tile: float) -> "Axes":
-    """Put a square there, with an edge, which a dark picture needs on dark paper."""
+    """Put square axes at (left, top), with an edge, so that a dark image is visible on a dark background."""
     put(axes, left, top, wide=tile, tall=tile)
     axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
     return axes
@@ -86,7 +74,7 @@ def _map(axes: "Axes", cells: Floats, most: float) -> None:
 
 
 def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
-    """Put texts with the value of each cell, or of the brightest where cells are too small to point at."""
+    """Add a text under a pointer for each cell, or for the largest value if cells are too small."""
     rows, columns = cells.shape
     found = np.argwhere(np.ones_like(cells))
     if cells.size > _MOST_TIPS:

@@ -1,4 +1,4 @@
-"""A map of one value per pair of names, such as a similarity."""
+"""Maps of one value per pair of names, such as a similarity."""
 
 __all__ = ["matrix"]
 
@@ -26,17 +26,17 @@ def matrix(
     limits: tuple[float, float] = (0.0, 1.0),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw a map of one value per pair: rows are named, columns have their numbers, values stand in cells with room.
+    """Draw a map of one value per pair; rows have names, columns numbers, and large cells their values.
 
     Args:
-        names: M of them, from the top and from the left.
-        values: (M, M); what is not finite is left empty.
+        names: M names of the rows and columns.
+        values: (M, M); the cell of a value that is not finite is empty.
         meaning: Name of the values, beside the scale.
-        limits: The values of no colour and of the full one; beyond them colours stay as they are.
-        caption: Texts around the figure, if it has to stand alone.
+        limits: The values with no colour and with full colour.
+        caption: Texts around the figure.
 
     Raises:
-        ValueError: If there is nothing to draw, or the shapes do not fit.
+        ValueError: If there is no name, or `values` has a wrong shape.
     """
     count = len(names)
     if not count or values.shape != (count, count):
@@ -59,7 +59,7 @@ def matrix(
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
-    """Draw cells in one hue, so faint that a text on it can be read in either palette of a page."""
+    """Draw the cells in one hue, light enough that text on them can be read on light and dark pages."""
     from matplotlib.patches import Rectangle
 
     share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
@@ -69,7 +69,7 @@ def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
 
 
 def _number(axes: "Axes", count: int, every: int) -> None:
-    """Number rows and columns, all or every second and so on, and leave out the names of the other rows."""
+    """Number every `every`-th row and column, and remove the names of the other rows."""
     for place, name in enumerate(list(axes.texts)):
         if place % every:
             name.remove()

@@ -1,4 +1,4 @@
-"""A path through the plane, coloured from early to late."""
+"""Paths through the plane."""
 
 __all__ = ["trajectory"]
 
@@ -34,15 +34,9 @@ _MOST_MOMENTS = 120
 def trajectory(
     x: Floats, y: Floats, *, xlabel: str, ylabel: str, ends: tuple[str, str], tips: Sequence[str] = ()
 ) -> "Figure":
-    """Draw a path through the plane, coloured from early to late; of many points, 120 at equal spaces.
+    """Draw a path through the points (x, y), each (R,), coloured from early to late; at most 120 points are drawn.
 
-    Args:
-        x: (R,).
-        y: (R,).
-        xlabel: Name of the horizontal axis.
-        ylabel: Name of the vertical axis.
-        ends: Names of the first and the last point.
-        tips: R texts, shown where a pointer rests on a point; or none.
+    `ends` are the names of the first and the last point, `tips` none or R texts, which are shown under a pointer.
 
     Raises:
         ValueError: If no point is finite, or the lengths differ.

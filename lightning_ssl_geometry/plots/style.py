@@ -30,9 +30,5 @@ TALL = HEIGHT - TOP - BOTTOM  # of the axes
 
 
 def ramp(count: int) -> list[str]:
-    """Choose colours for `count` moments of training, early to late.
-
-    >>> ramp(2) == [RAMP[0], RAMP[-1]]
-    True
-    """
+    """Choose colours for `count` moments of training, from early to late."""
     return [RAMP[round(position)] for position in np.linspace(0, len(RAMP) - 1, count)] if count > 1 else [RAMP[-1]]

@@ -1,4 +1,4 @@
-"""Round ticks, told apart by as few digits as that takes."""
+"""Round ticks with short labels."""
 
 __all__ = ["set_ticks"]
 
@@ -15,7 +15,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
-    """Set round ticks within the limits; return the offset or power of ten that their labels leave out."""
+    """Set round ticks within the limits; return the offset or power of ten that the labels omit, as a text."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = sorted(map(float, axes.get_xlim() if which == "x" else axes.get_ylim()))
@@ -33,7 +33,7 @@ def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
 
 
 def _tick_labels(ticks: Floats) -> tuple[list[str], str]:
-    """Label ticks with as few digits as tell them apart; return a power of ten or first tick that is left out."""
+    """Return labels with as few digits as distinguish the ticks, and the power of ten or offset that they omit."""
     size = float(np.abs(ticks).max(initial=0))
     power = int(np.floor(np.log10(size))) if size >= 1e6 or 0 < size < 1e-3 else 0
     scaled = ticks / 10.0**power

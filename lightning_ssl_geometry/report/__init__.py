@@ -1,7 +1,4 @@
-"""The report of a run: one HTML page, its figures, and a table for the terminal, from what the run wrote to disk.
-
-And the comparison of groups of runs, such as several seeds of each setting: a page and its figures.
-"""
+"""Reports from the files of a run, or of groups of runs: an HTML page, its figures, and a table for the terminal."""
 
 __all__ = [
     "Drawings",

@@ -1,4 +1,4 @@
-"""The texts and tables of a page around its figures: header, headline, notes, tables, settings of the runs, papers."""
+"""The texts and tables of a page besides its figures: header, headline, notes, tables, settings, papers."""
 
 __all__ = ["comparison_contents", "run_contents"]
 
@@ -43,8 +43,6 @@ _OF_MEANS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page."""
-
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # the first cell of each is its name
     chosen: Sequence[int] = ()  # rows that are bold
@@ -55,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of a run that was not trained, with its meaning."""
+    """A number of a diagnosis, with its meaning."""
 
     name: str
     value: str
@@ -66,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Made:
-    """The settings of a run: names and values, and its config."""
+    """How a run was made: names and values, and its config."""
 
     name: str
     rows: Mapping[str, str]
@@ -74,7 +72,7 @@ class Made:
 
 
 def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings) -> dict[str, Any]:
-    """Gather what the page of one run says beside its figures."""
+    """Return the contents of the page of one run, except its figures."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
     return _contents(view, drawn, drawings, notes=[*run.notes], readings=_readings(view) if view.once else {}) | {
@@ -93,7 +91,7 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
 def comparison_contents(
     view: View, title: str, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings
 ) -> dict[str, Any]:
-    """Gather what the page of a comparison says beside its figures."""
+    """Return the contents of the page of a comparison, except its figures."""
     notes = [*filter(None, [different_data(view.grouped)]), *_notes_on_means(view)]
     notes += [*notes_on_time(view.groups, view.by_epochs), *_odd_widths(view)]
     return _contents(view, drawn, drawings, notes=notes, readings={}) | {
@@ -113,7 +111,7 @@ def _contents(
     notes: Sequence[str],
     readings: Mapping[str, Sequence[Reading]],
 ) -> dict[str, Any]:
-    """Gather what both pages have, and leave empty what only one of them has."""
+    """Return what both kinds of page have; entries that only one kind has are empty."""
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
     return dict.fromkeys(["status", "groups", "tiles", "layers", "evaluation", "evaluated", "coverage"]) | {
@@ -200,7 +198,7 @@ def _row(series: Series, last: bool) -> list[str]:
 
 
 def _compared(view: View, title: str) -> dict[str, Any] | None:
-    """Make a table of the first and last value of each scalar per group, on the data that the figures show."""
+    """Make a table of the first and last value of each scalar per group, on the same data as the figures."""
     once, rows, parts = view.once, [], []
     for member in members(view.runs, last_layers=True):
         stage = shared_stage([member], view) if is_scalar(member, view.runs) and member.declared else None
@@ -236,7 +234,7 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
 
 
 def _coverage(view: View) -> Table | None:
-    """Make a table that says which groups have a quantity, for quantities that not all runs have; None without any."""
+    """Make a table that says which groups have a quantity, if not all runs have it; None if all have all."""
     every = members(view.runs, last_layers=True)
     found = {each.title: set(each.names) for each in every if not each.quantity.baseline and not each.role}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
@@ -254,7 +252,7 @@ def _coverage(view: View) -> Table | None:
 
 
 def _odd_widths(view: View) -> list[str]:
-    """Say where the runs of one group have arrays, or layers, of different lengths: these have no mean."""
+    """Say which arrays or layers of a group differ in length between runs, so that they have no mean."""
     said = []
     for group in view.groups:
         for name in dict.fromkeys(name for run in group.runs for name in run.arrays):

@@ -1,4 +1,4 @@
-"""Numbers of a page as CSV files that the page itself holds: a link to save them, without a script or a server."""
+"""Numbers as CSV files inside of a page, each behind a link that saves it without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -19,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table to be saved; rows that are shorter than the header end in empty cells."""
+    """A table; rows that are shorter than the header end in empty cells."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | float]]
@@ -27,7 +27,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Saved:
-    """A table as a link of a page: the name of the file, the table itself, and of how many rows it has one."""
+    """A link that saves a table as `file`; if `thinned` is k > 1, it has every k-th row."""
 
     file: str
     address: str
@@ -35,10 +35,10 @@ class Saved:
 
 
 def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
-    """Write a table as a CSV file in UTF-8, a link of at most `most` letters; a larger table is thinned.
+    """Make a link that saves a table as CSV in UTF-8; rows are left out if it would have more than `most` characters.
 
-    Numbers have nine digits, which tell all float32 apart. A text that a spreadsheet would take for a formula gets an
-    apostrophe in front. A letter of the name that a file system may refuse becomes `_`.
+    Numbers have nine digits, so that different float32 stay different. A text that a spreadsheet could read as a
+    formula begins with an apostrophe. Characters of the name that a file system may refuse become `_`.
 
     >>> saved("loss", Numbers(["step", "loss"], [[1, 0.5]]))
     Saved(file='loss.csv', address='data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A', thinned=1)
@@ -52,18 +52,18 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from parts: each has cells that all its rows share, and then columns."""
+    """Make a table from parts: cells that all rows of a part share, followed by columns."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 
 def series_numbers(found: Iterable[Series]) -> Numbers:
-    """List scalars as they were logged, a row per value; the steps done tell a value before training apart."""
+    """List scalars as they were logged, one row per value; `steps_done` is 0 for a value before training."""
     parts = [((each.name,), (each.epoch, each.step, each.value, each.done)) for each in found]
     return listed(("scalar", "epoch", "step", "value", "steps_done"), parts)
 
 
 def layer_numbers(layers: Layers) -> Numbers:
-    """List all that is known of layers, as in their file."""
+    """List all columns of layers.csv."""
     return listed(("layer", "width", *layers.values), [((), (layers.names, layers.width, *layers.values.values()))])
 
 

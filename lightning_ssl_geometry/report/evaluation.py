@@ -1,4 +1,4 @@
-"""The comparison under one linear classifier: pixels, an untrained and the trained network, and averages."""
+"""Accuracies of a linear classifier on pixels, the untrained network, the trained network, and averages of it."""
 
 __all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
 
@@ -28,22 +28,22 @@ _TITLE = "The same linear classifier on each"
 
 
 def feature_name(name: str) -> str:
-    """Name a row of the comparison: "frozen" is the untrained network."""
+    """Name the features of a row; "frozen" is the untrained network."""
     return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
-    """Tell whether features are those of the method as it was trained; the other rows are there for comparison."""
+    """Whether the features `name` are those of the trained method; other features are for comparison."""
     return name in ("trained", "f, learned", "head, learned")
 
 
 def shown_accuracy(row: Evaluation) -> str:
-    """Write an accuracy with its spread, where it has one."""
+    """Write an accuracy and its standard deviation, if there is one."""
     return percent(row.accuracy) + ("" if np.isnan(row.std) else f" ± {100 * row.std:.1f}")
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class, and by split if the runs have several splits; all labels first."""
+    """Group the rows by labels per class (all labels first), and by split if the runs have several splits."""
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
@@ -68,7 +68,7 @@ def evaluated(view: View) -> str:
 
 
 def evaluation_panel(view: View) -> Panel | None:
-    """Draw the accuracies as dots, for groups those of trained features alone; None if there are none."""
+    """Draw the accuracies as dots (for groups, only of trained features); None if there are none."""
     member = _member(view)
     blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
     if member is None or not blocks:
@@ -87,7 +87,7 @@ def evaluation_panel(view: View) -> Panel | None:
 
 
 def sizes(run: Run) -> str:
-    """Say on how many samples, repeats and dimensions the accuracies rest, where the file says so."""
+    """Say how many samples, repeats and dimensions were used for the accuracies, if the file says so."""
     asked = {"train_size": "training samples", "test_size": "test samples", "repeats": "repeats"}
     found = {key: dict.fromkeys(row.details[key] for row in run.evaluations if key in row.details) for key in asked}
     said = [f"{' or '.join(values)} {asked[key]}" for key, values in found.items() if values]
@@ -112,7 +112,7 @@ def _dot(row: Evaluation) -> Dot:
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """Leave out pixels and the untrained network, which do not depend on the group."""
+    """Make the dots of groups, without pixels and the untrained network, which are equal in all groups."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
@@ -133,7 +133,7 @@ def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
 
 
 def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
-    """Find one accuracy of a run for each of its features and headings: the mean, where it has several rows."""
+    """Map each (features, heading) of a run to an accuracy, the mean if it has several rows."""
     held: dict[tuple[str, str], list[float]] = {}
     for heading, rows in evaluation_groups(run, view.runs).items():
         for row in rows:

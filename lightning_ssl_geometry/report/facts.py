@@ -1,4 +1,4 @@
-"""The line of facts under a page's title: what ran on which data; and which of it the runs of a comparison share."""
+"""The line under a page's title: model, data and length of a run, or what the runs of a comparison share."""
 
 __all__ = ["different_data", "facts", "shared_facts", "weights"]
 
@@ -12,12 +12,12 @@ from lightning_ssl_geometry.report.run import Run
 
 
 def facts(run: Run) -> list[str]:
-    """Say which model was trained or looked at, on which data, how long, and when."""
+    """Say which model was trained or diagnosed, on which data, how long, and when."""
     return [fact for fact in (_diagnosed(run) if run.is_diagnosis else _trained(run)) if fact]
 
 
 def weights(run: Run, short: bool = False) -> str:
-    """Say where a diagnosed network's weights are from; if `short`, without folders, or empty if not known."""
+    """Say where the weights of a diagnosed network are from; if `short`, without folders, and empty if unknown."""
     if checkpoint := run.info.get("checkpoint"):
         return f"weights from {Path(str(checkpoint)).name if short else checkpoint}"
     kind = run.info.get("weights")
@@ -25,13 +25,13 @@ def weights(run: Run, short: bool = False) -> str:
 
 
 def shared_facts(runs: Sequence[Run]) -> list[str]:
-    """Say which data all runs saw, and how many samples of it, as far as they agree."""
+    """Say on which data and how many samples all runs were diagnosed, as far as they agree."""
     data, samples = ({find(run) for run in runs} for find in (_data, _samples))
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
 
 
 def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
-    """Say which run saw which data, where they differ; empty where they do not."""
+    """Say which run saw which data, if they differ; else an empty text."""
     seen: dict[str, dict[str, None]] = {}
     for group, run in runs:
         named = group.name if len(group.runs) == 1 else f"{group.name}, {run.name}"

@@ -1,4 +1,4 @@
-"""Which quantities of runs stand together in a figure: by section, chart, and for arrays by the space observed."""
+"""Decides which quantities share a figure: by section, by chart, and for arrays also by the observed space."""
 
 __all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
 
@@ -37,7 +37,7 @@ _OF_SNAPSHOTS: tuple[Figured, ...] = ("matrix", "points", "images")
 
 @dataclass(frozen=True)
 class Plan:
-    """A figure that is to be drawn."""
+    """A figure to be drawn."""
 
     name: str  # good for a file name
     title: str
@@ -48,16 +48,16 @@ class Plan:
 
     @property
     def saved_unit(self) -> str:
-        """Unit of the values as they were logged: shares are saved as shares."""
+        """Unit of the saved values, in which shares are not percents."""
         return self.unit.removesuffix(", %")
 
     @property
     def drawn(self) -> list[Member]:
-        """The quantities that the figure is about."""
+        """The quantities that are drawn for themselves."""
         return _subjects(self.members)
 
     def serving(self, asked: str) -> Member | None:
-        """Return the quantity that serves the others in a role, such as "label"."""
+        """Return the quantity with a role for the others, such as "label"; None if there is none."""
         return next((each for each in self.members if each.role == asked), None)
 
 
@@ -75,7 +75,7 @@ class View:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one run: then colours are quantities and dashes are data, else colours are groups."""
+        """Whether this is one run: its colours are quantities and its dashes data, else colours are groups."""
         return len(self.groups) == 1 and not self.groups[0].name
 
     @cached_property
@@ -90,7 +90,7 @@ class View:
 
     @property
     def once(self) -> bool:
-        """Whether nothing was trained in any of the runs, so that there is no time to draw over."""
+        """Whether no run was trained, so that there is no time axis."""
         return all(run.is_diagnosis for run in self.runs)
 
     @property
@@ -100,15 +100,15 @@ class View:
 
     @property
     def by_epochs(self) -> bool:
-        """Whether time can be told in epochs for all runs."""
+        """Whether the time axis can be in epochs for all runs."""
         return all(run.time_unit == "epochs" for run in self.runs)
 
     def place(self, run: Run) -> int:
-        """Return the place of a run among all."""
+        """Return the index of a run among all."""
         return next(place for place, each in enumerate(self.runs) if each is run)
 
     def logged(self, run: Run, member: Member, stage: str) -> Series | Readouts | Snapshot | None:
-        """Return the log of a quantity in a run on this stage's data; None if there is none."""
+        """Return the log of a quantity in a run and stage; None if there is none."""
         return logged(run, member.names.get(self.place(run), {}).get(stage, ""))
 
 
@@ -125,7 +125,7 @@ def plans(view: View) -> dict[str, list[Plan]]:
 
 
 def in_order(sections: Iterable[str]) -> list[str]:
-    """Sort sections as on the page: those of the package, then a user's own, then the rest."""
+    """Sort sections in the order of the page: those of the package, then a user's own, then other logs."""
     *known, last = SECTIONS
     asked = list(dict.fromkeys(sections))
     own = [name for name in asked if name not in SECTIONS]
@@ -133,7 +133,7 @@ def in_order(sections: Iterable[str]) -> list[str]:
 
 
 def section_of(member: Member, runs: Sequence[Run]) -> str:
-    """Return the section of a quantity; an undeclared scalar that is called a loss belongs to learning."""
+    """Return the section of a quantity; an undeclared scalar named like a loss is in the section learning."""
     if member.declared:
         return member.declared.section or _OTHER
     if member.base.startswith(LAYERS):
@@ -142,7 +142,7 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
 
 
 def _figure(member: Member, view: View) -> tuple[str, ...]:
-    """Tell figures apart: by the kind of log, the chart, and where a figure shows some moments, the space and part."""
+    """Return a key of the figure: kind of log and chart, and for arrays at some moments also space and part."""
     place, names = next(iter(member.names.items()))
     log, kind = log_kind(view.runs[place], next(iter(names.values()))), _kind(member, view)
     if kind == "layers":
@@ -190,7 +190,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Part quantities in percent from the others, as no axis holds both; those that serve others are in each part."""
+    """Separate quantities in percent from others, since they share no axis; labels and the like are in both."""
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))
@@ -199,7 +199,7 @@ def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
 
 
 def _measured(member: Member) -> Member:
-    """Make a quantity of a baseline that is alone on an axis of its scale."""
+    """Turn a baseline into an ordinary quantity, if it is alone on the axis of its scale."""
     declared = member.declared
     if declared is None or member.role:
         return member
@@ -235,7 +235,7 @@ def _unit(members: Sequence[Member], kind: Figured) -> str:
 
 
 def _cautions(members: Sequence[Member], view: View) -> list[str]:
-    """Say where joined lines have different names, and so perhaps settings, or rest on different data."""
+    """Say which lines of a figure are of logs with different names (perhaps settings), or of different data."""
     named = dict.fromkeys(filter(None, (_names(member, view) for member in members if not member.quantity.baseline)))
     said = [f"Logged under different names, so settings may differ: {'; '.join(named)}."] if named else []
     places = {place for member in members for place in member.names}
@@ -254,7 +254,7 @@ def _names(member: Member, view: View) -> str:
 
 
 def _kind(member: Member, view: View) -> Figured:
-    """Return the declared picture where the shape of the values allows it, else the picture of that shape."""
+    """Return the declared picture if the shape of the values allows it, else the default picture of that shape."""
     place, names = next(iter(member.names.items()))
     name = next(iter(names.values()))
     log, asked = logged(view.runs[place], name), member.kind
@@ -268,7 +268,7 @@ def _kind(member: Member, view: View) -> Figured:
 
 
 def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
-    """Tell whether a later layer has the same figure of many lines: only the last layer has it."""
+    """Whether a later layer has the same figure of many lines, which is drawn only for the last layer."""
     if member.kind != "components":
         return False
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]

@@ -1,4 +1,4 @@
-"""Reading the files of a run, which may hold anything: at most so much of each, and a sentence where that fails."""
+"""Reads files of a run, which may hold anything, up to limits of size; a sentence says what could not be read."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
@@ -37,7 +37,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: the names of its columns, each once, and rows of that length."""
+    """A CSV file: names of columns, without duplicates, and rows of the same length."""
 
     columns: tuple[str, ...] = ()
     rows: Sequence[Sequence[str]] = ()
@@ -48,16 +48,12 @@ class Table:
         return [row[place] for row in self.rows]
 
     def by_column(self, most: int) -> Iterator[dict[str, str]]:
-        """Return the first rows, by column."""
+        """Return the first `most` rows, as column -> cell."""
         return (dict(zip(self.columns, row, strict=True)) for row in islice(self.rows, most))
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Return what `read` returns; where it fails, None and a note that calls the file `shown`.
-
-    >>> attempt("x.csv", lambda: 1 / 0)
-    (None, ['x.csv could not be read: ZeroDivisionError.'])
-    """
+    """Return what `read` returns; if it raises, None and a note that calls the file `shown`."""
     try:
         return read(), []
     except Exception as error:  # a file may hold anything; the others are still to be shown
@@ -66,13 +62,13 @@ def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, li
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads the files of a folder one by one, and gathers notes on them."""
+    """Reads the files of a folder, and collects notes on them."""
 
     folder: Path
     notes: list[str] = field(default_factory=list)
 
     def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """Return what a file holds; `without` where it cannot be read, or is not there, which `missing` then notes."""
+        """Return the content of a file; `without` if it cannot be read or is missing, which the note `missing` says."""
         path = self.folder / name
         if not is_there(path):
             self.notes.extend([missing] if missing else [])
@@ -84,7 +80,7 @@ class Reads:
 
 
 def plain(text: object, most: int = 200) -> str:
-    r"""Make a text fit for a sentence: on one line, of at most `most` characters, all of which can be written.
+    r"""Turn a text into one line of at most `most` characters, and replace those that UTF-8 cannot encode by "?".
 
     >>> plain("a\nb\udcff"), plain("abcdef", 4)
     ('a b?', 'abc…')
@@ -94,12 +90,12 @@ def plain(text: object, most: int = 200) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether the path exists, be it a file, a folder or a broken link."""
+    """Whether the path exists, also as a broken link."""
     return os.path.lexists(path)
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Find the files with this ending below a folder: sorted, with their names, and a note where there are too many."""
+    """Return the files with this ending below a folder, sorted, with their names, and a note if there are too many."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]
@@ -107,7 +103,7 @@ def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]
 
 
 def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
-    """Read at most `most` bytes of a text file in UTF-8; notes, which call it `shown`, say what was left out."""
+    """Read at most `most` bytes of a UTF-8 file; notes, which call it `shown`, say what was left out."""
     with _opened(path) as file:
         held = file.read(most + 1)
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
@@ -125,7 +121,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Read the complete lines of a CSV file that are as long as its header; notes name the rest."""
+    """Read the complete lines of a CSV file with as many cells as the header; notes count the others."""
     text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]
@@ -160,7 +156,7 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """Open a regular file: a pipe would be waited for, and a device may do anything when it is opened."""
+    """Open a regular file only: a pipe would block, and opening a device may have side effects."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
@@ -210,7 +206,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _refuse_large(name: str, file: Any) -> None:
-    """Refuse an array by its header, before memory is asked for it."""
+    """Raise an error if the header declares too large an array, before memory is allocated."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it is of version {version[0]}.{version[1]} of numpy's format")

@@ -1,7 +1,4 @@
-"""Groups of runs, and what they have in common: means and standard deviations over the runs of a group.
-
-A single run is a group of one, and a mean over one run is the run.
-"""
+"""Groups of runs, with means and standard deviations over the runs of a group; a single run is a group of one."""
 
 __all__ = ["GROUP_COLORS", "Average", "Group", "average", "notes_on_time", "read_groups"]
 
@@ -20,7 +17,7 @@ GROUP_COLORS = ("blue", "orange", "green", "violet", "red", "ink")  # in this or
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in chance alone, such as their seed; `color` is a key of `plots.COLORS`."""
+    """Runs that differ only in their random numbers, such as the seed; `color` is a key of `plots.COLORS`."""
 
     name: str
     color: str
@@ -29,7 +26,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Average:
-    """A log of a group, averaged at the moments that all its runs have."""
+    """A log, averaged over the runs of a group at the moments that all have in common."""
 
     name: str  # as logged by the first run, with its stage
     epoch: Floats  # (R,), of the first run, as are `step`, `done` and `time`
@@ -47,12 +44,12 @@ class Average:
         return np.full(self.mean.shape, np.nan) if self.std is None else self.std
 
     def when(self, by_epochs: bool) -> Floats:
-        """Return the time axis: epochs, or optimizer steps done."""
+        """Return the time axis: epochs, or optimizer steps."""
         return self.time if by_epochs else self.done
 
 
 def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
-    """Read the runs of each group; those of one group are either all trained or all diagnoses."""
+    """Read the runs of each group; the runs of a group must either all be trained, or all be diagnoses."""
     if not groups:
         raise ValueError("Expected `groups` with a group of runs, but got none.")
     for name, runs in groups.items():
@@ -76,8 +73,8 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
     """Average the logs that `find` returns for the runs, at the moments that all have; None if there is no log.
 
-    A moment is a number of optimizer steps done. If `by_epochs`, and the runs' epochs differ in steps, it is a
-    number of epochs. Runs whose arrays have another length than the first run's are left out.
+    A moment is a number of optimizer steps, or, if `by_epochs` and the epochs of the runs differ in length, of epochs.
+    Runs whose arrays differ in length from those of the first run are left out.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]
@@ -92,11 +89,11 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
         std = stacked.std(0, ddof=1) if len(found) > 1 else None
         mean = stacked.mean(0) if len(found) > 1 else stacked[0]
     when = (first.epoch[kept], first.step[kept], first.done[kept], run.time(first)[kept])
-    return Average(first.name, *when, mean, std, len(found), len(group.runs))
+    return Average(first.name, *when, mean=mean, std=std, runs=len(found), of=len(group.runs))
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
-    """Say where the epochs of a group's runs have different numbers of steps, and when these are averaged."""
+    """Say if the epochs of a group's runs differ in length, and whether steps or epochs are averaged then."""
     said = []
     for group in groups:
         paces: dict[float, list[str]] = {}
@@ -113,17 +110,16 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
 
 
 def _moments(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
-    """Return when the values of each run were logged, on a scale that the runs share."""
+    """Return the moments of each run's values, on a scale that the runs share."""
     if by_epochs and not _of_one_pace([run for run, _ in found]):
         return [np.round(run.time(item), 6) for run, item in found]
     return [item.done for _, item in found]
 
 
 def _of_one_pace(runs: Sequence[Run]) -> bool:
-    """Tell whether the runs' epochs have the same number of steps, or a number is not known.
+    """Whether the runs' epochs have the same number of steps, or a number is not known.
 
-    The numbers are estimates from the logged steps. Where several runs logged after the same number of steps, the
-    epochs that they were in decide instead.
+    The numbers are estimates. If several runs logged at the same step, the epochs at that step are compared instead.
     """
     paces = {run.steps_per_epoch for run in runs}
     if len(paces) == 1 or None in paces:
@@ -137,7 +133,7 @@ def _of_one_pace(runs: Sequence[Run]) -> bool:
 
 
 def _epochs(run: Run) -> dict[float, float]:
-    """Map steps done to the epoch in which they were logged."""
+    """Map the number of steps done to the epoch of the logged row."""
     logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
     return {
         float(done): float(epoch)

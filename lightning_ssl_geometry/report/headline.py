@@ -1,4 +1,4 @@
-"""The few numbers of a run that a person looks at first, on the page and in the terminal."""
+"""The most important numbers of a run, on the page and in the terminal."""
 
 __all__ = ["Tile", "bound", "headline", "null_beside", "remarks", "summary_table"]
 
@@ -25,7 +25,7 @@ _MOST_UNKNOWN = 24
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline number: its name, the number, the greatest possible value behind it, and a remark below it."""
+    """A headline number with its name, the greatest possible value (`of`), and a remark."""
 
     name: str
     value: str
@@ -34,7 +34,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Return the headline numbers that this run logged: what training added, and what diagnostics call headlines."""
+    """Return the headline numbers of a run: the gain by training, and the quantities declared as headlines."""
     order = [*SECTIONS]
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
@@ -48,12 +48,7 @@ def headline(run: Run) -> list[Tile]:
 def summary_table(run: Run | str | Path) -> "Table":
     """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
-    Args:
-        run: A run that was read, or its folder.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-        ValueError: If it is no run.
+    `run` is a folder or the result of :func:`read_run`, whose errors are raised for a folder.
     """
     from rich.table import Table
     from rich.text import Text
@@ -81,11 +76,7 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """List the page's notes on missing and unreadable files for the terminal, a line each.
-
-    Args:
-        run: A run that was read.
-        most: How many of them are written.
+    """List at most `most` of the page's notes on missing and unreadable files for the terminal, one per line.
 
     >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
     a is missing.
@@ -97,7 +88,7 @@ def remarks(run: Run, most: int = 8) -> str:
 
 
 def bound(run: Run, name: str) -> str:
-    """Say the greatest value that the rows of the last readout allow, where they bound it."""
+    """Say the greatest possible value if the number of rows limits it, else an empty text."""
     cap = cap_of(run, name)
     return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
 
@@ -115,7 +106,7 @@ def _summary(series: Series, member: Member) -> tuple[str, str, str]:
 
 
 def _gains(run: Run) -> list[Tile]:
-    """Say what training added to the accuracy of a linear classifier, in points, for each number of labels."""
+    """Return the gain in linear accuracy by training, in percentage points, for each number of labels."""
     tiles = []
     for heading, rows in evaluation_groups(run).items():
         by_name = {row.features: row.accuracy for row in rows}
@@ -136,7 +127,7 @@ def _gains(run: Run) -> list[Tile]:
 
 
 def _tile(run: Run, member: Member) -> Tile | None:
-    """Show the last value on validation data, or without one, on the first data that has a value."""
+    """Show the last value on validation data; if there is none, that of the first stage with a value."""
     found = [series for series in series_of(run, member) if series.finite.any()]
     if not found:
         return None
@@ -152,7 +143,7 @@ def _tile(run: Run, member: Member) -> Tile | None:
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Write the value of data without structure, to stand beside a value; empty where the run did not log it."""
+    """Write the value of the quantity's baseline; an empty text if the run did not log it."""
     known = member.declared
     if known is None or not known.quantity.null:
         return ""

@@ -1,4 +1,4 @@
-"""A history in several parts: a run that was resumed in another folder goes on from the earlier part's rows."""
+"""The history of a run that was resumed in another folder: its logs continue those of the earlier folder."""
 
 __all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "read_logs", "with_earlier"]
 
@@ -21,17 +21,17 @@ _Log = TypeVar("_Log", Series, Readouts)
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run went on from a checkpoint.
+    """A resumption of a run from a checkpoint.
 
     Attributes:
-        folder: Folder of the earlier part: "." for the run's own, else a path from there; None if it is not known.
+        folder: Folder of the earlier part, relative to the run's own; None if it is not known.
         run: Name of the earlier part in its history.json, None if it has none.
         step: Optimizer steps done.
-        logged: Step of the first scalars that the resumed run logged itself.
+        logged: Step of the first scalars that the resumed run logged.
         epoch: Epoch of the checkpoint, counted from 0.
         time: Date and time, in ISO form.
-        within_epoch: Whether batches of the epoch were still to come: results on that epoch's training batches then
-            rest on the later batches alone.
+        within_epoch: Whether the checkpoint was within an epoch, so that results on the training batches of this epoch
+            use its later batches only.
     """
 
     folder: str | None
@@ -45,7 +45,7 @@ class Resumption:
 
 @dataclass(frozen=True)
 class History:
-    """The content of history.json: the run's own name, and its resumptions, the earliest first."""
+    """The content of history.json: the name of the run, and its resumptions, the earliest first."""
 
     run: str | None = None
     resumed: tuple[Resumption, ...] = ()
@@ -57,7 +57,7 @@ class History:
 
 
 def read_history(folder: Path) -> tuple[History, list[str]]:
-    """Read history.json, and notes on why it is not known."""
+    """Read history.json; notes say what could not be read."""
     path = folder / _FILE
     if not path.is_file():
         return History(), []
@@ -69,12 +69,12 @@ def read_history(folder: Path) -> tuple[History, list[str]]:
 
 
 def is_resumed(folder: Path) -> bool:
-    """Tell whether a folder continues a run, even if nothing was logged there yet."""
+    """Whether a folder continues a run, even if nothing was logged there yet."""
     return bool(read_history(folder)[0].resumed)
 
 
 class Logs(NamedTuple):
-    """The logs in one folder: scalars, arrays, latest readouts of arrays with more axes, and what the names mean."""
+    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and declarations."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
@@ -83,7 +83,7 @@ class Logs(NamedTuple):
 
 
 def read_logs(reads: Reads, missing: str = "") -> Logs:
-    """Read the logs in a folder; `missing` follows the names of files and folders that are not there in a note."""
+    """Read the logs in a folder; notes name missing files, followed by the text `missing`."""
     scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
     return Logs(
         reads.of("metrics.csv", read_scalars, {}, missing=scalars),
@@ -100,7 +100,7 @@ def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join a folder's logs with those of all folders that its run was resumed from; notes say which part is missing."""
+    """Join the logs of a folder with those of all folders that it was resumed from; notes name missing parts."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:
@@ -127,7 +127,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
 
 
 def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str | None]:
-    """Find the folder of an earlier part; and why it cannot be taken."""
+    """Return the folder of an earlier part, and the reason if it cannot be used, else None."""
     if entry.folder is None:
         return folder, "its checkpoint does not say which folder it is of"
     place = (folder / entry.folder).resolve()
@@ -142,7 +142,7 @@ def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str 
 
 
 def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logged: float) -> dict[str, Series]:
-    """Put the earlier part's values from before the step `logged`, or of a test at that step, before the own ones."""
+    """Prepend the earlier values logged before the step `logged`, and those of a test at that step."""
     joined = dict(own)
     for name, series in earlier.items():
         kept = (series.step < logged) | (name.startswith("test/") & (series.step <= logged))
@@ -152,7 +152,7 @@ def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logg
 
 
 def _join_arrays(earlier: Mapping[str, Readouts], own: Mapping[str, Readouts], step: float) -> dict[str, Readouts]:
-    """Put the earlier part's readouts up to `step` before the own ones; where widths differ, the own ones alone."""
+    """Prepend the earlier readouts up to `step`, except for arrays whose width has changed."""
     joined = dict(own)
     for name, array in earlier.items():
         kept = array.step <= step
@@ -167,7 +167,7 @@ def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot]
 
 
 def _joined(earlier: _Log, own: _Log | None) -> _Log:
-    """Join two parts in order of time; of values at one time, keep the later part's."""
+    """Join two parts in order of time; of several values at one time, keep that of the later part."""
     if own is None:
         return earlier
     before = earlier.rows(~np.isin(earlier.done, own.done)).columns

@@ -1,4 +1,4 @@
-"""Figures of scalars over training: lines, and where nothing was trained, a dot for each value."""
+"""Figures of scalars: lines over training, or dots if no run was trained."""
 
 __all__ = ["component_panels", "line_panel"]
 
@@ -36,13 +36,13 @@ _BETWEEN: tuple[Dash, ...] = ("solid", "dashed", "dotted")
 
 
 def line_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw quantities that belong together; None if there is none, or one run alone was not trained."""
+    """Draw the quantities of a figure; None if there are none, or if the page is of one diagnosis."""
     found = tracks(plan, view)
     return None if not found or (view.alone and view.once) else _drawn(plan, view, found)
 
 
 def component_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw each entry of an array over training, a few in each figure of groups."""
+    """Draw each entry of an array as a line over training; for groups, a few entries per figure."""
     found = tracks(plan, view)
     if not found:
         return []
@@ -60,7 +60,7 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
 
 
 def _component(track: Track, name: str, place: int, at: int, view: View) -> Track:
-    """Make a line of one entry of an array, the one at `at` in its figure."""
+    """Make the line of entry `place` of an array, which is number `at` in its figure."""
     std = None if track.mean.std is None else track.mean.std[:, place]
     track = replace(track, mean=replace(track.mean, mean=track.mean.mean[:, place], std=std), label=name)
     if view.alone:
@@ -123,7 +123,7 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
 
 
 def _background(track: Track, view: View) -> list[Curve]:
-    """Draw every value of one run behind a line of means: the line's own values, or those that were logged per step."""
+    """Draw all values of one run behind a line of means: those of the line, or those logged per step."""
     if not view.alone:
         return []
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
@@ -166,7 +166,7 @@ def _dot(track: Track, view: View) -> Dot:
 
 
 def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
-    """Say which data are shown, of how many runs, for each quantity where they differ, and what crosses mean."""
+    """Say which data of how many runs are shown (per quantity, if that differs), and what crosses mean."""
     stage = found[0].stage
     drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
     means = {
@@ -204,7 +204,7 @@ def _limits(view: View) -> tuple[float, float]:
 
 
 def _stretch(track: Track, view: View) -> int:
-    """Return how many values a point of the line averages: a line of hundreds of noisy values would be a carpet."""
+    """Return how many values a point of the line averages; more than 1 for hundreds of noisy values."""
     return -(-len(track.mean.mean) // _MOST_POINTS) if view.alone else 1
 
 

@@ -28,7 +28,7 @@ class _OverTime:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All arrays, each with a row for each moment."""
+        """All arrays with one row per value or readout."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
 
     def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
@@ -38,15 +38,15 @@ class _OverTime:
 
 @dataclass(frozen=True)
 class Series(_OverTime):
-    """One scalar over training, in order of time; of several values at one time, the last logged.
+    """One scalar over training, in order of time, with one value per time, the last that was logged.
 
     Attributes:
         name: As logged, with its stage: `val/loss`.
-        epoch: (R,), counted from 0 as Lightning does; NaN where unknown.
+        epoch: (R,), counted from 0; NaN if unknown.
         step: (R,), the index of the optimizer step at which a value was logged, counted from 0.
-        value: (R,); NaN and infinities as they were logged.
-        done: (R,), how many optimizer steps were done by then: `step + 1`, but 0 before training, which Lightning's
-            loggers call step 0 as well.
+        value: (R,), also NaN and infinities.
+        done: (R,), number of optimizer steps done: `step + 1`, but 0 for a value from before training, whose `step` is
+            0, too.
     """
 
     value: Floats
@@ -58,21 +58,21 @@ class Series(_OverTime):
 
     @property
     def finite(self) -> NDArray[np.bool_]:
-        """(R,): where the value is a finite number."""
+        """Boolean (R,), true where the value is finite."""
         return np.isfinite(self.value)
 
     @property
     def drawable(self) -> bool:
-        """Whether an axis can hold one of the values, in percent too."""
+        """Whether an axis can show at least one of the values, also in percent."""
         return bool((np.abs(self.value) < MOST_DRAWN / 100).any())
 
 
 @dataclass(frozen=True)
 class Readouts(_OverTime):
-    """One array over training, a row per readout.
+    """One array over training, one row per readout.
 
     Attributes:
-        name: With its stage: `train/log_spectrum_h`.
+        name: As logged, with its stage: `train/log_spectrum_h`.
         epoch: (R,), counted from 0.
         step: (R,), optimizer steps done.
         values: (R, K).
@@ -82,7 +82,7 @@ class Readouts(_OverTime):
 
     @property
     def done(self) -> Floats:
-        """(R,), how many optimizer steps were done by each readout."""
+        """(R,), number of optimizer steps done at each readout."""
         return self.step
 
     @property
@@ -94,7 +94,7 @@ class Readouts(_OverTime):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The latest readout of an array with several axes, such as images, after so many optimizer steps."""
+    """The latest readout of an array with several axes, such as images, after `step` optimizer steps."""
 
     name: str
     epoch: float
@@ -103,7 +103,7 @@ class Snapshot:
 
 
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read metrics.csv as Lightning's CSVLogger writes it: sparse rows, an empty cell where nothing was logged."""
+    """Read metrics.csv as Lightning's CSVLogger writes it; an empty cell is no value."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return {}, notes
@@ -135,7 +135,7 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Read geometry/<stage>/<name>.csv: the columns epoch, step, 0, 1, 2, ..., a row per readout."""
+    """Read geometry/<stage>/<name>.csv: columns epoch, step, 0, 1, 2, ..., one row per readout."""
     if not folder.is_dir():
         raise ValueError("it is no folder")
     return _read_each(folder, ".csv", _read_array)
@@ -164,7 +164,7 @@ def _read_each(
 
 
 def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
-    """Replace numbers that no axis can hold by infinite ones."""
+    """Replace numbers that are too large for an axis by infinite ones."""
     if not np.isfinite(values).any():
         return values, [f"{shown} holds no finite number."]
     huge = np.isfinite(values) & (np.abs(values) > MOST_DRAWN)
@@ -206,14 +206,14 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
-    """Call `x_epoch` `x` where `x_step` is there too: Lightning adds both endings to what is logged both ways."""
+    """Rename `x_epoch` to `x` if there is also `x_step`: Lightning adds both endings if a value is logged both ways."""
     plain = {name: name.removesuffix("_epoch") for name in scalars if name.endswith("_epoch")}
     plain = {name: base for name, base in plain.items() if f"{base}_step" in scalars and base not in scalars}
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}
 
 
 def floats(cells: Sequence[str]) -> Floats:
-    """Parse cells; NaN for what is not a number."""
+    """Parse cells; a cell that is not a number becomes NaN."""
     return np.array([_number(cell) if cell else np.nan for cell in cells], dtype=np.float64)
 
 
@@ -229,7 +229,7 @@ def _meant(cells: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
-    """Give each row without an epoch the epoch of the next row with one: callbacks may log a step alone."""
+    """Give a row without an epoch that of the next row with one, since callbacks may log only the step."""
     known = np.flatnonzero(np.isfinite(epoch) & np.isfinite(step))
     if not len(known):
         return epoch
@@ -243,9 +243,9 @@ def _countable(step: Floats) -> NDArray[np.bool_]:
 
 
 def _untrained(table: Table, epoch: Floats, step: Floats) -> NDArray[np.bool_]:
-    """Mark the rows of step 0 that were logged before training: those with values of the stage `probe` alone.
+    """Mark the rows of step 0 that were logged before training: they have values of the stage `probe` only.
 
-    Where the first epoch has one step, its end is step 0 too: then only the first row of each such column is marked.
+    If the first epoch has one step, its end is also step 0; then only the first row of each such column is marked.
     """
     first = np.zeros(len(step), dtype=bool)
     probed: list[int] = []
@@ -268,5 +268,5 @@ def _by_time(series: Series) -> Series:
 
 
 def _last_of_each(ordered: Floats) -> NDArray[np.bool_]:
-    """Mark the last of equal neighbours: a resumed run logs some steps again."""
+    """Mark the last of equal neighbours, since a resumed run may log a step twice."""
     return np.append(ordered[1:] != ordered[:-1], True)

@@ -1,7 +1,7 @@
-"""The quantities of one or several runs: logs that mean the same in all of them are joined.
+"""The quantities of one or several runs. Logs of several runs with the same meaning are joined to one quantity.
 
-Logs of several runs are joined by the class that computed them, the key of the result and the space that it saw; where
-a run has that more than once, by their names too. A log that no callback of this package wrote goes by its name alone.
+Logs have the same meaning if class, key of the result and observed space agree; if these occur more than once in a run,
+also the names must agree. Undeclared logs are joined by their names.
 """
 
 __all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "space_name",
@@ -27,7 +27,7 @@ _Identity = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Member:
-    """A quantity of a figure, in whichever runs have it."""
+    """A quantity, joined from the logs of all runs that have it."""
 
     declared: Declared | None  # in the first run that has it; None if nobody declared it
     base: str  # the logged name behind the stage, in the first run that has it
@@ -37,42 +37,42 @@ class Member:
 
     @property
     def quantity(self) -> Quantity:
-        """Its meaning; that of an undeclared log is its name alone."""
+        """The declared quantity; for an undeclared log, a quantity with its name as the title."""
         return self.declared.quantity if self.declared else Quantity(title=self.base or "value", text="-")
 
     @property
     def space(self) -> str:
-        """The space that was observed, empty where there is none."""
+        """The observed space, or an empty text."""
         return self.declared.space if self.declared else ""
 
     @property
     def part(self) -> str:
-        """The part of a result that it is, such as a layer's name."""
+        """The part of the result, such as the name of a layer, or an empty text."""
         return _layer_name(self.declared.part) if self.declared and self.declared.part else ""
 
     @property
     def kind(self) -> Kind | None:
-        """The picture that is declared for it."""
+        """The declared kind of picture, or None."""
         return self.quantity.picture.kind if self.quantity.picture else None
 
     @property
     def role(self) -> str:
-        """How it serves the others of its figure, such as "label"; empty for both quantities of a path."""
+        """The role for other quantities of the figure, such as "label"; empty for both quantities of a path."""
         picture = self.quantity.picture
         return picture.role if picture and picture.kind != "path" else ""
 
     @property
     def title(self) -> str:
-        """Its title, with the space, part and name that tell it apart from others of that title."""
+        """The title, with space, part and name if other quantities have the same title."""
         apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
         named = ", ".join(filter(None, apart))
         return f"{self.quantity.title} ({named})" if named else self.quantity.title
 
 
 def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
-    """Join the logs of runs, in the order in which they were declared; undeclared ones come last.
+    """Join the logs of runs to quantities, in the order in which they were declared; undeclared ones come last.
 
-    With `last_layers`, only the last layer of several is kept: networks of other depths are joined there.
+    With `last_layers`, only the last of several layers is kept, so that networks of different depths can be compared.
     """
     found: dict[_Identity, Member] = {}
     identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
@@ -93,14 +93,14 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 
 
 def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
-    """Find a log of a run by its name; a column of layers.csv is returned as one readout."""
+    """Return a log of a run by its name (a column of layers.csv as one readout), or None."""
     if name.startswith(LAYERS) and run.layers and (column := name.removeprefix(LAYERS)) in run.layers.values:
         return Readouts(name, np.zeros(1), np.zeros(1), values=run.layers.values[column][None])
     return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
 
 
 def log_kind(run: Run, name: str) -> str:
-    """Tell scalars, arrays and layers of one name apart: they are not drawn together."""
+    """Return the kind of a log (scalar, array or layers), since kinds of one name are drawn separately."""
     return LAYERS if name.startswith(LAYERS) else type(logged(run, name)).__name__
 
 
@@ -111,33 +111,33 @@ def series_of(run: Run, member: Member) -> list[Series]:
 
 
 def is_scalar(member: Member, runs: Sequence[Run]) -> bool:
-    """Tell whether a run has the quantity as a scalar over training."""
+    """Whether a run has the quantity as a scalar over training."""
     return any(name in runs[place].scalars for place, held in member.names.items() for name in held.values())
 
 
 def split(name: str) -> tuple[str, str]:
-    """Split a logged name into its stage and the rest: "val/loss" into "val" and "loss", "lr" into "" and "lr"."""
+    """Split a logged name into stage and rest: "val/loss" into "val" and "loss", "lr" into "" and "lr"."""
     stage, slash, rest = name.partition("/")
     return (stage, rest) if slash and stage in _STAGES else ("", name)
 
 
 def stage_order(stage: str) -> int:
-    """Return a key that sorts train, val, probe, test, then what has no stage."""
+    """Return a key that sorts train, val, probe, test, and then names without a stage."""
     return _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
 
 
 def _layer_name(part: str) -> str:
-    """Name a layer by the end of a result's name: "2" is "layer 2", and "layers_3" is "layers.3"."""
+    """Name a layer by the part of a result: "2" is "layer 2", and "layers_3" is "layers.3"."""
     return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
 
 
 def space_name(space: str) -> str:
-    """Name the space that was observed: "h_image" is h of clean images."""
+    """Name an observed space in words, such as "h, clean images" for "h_image"."""
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
 def printable(text: str, most: int = 18) -> str:
-    r"""Make a text fit to stand in a figure. It loses its middle, because names of a kind often differ in their ends.
+    r"""Replace control characters, and the middle of a text of more than `most` characters, as names differ in the end.
 
     >>> printable("a\x00 name that is too long")
     'a� name t…too long'
@@ -147,7 +147,7 @@ def printable(text: str, most: int = 18) -> str:
 
 
 def _identities(run: Run) -> dict[str, _Identity]:
-    """Find what each log of a run is joined by: log -> (class, key, part, space)."""
+    """Map each log of a run to its meaning: log -> (class, key, part, space)."""
     twins = (name for name in run.scalars if name.endswith("_step") and name not in run.declared)
     means = {name for name in twins if name.removesuffix("_step") in run.scalars}  # Lightning logged their mean, too
     names = [name for name in run.scalars if name not in means]
@@ -160,16 +160,13 @@ def _identities(run: Run) -> dict[str, _Identity]:
 
 
 def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:
-    """Find the identities that a run has under several names in one stage: only their names tell these apart."""
+    """Return the meanings that several logs of a stage share; their names have to distinguish them."""
     counts = Counter((split(name)[0], identity) for name, identity in held.items())
     return {identity for (_, identity), count in counts.items() if count > 1}
 
 
 def _last_parts(held: Mapping[str, _Identity]) -> dict[str, _Identity]:
-    """Keep the last of several layers with one result, and forget which layer that is.
-
-    The logs are in the order in which they were declared, which is that of the diagnostic, whatever the layers' names.
-    """
+    """Keep the last of several layers with the same result, in the order of declaration, and drop the layer's name."""
     last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
     joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
     return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}

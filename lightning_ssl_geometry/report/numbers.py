@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Numbers and times in readable form."""
 
 __all__ = ["deviation", "duration", "moment", "number", "percent", "points"]
 
@@ -10,7 +10,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value: float) -> str:
-    """Write a number with three meaningful digits, whole ones in full up to a million.
+    """Write a number with three significant digits, but integers in full up to a million.
 
     >>> [number(x) for x in (4.1234, 0.0845, -0.5, 1234.5, 50, 1e-9, float("nan"))]
     ['4.12', '0.0845', '−0.500', '1,234', '50', '1.00×10⁻⁹', 'NaN']
@@ -38,7 +38,7 @@ def percent(value: float) -> str:
 
 
 def deviation(mean: float, std: float, is_percent: bool = False) -> str:
-    """Write a standard deviation with the decimals of its mean, or with digits of its own where it is smaller.
+    """Write a standard deviation with as many decimals as its mean, but with three digits if that would show nearly 0.
 
     >>> deviation(4.28, 0.0237), deviation(121.0, 0.577), deviation(0.333, 0.0041, is_percent=True)
     ('0.02', '0.577', '0.4')
@@ -57,7 +57,7 @@ def points(value: float) -> str:
 
 
 def moment(text: object) -> str:
-    """Write an ISO date to the minute; what is none stays as it is.
+    """Write an ISO date to the minute; another text is returned as it is.
 
     >>> moment("2026-01-02T03:04:05.678+00:00"), moment("yesterday")
     ('2026-01-02 03:04 UTC', 'yesterday')
@@ -67,7 +67,7 @@ def moment(text: object) -> str:
 
 
 def duration(started: object, ended: object) -> str | None:
-    """Write the time between two ISO dates, None where it is not known.
+    """Write the time between two ISO dates; None if one of them is none.
 
     >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
     ('1 h 5 min', None)

@@ -1,4 +1,4 @@
-"""The page of a run, and the page that compares groups of runs: one template, filled from the files of the runs."""
+"""The page of a run, and the page that compares groups of runs."""
 
 __all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
@@ -41,7 +41,7 @@ _MODELS = Quantity(
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure as it stands on the page."""
+    """A figure on the page."""
 
     panel: Panel
     svg: Markup
@@ -54,23 +54,17 @@ class Shown:
 def write_report(run: Run | str | Path, output: str | Path | None = None, *, drawings: Drawings | None = None) -> Path:
     r"""Write one self-contained HTML page from the files of a run, and return its path.
 
-    The file appears whole or not at all. It has no script and asks for nothing from the network; the numbers of each
-    figure are in it as CSV files to be saved. The page and a UserWarning name figures that cannot be drawn.
+    The file appears whole or not at all. It has no script and makes no requests; it contains the numbers of each figure
+    as a CSV file to save. The page and a UserWarning name figures that cannot be drawn.
 
     Args:
-        run: A run that was read, its folder, or one that holds its versions (`version_0`, ...); then the newest.
-        output: The page's path; `report.html` in the run's folder if None. Folders on the way are made.
-        drawings: Holds the figures for :func:`figures` of the same run, so that they are drawn once.
+        run: A run that was read, its folder, or a folder with versions (`version_0`, ...), of which the newest is read.
+        output: Path of the page; None: `report.html` in the run's folder. Missing folders are made.
+        drawings: Keeps the figures, so that :func:`figures` of the same run does not draw them again.
 
     Raises:
         FileNotFoundError: If `run` does not exist.
         ValueError: If `run` is no run, or `output` is a folder.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
-    >>> write_report(folder).name
-    'report.html'
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
@@ -87,21 +81,21 @@ def write_comparison(
     title: str = "Comparison",
     similarity: tuple[Sequence[str], Floats] | None = None,
 ) -> Path:
-    """Write one self-contained HTML page that compares groups of runs, with figures and numbers, and return its path.
+    """Write one self-contained HTML page that compares groups of runs, and return its path.
 
-    The file appears whole or not at all, without scripts and requests to the network. The page and a
-    UserWarning name figures that cannot be drawn.
+    The file appears whole or not at all, and has no script and makes no requests. The page and a UserWarning name
+    figures that cannot be drawn.
 
     Args:
-        groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
-        output: The page's path. Folders on the way are made.
-        title: The page's title.
-        similarity: (names, values (M, M)): how alike M models are on the same samples, such as their linear CKA.
+        groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
+        output: Path of the page. Missing folders are made.
+        title: Title of the page.
+        similarity: (names, values (M, M)), similarities of M models on the same samples, such as their linear CKA.
 
     Raises:
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
-            is not one value for each pair of names.
+            has a wrong shape.
     """
     models = None if similarity is None else _similarity(*similarity)
     view, drawings = View(tuple(read_groups(groups))), Drawings()
@@ -120,20 +114,10 @@ def write_comparison(
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
-    """Draw all figures of a run, by name, to be saved one by one: `figures(run)["loss"].savefig("loss.png", dpi=200)`.
+    """Draw all figures of a run, by name: `figures(run)["loss"].savefig("loss.png", dpi=200)` saves one.
 
-    A figure that cannot be drawn is left out, and a UserWarning names it.
-
-    Args:
-        run: A run as :func:`read_run` returns it.
-        drawings: Holds the figures for :func:`write_report` of the same run, so that they are drawn once.
-
-    >>> import numpy as np
-    >>> from pathlib import Path
-    >>> from lightning_ssl_geometry.report.logs import Series
-    >>> series = Series("train/loss", np.arange(3.0), np.arange(3.0), np.array([4.0, 3.0, 2.5]))
-    >>> list(figures(Run(Path("."), "run", scalars={"train/loss": series})))
-    ['loss']
+    A figure that cannot be drawn is left out, and a UserWarning names it. `drawings` keeps the figures, so that
+    :func:`write_report` of the same run does not draw them again.
     """
     return _named(View.of(run), run.name, drawings or Drawings())
 
@@ -141,13 +125,13 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
     """Draw all figures that compare groups of runs, by name.
 
-    One colour per group; a line is the mean over its runs, a band their standard deviation (ddof = 1). Of several
-    stages, the one that most groups have, "probe" before "val", "train" and "test". Names are those of charts, with the
-    space that was observed where a chart has one figure for each: "projector_rank", "spectrum_h". A figure that cannot
-    be drawn is left out, and a UserWarning names it.
+    Each group has a colour; a line is the mean over its runs, a band their standard deviation (ddof = 1). The stage is
+    the one that most groups have, "probe" before "val", "train" and "test". Names are those of charts, followed by the
+    observed space if a chart has a figure for each space: "projector_rank", "spectrum_h". A figure that cannot be drawn
+    is left out, and a UserWarning names it.
 
     Args:
-        groups: Name -> the folders of its runs, such as one per seed. Of more than six, colours repeat.
+        groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -173,7 +157,7 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 
 
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
-    """Render the figures; a sentence stands once in a section."""
+    """Render the figures of each section; a sentence is written once per section."""
     sections: dict[str, list[Shown]] = {}
     for number, (name, panels) in enumerate(drawn.items()):
         said: set[str] = set()
@@ -197,7 +181,7 @@ def _words(quantity: Quantity) -> str:
 
 
 def _last_alone(shown: list[Shown]) -> list[Shown]:
-    """Let the last of four, seven, ... figures take a row; where texts differ in length, columns fill the holes."""
+    """Give the last of 4, 7, ... figures a row of its own, unless texts differ in length and columns fill the space."""
     letters = [sum(len(text.text + text.low + text.high) for text in each.texts) for each in shown[:-1]]
     if len(shown) % _COLUMNS != 1 or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
         return shown
@@ -220,7 +204,7 @@ def _template() -> "Template":
 def _write(
     path: Path, title: str, sections: Mapping[str, Sequence[Shown]], contents: Mapping[str, Any], drawings: Drawings
 ) -> Path:
-    """Write beside the target and rename: a reader sees the old page or the new one. Folders on the way are made."""
+    """Write a temporary file and rename it, so that a reader sees the old page or the new one."""
     page = _template().render(title=title, sections=sections, **contents)
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")

@@ -1,4 +1,4 @@
-"""The parts of a figure of the page, and the sentences below it that are true of this run."""
+"""The parts of a figure on the page, and the sentences below it."""
 
 __all__ = ["DASHES", "Panel", "caption_of", "ceiling_of", "filled", "floor_of", "limits", "remark_of", "same_lines",
            "shown", "time_name"]  # fmt: skip
@@ -31,7 +31,7 @@ _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is f
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure and the texts beside it."""
+    """A figure with its texts and numbers."""
 
     name: str  # good for a file name
     title: str
@@ -46,7 +46,7 @@ class Panel:
 
     @property
     def quantities(self) -> list[Quantity]:
-        """The quantities whose texts stand below it."""
+        """The quantities whose texts are below the figure."""
         declared = (member.declared.quantity for member in self.members if member.declared)
         return [*dict.fromkeys(each for each in (*declared, *self.about) if each.text or each.low)]
 
@@ -63,13 +63,13 @@ def limits(quantity: Quantity) -> tuple[float, float]:
 
 
 def caption_of(view: View, title: str, notes: Iterable[str] = (), named: Sequence[tuple[Dash, str]] = ()) -> Caption:
-    """Write title, notes and names of dashes around a figure of groups; for a single run the page does so."""
+    """Return title, notes and names of dashes for a figure of groups; on the page of a run, they are in HTML."""
     lines = [line for note in notes for line in wrap(note, _WIDTH)]
     return Caption() if view.alone else Caption(title if view.titled else "", named, lines)
 
 
 def ceiling_of(plan: Plan, view: View) -> float | None:
-    """Return the greatest value that bounds and caps allow, where the axis ends at the latest; None without one."""
+    """Return the greatest value that bounds and caps allow, as the end of the axis; None if there is none."""
     tops = []
     for member in plan.drawn:
         caps = [cap_of(view.runs[place], name) for place, names in member.names.items() for name in names.values()]
@@ -79,14 +79,14 @@ def ceiling_of(plan: Plan, view: View) -> float | None:
 
 
 def floor_of(members: Iterable[Member]) -> float | None:
-    """Return 0, where the axis starts, if all quantities have a full scale above it; else None."""
+    """Return 0, the start of the axis, if all quantities have the lower bound 0 and a full scale; else None."""
     every = [member.quantity for member in members]
     full = all(q.bounds[0] in (0, 1) and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
     return 0.0 if every and full else None
 
 
 def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
-    """Say how the values of a figure were found in these runs, and which values are bounded by the rows."""
+    """Join the remarks of a figure, and say which values are limited by the number of rows."""
     said: dict[str, None] = {plan.remark: None}
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
@@ -98,7 +98,7 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
 
 
 def filled(run: Run, member: Member, name: str) -> str:
-    """Fill a quantity's remark with the last values of its diagnostic's other results; empty if one is missing."""
+    """Fill the remark of a quantity with the last values of the diagnostic's results; empty if one is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
         return ""
@@ -116,7 +116,7 @@ def filled(run: Run, member: Member, name: str) -> str:
 
 
 def time_name(run: Run, time: float) -> str:
-    """Name a moment of the time axis: "at the start", "after 10 epochs"; a diagnosis knows only "this model"."""
+    """Name a moment of the time axis: "at the start", "after 10 epochs", or "this model" for a diagnosis."""
     if run.is_diagnosis:
         return "this model"
     if time == 0 or (time < 0.05 and run.time_unit == "epochs"):
@@ -126,7 +126,7 @@ def time_name(run: Run, time: float) -> str:
 
 
 def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Name the lines (name, x, y) that the eye cannot tell apart, in a sentence; empty if there are none.
+    """Name in a sentence the lines (name, x, y) that look the same; an empty text if there are none.
 
     >>> x = np.arange(3.0)
     >>> same_lines([("a", x, x), ("b", x, x**2), ("c", x, x + 1e-9)])

@@ -27,8 +27,8 @@ class Evaluation:
         features: `pixels`, `frozen` (a network with random weights), `trained`, or another name.
         labels: Labels per class, `all` or a number.
         accuracy: In [0, 1].
-        std: Standard deviation over repeats, NaN where there is none.
-        details: The row's other columns, as they are.
+        std: Standard deviation over repeats; NaN if there is none.
+        details: The other columns of the row.
     """
 
     features: str
@@ -43,9 +43,9 @@ class Layers:
     """Scalars of layers, in the order of the forward pass.
 
     Attributes:
-        names: L of them, as the file has them: `h` first, `z` last.
-        width: (L,), how many dimensions a layer has; NaN where the file does not say.
-        values: (L,) each by name, such as `effective_rank`; NaN where there is no number.
+        names: L names; `h` is the first, `z` the last.
+        width: (L,), the number of dimensions; NaN if it is not in the file.
+        values: Name, such as `effective_rank` -> values (L,); NaN if there is no number.
     """
 
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class Layers:
 
 
 def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """Read the rows of linear_evaluation.csv, and notes on what was left out."""
+    """Read linear_evaluation.csv; notes say what was left out."""
     table, notes = read_table(path, path.name)
     if missing := [key for key in ("features", "accuracy") if table.rows and key not in table.columns]:
         return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
@@ -76,7 +76,7 @@ def _evaluation(row: dict[str, str]) -> Evaluation:
 
 
 def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
-    """Read the columns layer, width and one for each scalar; None where the file names no layer."""
+    """Read layers.csv: the columns layer, width and one per scalar; None if there is no layer."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return None, notes
@@ -99,7 +99,7 @@ def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
 
 
 def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
-    """Read run.json, and notes on what was left out."""
+    """Read run.json; notes say what was left out."""
     text, notes = read_text(path, path.name, _MOST_RECORD_BYTES)
     info = json.loads(text)
     if not isinstance(info, dict):
@@ -110,7 +110,7 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
-    """Read the text of config.yaml, the model, data and seed in it, and notes; no object is built from the file."""
+    """Read config.yaml as text, and its model, data and seed, with notes; no object is built from it."""
     import yaml
 
     text, notes = read_text(path, path.name, _MOST_CONFIG_BYTES)
@@ -127,7 +127,7 @@ def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
 
 
 def told_of(info: Mapping[str, object]) -> list[str]:
-    """Say in a sentence how a run failed, if its record says so."""
+    """Say how a run failed, if run.json says so."""
     error = info.get("error")
     if info.get("status") != "failed" or not isinstance(error, Mapping):
         return []

@@ -1,4 +1,4 @@
-"""A run as it lies on disk: what is read, and what is missing."""
+"""Reads the folder of a run."""
 
 __all__ = ["EVALUATIONS", "Run", "read_run"]
 
@@ -36,22 +36,20 @@ class Run:
     """The contents of a run's files.
 
     Attributes:
-        folder: Where its files are.
-        name: The folder's name, with its parent's where it is a version.
-        scalars: metrics.csv by name (`val/loss`).
-        arrays: geometry/ by name (`train/log_spectrum_h`).
+        folder: Folder of the files.
+        name: Name of the folder, for a version after that of its parent.
+        scalars: metrics.csv, by name (`val/loss`); of a resumed run with the earlier parts in other folders.
+        arrays: geometry/*.csv, by name (`train/log_spectrum_h`); of a resumed run with the earlier parts.
         evaluations: linear_evaluation.csv.
         info: run.json.
         config: config.yaml as text.
         notes: One sentence for each thing that is missing or could not be read.
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
-        snapshots: Arrays of several axes in geometry/, by name (`val/policy_maps_image`).
+        snapshots: geometry/*.npz, arrays of several axes, by name (`val/policy_maps_image`).
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv by stage: samples, views, and the widths of h and z of each readout.
-        resumed: Where the run went on from a checkpoint, the earliest first. The scalars and arrays of earlier parts
-            in other folders are among those above.
-        declared: geometry/quantities.json: what logged names mean. A name that no callback of this package wrote is not
-            among them.
+        seen: geometry/<stage>/rows_seen.csv, by stage: samples, views, and the widths of h and z of each readout.
+        resumed: The resumptions from checkpoints, the earliest first.
+        declared: geometry/quantities.json, the meanings of the logged names that are declared.
     """
 
     folder: Path
@@ -71,39 +69,28 @@ class Run:
 
     @property
     def is_diagnosis(self) -> bool:
-        """Whether a model was looked at as it is, without training."""
+        """Whether a model was diagnosed without training."""
         return self.info.get("kind") == "diagnosis"
 
     @property
     def time_unit(self) -> str:
-        """Unit of :meth:`time`: `epochs`, or `steps` where no more than one epoch was seen."""
+        """Unit of :meth:`time`: `epochs`, or `steps` if the run has one epoch at most."""
         return "epochs" if self.steps_per_epoch else "steps"
 
     def time(self, of: Series | Readouts) -> Floats:
-        """(R,): how much training lies behind each value."""
+        """Return the training time of each value, (R,), in epochs or steps."""
         return of.done / self.steps_per_epoch if self.steps_per_epoch else of.done
 
 
 def read_run(run: str | Path) -> Run:
     r"""Read a run's folder, or the newest `version_*` in it.
 
-    Args:
-        run: A folder with metrics.csv, geometry/ or run.json, or one that holds such folders named `version_*`.
-
-    Returns:
-        What was found. Whatever is missing, cut off, too large or not what its name says becomes a sentence in
-        `notes`, and the rest is read: files may come from anybody, and nothing in them is run.
+    A run has metrics.csv, geometry/ or run.json. The files may come from anybody: nothing in them is run, and if a file
+    is missing, incomplete, too large or invalid, a sentence in `notes` says so and the rest is read.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
         ValueError: If it is no run.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "metrics.csv").write_text("epoch,step,train/loss\n0,9,4.5\n1,19,4.0\n")
-    >>> run = read_run(folder)
-    >>> run.scalars["train/loss"].value.tolist(), run.steps_per_epoch
-    ([4.5, 4.0], 10.0)
     """
     folder, notes = _locate(Path(run))
     reads, record = Reads(folder, notes), Reads(folder)
@@ -165,7 +152,7 @@ def _name(folder: Path) -> str:
 
 
 def _compared(series: Series) -> Series:
-    """Drop the first value where it is NaN: the quantity compares with earlier readouts, and there were none."""
+    """Drop a first value of NaN, if the quantity compares with earlier readouts, of which there were none."""
     return series if series.finite[0] or not series.finite.any() else series.rows(np.arange(1, len(series.step)))
 
 
@@ -191,7 +178,7 @@ def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared])
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
     """Estimate the steps of an epoch: the least number for which each logged step is within its epoch.
 
-    Where there is no such number, the median growth of steps done from one epoch's end to the next.
+    If there is no such number, it is the median number of steps between the ends of two successive epochs.
     """
     first: dict[float, float] = {}
     last: dict[float, float] = {}

@@ -1,4 +1,4 @@
-"""How many rows a readout rests on, and which value a result can reach at most with these rows and that width."""
+"""The number of rows that a readout has seen, and the greatest value that a result can have for it."""
 
 __all__ = ["Cap", "cap_of", "few_rows", "without_seen"]
 
@@ -31,14 +31,14 @@ class Cap(NamedTuple):
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
-    """Part the arrays from the tables `{stage}/rows_seen`: samples, views, width of h and of z of each readout."""
+    """Separate the arrays and the tables `{stage}/rows_seen` (samples, views, width of h and of z per readout)."""
     tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}
 
 
 def cap_of(run: "Run", name: str) -> Cap | None:
-    """Return the greatest value that a logged name can have at its last readout; None if it is not known."""
+    """Return the greatest possible value of a log at its last readout; None if it is not known."""
     known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
     if known is None or not known.quantity.cap or known.part or table is None or not len(table.values):
         return None
@@ -51,7 +51,7 @@ def cap_of(run: "Run", name: str) -> Cap | None:
 
 
 def few_rows(run: "Run") -> list[str]:
-    """Say for each stage, and each named monitor, if ranks are bounded by the number of rows instead of the network."""
+    """Say for each stage and each named monitor if the number of rows limits ranks, instead of the width."""
     notes = []
     for stage in run.seen:
         names = [name for name in run.declared if name.rpartition("/")[0] == stage]

@@ -1,4 +1,4 @@
-"""A matplotlib figure as an inline SVG that follows the page: its colours, its font, its width."""
+"""Matplotlib figures as inline SVG with the colours, font and width of the page."""
 
 __all__ = ["inline_svg"]
 
@@ -30,14 +30,8 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
     """Render a figure of `plots` for an HTML page.
 
-    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique
-    to `key`, and texts that `plots` put on points become `<title>` elements. The label says in words what it shows.
-
-    >>> from lightning_ssl_geometry.plots import Curve, curves
-    >>> import numpy as np
-    >>> figure = curves([Curve("a", np.arange(2.0), np.arange(2.0))], xlabel="x", ylabel="y")
-    >>> print(inline_svg(figure, key="f1", label="a < b").partition("<g")[0])
-    <svg class="figure" viewBox="0 0 380 236" role="img" aria-label="a &lt; b">
+    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique to
+    `key`, and the texts of points become `<title>` elements. `label` describes the figure for a screen reader.
     """
     root = ElementTree.fromstring(_render(figure))
     for node in root.iter():
@@ -66,7 +60,7 @@ def _render(figure: "Figure") -> bytes:
 
 
 def _compact(value: str) -> str:
-    """Round to a hundredth of a pixel, and replace the colours of `plots` and the font by those of the page."""
+    """Round to a hundredth of a pixel, and replace colours and font by those of the page."""
     if value.startswith(('["tips"', "data:")):
         return value
     value = _COLOR.sub(lambda match: _VARIABLES.get(match[0], match[0]), _DECIMALS.sub(r"\1", value))
@@ -74,7 +68,7 @@ def _compact(value: str) -> str:
 
 
 def _drop_empty(parent: ElementTree.Element) -> None:
-    """Remove empty groups, and matplotlib's style sheet, which would apply to the whole page."""
+    """Remove empty groups, and matplotlib's style sheet, which would change the whole page."""
     for child in list(parent):
         _drop_empty(child)
         if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):
@@ -82,7 +76,7 @@ def _drop_empty(parent: ElementTree.Element) -> None:
 
 
 def _explain(group: ElementTree.Element) -> None:
-    """Move the texts in a group's id to its points, in their order."""
+    """Move the texts from the id of a group to its points."""
     if group.get("id") == "plain":
         group.set("class", "plain")
     if not group.get("id", "").startswith('["tips"'):
@@ -97,7 +91,7 @@ def _explain(group: ElementTree.Element) -> None:
 
 
 def _rename(root: ElementTree.Element, key: str) -> None:
-    """Keep the ids that something refers to, under names that are unique to the figure."""
+    """Rename the ids that are referred to, so that they are unique on the page, and remove the others."""
     used: dict[str, str] = {}
     for node in root.iter():
         for name, value in node.attrib.items():
@@ -113,5 +107,5 @@ def _rename(root: ElementTree.Element, key: str) -> None:
 
 
 def _referred(name: str, value: str) -> list[str]:
-    """Return the element that an attribute names; the `href` of a picture holds its data instead."""
+    """Return the ids that an attribute refers to; the `href` of an image is data instead."""
     return [value[1:]] if name == "href" and value.startswith("#") else []

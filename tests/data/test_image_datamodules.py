@@ -261,42 +261,41 @@ def test_bad_arguments(arguments, message):
         Made(**arguments)
 
 
-def test_bad_data():
-    with pytest.raises(ValueError, match="`subset` of at most 20, the size of the training set, but got 21"):
-        Made(subset=21).setup()
-    with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 20 samples .* but got 0\.01"):
-        Made(val_fraction=0.01).setup()
-    with pytest.raises(ValueError, match=r"`val_fraction` to leave some of 2 samples .* but got 0\.9"):
-        Made(subset=2, val_fraction=0.9).setup()
+class OneClass(Made):
+    def load(self):
+        return super().load()._replace(class_names=["a"])
 
 
-@pytest.mark.parametrize(("subset", "val_fraction"), [(2, 0.5), (5, 0.8)])
-def test_a_training_set_of_one_sample_is_refused(subset, val_fraction):
-    with pytest.raises(ValueError, match=r"at least 2 training samples, .* but got 1"):
-        Made(subset=subset, val_fraction=val_fraction).setup()
+class Black(Made):
+    def load(self):
+        source = super().load()
+        return source._replace(train=source.train._replace(image=source.train.image * 0))
+
+
+_BAD_DATA = [
+    (lambda: Made(subset=21).setup(), "`subset` of at most 20, the size of the training set, but got 21"),
+    (lambda: Made(val_fraction=0.01).setup(), r"`val_fraction` to leave some of 20 samples .* but got 0\.01"),
+    (lambda: Made(subset=2, val_fraction=0.9).setup(), r"`val_fraction` to leave some of 2 samples .* but got 0\.9"),
+    (lambda: Made(subset=2, val_fraction=0.5).setup(), "at least 2 training samples, .* but got 1"),
+    (lambda: Made(subset=5, val_fraction=0.8).setup(), "at least 2 training samples, .* but got 1"),
+    (lambda: DigitsDataModule(test_fraction=1e-4).setup(), r"`test_fraction` to leave some of 1797 .* but got 0\.0001"),
+    (lambda: DigitsDataModule(test_fraction=1), r"`test_fraction` in \(0, 1\), but got 1"),
+    (lambda: DigitsDataModule(image_size=0), "`image_size` >= 1, but got 0"),
+    (lambda: Made().unaugmented_dataloader("x"), r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"),
+    (lambda: Made(batch_size=17).train_dataloader(), "`batch_size` x processes of at most 16, .* samples, but got 17"),
+    (lambda: OneClass().setup(), r"at least 2 classes, but got only \['a'\]"),
+    (lambda: Black().setup(), "images that differ, but every pixel of a channel has one value"),
+]
+
+
+def test_two_training_samples_are_enough():
     Made(subset=2, val_fraction=0.0).setup()
-    with pytest.raises(ValueError, match=r"`test_fraction` to leave some of 1797 samples .* but got 0\.0001"):
-        DigitsDataModule(test_fraction=1e-4).setup()
-    with pytest.raises(ValueError, match=r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"):
-        Made().unaugmented_dataloader("x")
-    with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\), but got 1"):
-        DigitsDataModule(test_fraction=1)
-    with pytest.raises(ValueError, match=r"`batch_size` x processes of at most 16, the number of samples, but got 17"):
-        Made(batch_size=17).train_dataloader()
 
-    class OneClass(Made):
-        def load(self):
-            return super().load()._replace(class_names=["a"])
 
-    class Black(Made):
-        def load(self):
-            source = super().load()
-            return source._replace(train=source.train._replace(image=source.train.image * 0))
-
-    with pytest.raises(ValueError, match=r"at least 2 classes, but got only \['a'\]"):
-        OneClass().setup()
-    with pytest.raises(ValueError, match="images that differ, but every pixel of a channel has one value"):
-        Black().setup()
+@pytest.mark.parametrize(("call", "message"), _BAD_DATA, ids=[message for _, message in _BAD_DATA])
+def test_bad_data(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_no_validation_set():
@@ -372,9 +371,3 @@ def test_size_and_channels_together():
 def test_views_that_are_none_are_refused(views):
     with pytest.raises(ValueError, match=r"Expected `views` to be a module with a `forward`, or None, but got"):
         DigitsDataModule(views=views)
-
-
-def test_a_size_below_one_is_refused():
-    for data in (lambda: Sized(8, 8, image_size=0), lambda: DigitsDataModule(image_size=0)):
-        with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
-            data()

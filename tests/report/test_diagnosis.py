@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log
+from pages import declare, entry, lines, page_of, texts, write_csv, write_info, write_log
 from rich.console import Console
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
@@ -136,16 +136,11 @@ def test_what_models_share_is_said_once_under_the_title(three, tmp_path):
     assert "standard deviation" not in page.text.lower()
     assert "Values" in page.text
     other = write_diagnosis(tmp_path / "other", samples=300, data_path="/photos/test")
-    page = page_of(write_comparison(three | {"other": [other]}, tmp_path / "page.html"))
-    assert "/photos" not in page.text.partition("On different data: small and wide and short on ")[0]
+    text = page_of(write_comparison(three | {"other": [other]}, tmp_path / "page.html")).text
+    assert "/photos" not in text.partition("On different data: small and wide and short on ")[0]
 
 
-def test_a_model_beside_a_run_that_was_trained(three, tmp_path):
-    trained = write_log(write_array(tmp_path / "run", "val/spectrum", [2, 1]), val__rank=[4, 5])
-    declare(trained, val__rank=ABOUT["rank"], val__spectrum=ABOUT["spectrum"])
-    path = write_comparison({"run": [trained], "two": [*three["small"], *three["wide"]]}, tmp_path / "page.html")
-    page = page_of(path)
-    assert "two: test/spectrum has 16 in small, 24 in wide values" in page.text
-    assert "Decay\N{EN DASH}yes" in page.text
+def test_a_figure_names_the_run_that_was_trained_and_lacks_its_quantity(three, tmp_path):
+    trained = declare(write_log(tmp_path / "run", val__rank=[4, 5]), val__rank=ABOUT["rank"])
     drawn = comparison_figures({"run": [trained], "two": three["small"]})
     assert "Without: run." in texts(drawn["toy_decay"].axes[0])

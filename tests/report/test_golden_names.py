@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from pages import declare, entry, write_array, write_csv, write_info, write_log, write_results, write_snapshot
+from pages import declare, entry, write_csv, write_info, write_results, write_snapshot
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation
 from lightning_ssl_geometry.callbacks.quantities_file import meaning, meanings
@@ -82,12 +82,6 @@ def test_of_a_diagnosis(standard, computed, tmp_path):
     about |= meanings(LayerGeometry(), {"test/layer_cka": "layer_cka"})
     declare(tmp_path, **about, **meanings(LinearEvaluation(), {"linear_evaluation": "linear_evaluation"}))
     assert list(figures(read_run(tmp_path))) == DIAGNOSED
-
-
-def test_of_logs_that_nobody_declared(tmp_path):
-    write_log(tmp_path, train__loss=[2, 1], val__a=[1, 2], lr=[1, 1])
-    write_array(write_snapshot(tmp_path, "val/map", [[1, 0], [0, 1]]), "val/row", [1, 2], [3, 4])
-    assert list(figures(read_run(tmp_path))) == ["loss", "a", "lr", "val_row", "map"]
 
 
 def test_names_are_told_apart(tmp_path):

@@ -55,14 +55,14 @@ def test_every_diagnostic_has_its_text_whatever_its_name_also_where_nothing_was_
 
 def test_without_a_manifest_every_log_has_its_own_name_and_no_text(tmp_path):
     names = ("accuracy", "momentum", "effective_rank_h", "loss", "x")
-    write_log(tmp_path, **{f"val__{name}": [1.0, 0.5] for name in names})
+    write_log(tmp_path, **{f"val__{name}": [1.0, 0.5] for name in names}, lr=[1, 1])
     write_snapshot(write_array(tmp_path, "val/log_spectrum_h", [2, 1], [3, 1]), "val/blocks", np.eye(2))
     page = page_of(write_report(tmp_path))
     assert {"figcaption", "svg"} <= set(page.tags)
     assert not {"cite", "dd"} & set(page.tags[: page.tags.index("table")])
     assert "Papers" not in page.text
     drawn = list(figures(read_run(tmp_path)))
-    assert drawn == ["loss", "accuracy", "momentum", "effective_rank_h", "x", "val_log_spectrum_h", "blocks"]
+    assert drawn == ["loss", "accuracy", "momentum", "effective_rank_h", "x", "lr", "val_log_spectrum_h", "blocks"]
     learning, _, other = page.text.partition("Other logs")
     assert "Is it learning?" in learning
     assert all(name in other and name not in learning for name in names if name != "loss")

@@ -157,16 +157,13 @@ def test_layers_are_drawn_in_order_with_their_names(tmp_path):
     assert page.text.count("High Rank.") == 1
     (tmp_path / "layers.csv").unlink()
     assert {"1", "2", "3"} <= set(texts(axes_of(tmp_path, "toy_cka")))
+    rows = [["h", 2, "", ""], ["m", 2, 3, ""], ["z", 1, 4, ""]]  # a layer without a number is a gap
+    write_csv(write_info(tmp_path / "gap") / "layers.csv", ["layer", "width", "a", "none"], rows)
+    assert list(figures(read_run(tmp_path / "gap"))) == ["layers_a"]
+    np.testing.assert_array_equal(lines(axes_of(tmp_path / "gap", "layers_a"))[0].get_ydata(), [np.nan, 3, 4])
     write_layers(tmp_path, ("h",))
     assert list(figures(read_run(tmp_path))) == []
     assert "Layer by layer" not in page_of(write_report(tmp_path)).text
-
-
-def test_a_layer_without_a_number_is_a_gap(tmp_path):
-    rows = [["h", 2, "", ""], ["m", 2, 3, ""], ["z", 1, 4, ""]]
-    write_csv(write_info(tmp_path) / "layers.csv", ["layer", "width", "a", "none"], rows)
-    assert list(figures(read_run(tmp_path))) == ["layers_a"]
-    np.testing.assert_array_equal(lines(axes_of(tmp_path, "layers_a"))[0].get_ydata(), [np.nan, 3, 4])
 
 
 def test_results_that_only_explain_others_are_in_the_tables_alone(tmp_path):

@@ -24,12 +24,9 @@ def test_scalars_are_read_as_they_were_logged_and_time_counts_epochs(tmp_path):
     assert read.time(loss).tolist() == read.time(read.arrays["train/own"]).tolist() == [1, 2]
     assert read.time(read.scalars["probe/rank"]).tolist() == [0, 1, 2]  # what is looked at before training
     assert read.scalars["lr"].epoch.tolist() == [0, 1]  # a row without an epoch has that of the steps around it
-
-
-def test_a_look_before_training_is_told_from_what_a_host_logs_after_its_first_step(tmp_path):
-    rows = [[0, 0, 2.5, 4], [0, 1, 1.5, 5]]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss", "probe/own"], rows)
-    read = read_run(tmp_path)
+    rows = [[0, 0, 2.5, 4], [0, 1, 1.5, 5]]  # a host logs after its first step: this is no look before training
+    write_csv(tmp_path / "host/metrics.csv", ["epoch", "step", "train/loss", "probe/own"], rows)
+    read = read_run(tmp_path / "host")
     assert read.time(read.scalars["probe/own"]).tolist() == [1, 2]
 
 
@@ -111,10 +108,7 @@ def test_missing_files_are_named_and_the_config_where_the_command_line_writes_on
     for command, noted in (("ssl-geometry fit", True), ("train.py", False), (None, False)):
         notes = read_run(write_info(tmp_path, command=command)).notes
         assert any("config.yaml is missing" in note for note in notes) is noted
-
-
-def test_model_data_and_seed_come_from_the_config_where_run_json_is_missing(tmp_path):
-    write_log(tmp_path, a=[1.0])
+    (tmp_path / "run.json").unlink()
     (tmp_path / "config.yaml").write_text("seed_everything: 3\nmodel: {class_path: a.B}\ndata: {class_path: C}\n")
     assert read_run(tmp_path).info == {"model": "B", "data": "C", "seed": 3}
 
