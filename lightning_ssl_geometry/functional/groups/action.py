@@ -89,7 +89,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
     `resize(..., antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill`
     the rest. A pixel on the border between the two is a mixture, weighted by its area on either side, so the result is
     continuous in f. For f > 1 the border of the image is cut off. f = 1 is the identity, up to the precision that
-    `torch.set_float32_matmul_precision` sets. There is a gradient for x and f, except at isolated f.
+    `torch.set_float32_matmul_precision` sets. There is a gradient for x and f, except at isolated values of f.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.

@@ -125,7 +125,7 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
 def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
     r"""Squared distance between elements of a group in steps along its axes, :math:`\|g_1 - g_2\|_2^2`, int64.
 
-    Section 4 of the paper uses it as an approximation, "where a more correct measure would be computed using the
+    Section 4 of Keller et al. uses it as an approximation, "where a more correct measure would be computed using the
     topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round. `g1` and
     `g2` are int64 indices of elements, whose shapes are broadcast to the shape of the result.
 

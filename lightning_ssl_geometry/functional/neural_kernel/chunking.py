@@ -154,7 +154,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Map the parameter ids of each layer to its uses in the pass and the gradients (N, Q, ...) at their outputs."""
+        """Map each layer's parameter ids to its uses in the pass and the gradients (N, Q, ...) at their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]
