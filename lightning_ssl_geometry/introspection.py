@@ -15,13 +15,13 @@ _COMPILED = "_orig_mod."
 
 
 def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
-    """Find a submodule by its dotted name; names of a network in torch.compile do not have the wrapper's prefix.
+    """Find a submodule by its dotted name; for a compiled network, the name may omit torch.compile's prefix.
 
     Args:
         network: The network.
         path: The submodule's name, such as "backbone.layer4".
         argument: Name of the argument that holds the path, for the error message.
-        given: The argument's value, for the error message; the path by default.
+        given: The argument's value, for the error message; None: the path.
 
     Raises:
         ValueError: If there is no submodule of that name; the message lists the nearest names.
@@ -49,8 +49,8 @@ def layer_outputs(
 
     Args:
         network: Maps a tensor to a tensor.
-        layers: Dotted names of submodules, "" for the network itself, each called once in a pass. None: the network's
-            output, with the name "output".
+        layers: Dotted names of submodules, "" for the network itself; each must be called once in a pass. None: the
+            network's output, with the name "output".
 
     Raises:
         ValueError: If a submodule does not exist; in a pass, if a layer is not called once or does not return a tensor.
@@ -87,15 +87,15 @@ def layer_outputs(
 
 
 def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Return the inputs of the linear layers in the order of the pass, so the vectors between a projector's layers.
+    """Return the inputs of the linear layers, in the order of the forward pass: the hidden vectors of a projector.
 
     Args:
         network: Maps x to a tensor, such as a projector.
         x: (N, D).
 
     Returns:
-        "hidden_1" (N, D'), the input of the first linear layer whose input is not x, "hidden_2", that of the next one,
-        and so on; and "output", the network's output.
+        A dict of "hidden_1" (N, D'), the input of the first linear layer whose input is not x, "hidden_2", the input of
+        the next linear layer, and so on; and "output", the network's output.
 
     >>> import torch
     >>> mlp = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
@@ -127,14 +127,13 @@ def _tensor(name: str, z: object) -> Tensor:
 def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tensor) -> Tensor:
     """Call a network with other parameters and buffers, and return its result.
 
-    Tied tensors and modules with two names are replaced, too: each place of a tensor in the network is found.
-    `torch.func.functional_call` alone would leave the given tensors in a module that has two names.
+    A tied tensor, or a tensor of a module with two names, is replaced at all its names. If a module has two names,
+    `torch.func.functional_call` alone would leave the given tensors in it after the call.
 
     Args:
         network: Maps (N, ...) to (N, d).
-        tensors: Name -> tensor, with names of `named_parameters` and `named_buffers`; the others stay the network's
-            own.
-        x: (N, ...), one or several, as many as the network takes.
+        tensors: The replacements, by their names in `named_parameters` and `named_buffers`. Others are not replaced.
+        x: The network's inputs, each (N, ...).
 
     >>> layer = nn.Linear(1, 1, bias=False)
     >>> substituted_call(layer, {"weight": Tensor([[2.0]])}, Tensor([[3.0]]))
@@ -152,11 +151,11 @@ def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tens
 
 
 def check_settled(network: nn.Module, argument: str, result: str) -> None:
-    """Raise a ValueError if a network has active batch statistics or dropout.
+    """Raise a ValueError if a network uses batch statistics or dropout in its current mode, train or eval.
 
     Args:
         network: The network.
-        argument: Name of the argument that holds it, for the error message.
+        argument: Name of the argument that holds the network, for the error message.
         result: Name of the result that would depend on chance or on other samples, for the error message.
 
     Raises:
@@ -177,7 +176,7 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
 def vectors(z: object, x: Tensor, argument: str) -> Tensor:
     """Return a network's result z for the samples x (N, ...), if it is a floating-point tensor (N, D).
 
-    A ValueError otherwise; its message calls the network by `argument`.
+    Otherwise raise a ValueError that calls the network by the name `argument`.
     """
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
         got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

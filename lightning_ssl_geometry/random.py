@@ -1,8 +1,8 @@
 """Random numbers as functions of counters, so that they do not depend on the order of calls, batches or ranks.
 
-A draw is a hash of the integers that name it, such as (seed, epoch, sample index, view), with the finaliser of
-SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. That hash is a
-key for draws from distributions. In a draw by rejection, every attempt is a function of (key, attempt), and only
+A draw is a hash of the integers that name it, such as (seed, epoch, sample index, view). The hash is the finaliser of
+SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. Draws from
+distributions take such a hash as their key. In rejection sampling, attempt number a is a function of (key, a), and only
 rejected elements are drawn again. A row therefore gets the same draw alone and in a batch.
 """
 
@@ -32,7 +32,7 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
         An int64 tensor, uniform over all of int64, of the broadcast shape and on the tensors' device.
 
     Raises:
-        ValueError: If there is no counter, or one is not an integer.
+        ValueError: If there is no counter, or a counter is not an integer.
     """
     if not counters:
         raise ValueError("Expected at least one counter, but got none.")
@@ -88,10 +88,10 @@ _POINT, _DIRECTION = -1, -2  # counters of a key for draws that are not attempts
 
 
 def uniform_sphere(key: Tensor, dim: int) -> Tensor:
-    """Draw points uniformly from the unit sphere, float32 (N, d).
+    """Draw points uniformly from the unit sphere, as float32 (N, d).
 
     Args:
-        key: (N,) int64, one per point.
+        key: (N,) int64, one for each point, such as hashes by :func:`counter_hash`.
         dim: d >= 1, the dimension of the surrounding space.
 
     Raises:
@@ -115,15 +115,15 @@ def generalized_normal(
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
     p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s. With
-    :math:`y = |x - m| / s`, draws come from an envelope that is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond (the
-    tangent of :math:`-y^p` at 1), restricted to the interval. A draw is accepted with the ratio of density to envelope,
-    a probability of more than 0.59 for every p, scale and interval.
+    :math:`y = |x - m| / s`, proposals come from an envelope that is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond
+    (the tangent of :math:`-y^p` at 1), restricted to the interval. A proposal is accepted with the probability density
+    / envelope. This is more than 0.59 on average, for every p, scale and interval.
 
     Args:
         mean: m (N, d), in [low, high].
         scale: s >= 0, finite: a number, (d,) or (N, d). 0 gives the mean itself.
         p: Shape, >= 1.
-        key: (N, d) int64, one per element.
+        key: (N, d) int64, one for each element, such as hashes by :func:`counter_hash`.
         low: Least value.
         high: Largest value.
 
@@ -156,14 +156,14 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
     .. math:: p(x) \propto \exp(\kappa \langle m, x \rangle)
 
-    The cosine w = <m, x> is drawn by the rejection of Wood, Simulation of the von Mises Fisher distribution (1994),
-    with the beta variable (1 + t) / 2 for a coordinate t of a uniform point of the sphere. The direction orthogonal to
-    m is uniform. The computation uses 1 - w in place of w, which keeps its digits for large kappa.
+    The cosine w = <m, x> is drawn by the rejection sampling of Wood, Simulation of the von Mises Fisher distribution
+    (1994). Its beta variable is (1 + t) / 2, where t is a coordinate of a uniform point of the sphere. The direction
+    orthogonal to m is uniform. The computation uses 1 - w in place of w, which is more precise for large kappa.
 
     Args:
         mean: m (N, d), rows of length 1, d >= 2.
         concentration: kappa >= 0, finite: a number or (N,). 0 is the uniform distribution.
-        key: (N,) int64, one per row.
+        key: (N,) int64, one for each row, such as hashes by :func:`counter_hash`.
 
     Returns:
         (N, d), rows of length 1, of the mean's dtype; computed in float64.
@@ -189,7 +189,7 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
 
 def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Draw x (n,) from the envelope, and whether it is accepted, from two uniform numbers u (n, 2)."""
+    """Return proposals x (n,) from the envelope, and whether each is accepted; u (n, 2) are uniform numbers."""
     below, above = (_envelope_mass(side / s, p) for side in (m - low, high - m))
     t = u[:, 0] * (below + above) - below
     sign, t = t.sign(), t.abs()
@@ -199,12 +199,12 @@ def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float)
 
 
 def _envelope_mass(y: Tensor, p: float) -> Tensor:
-    """Return the envelope's integral from 0 to y, which may be infinite."""
+    """Return the envelope's integral from 0 to y; y may be infinite."""
     return y.clamp(max=1) - torch.expm1(-p * (y - 1).clamp(min=0)) / (p * math.e)
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,), where w is the cosine between a draw and the mean; b and x_0 = 1 - q are those of Wood."""
+    """Return 1 - w (N,) for draws w of the cosine with the mean; b and x_0 = 1 - q are those of Wood (1994)."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)
 
@@ -226,7 +226,7 @@ def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], t
     """Write the first accepted draw into each pending element of `kept`.
 
     `attempt(rows, numbers)` returns draws and whether they are accepted. Every pass doubles the attempts per pending
-    element, which keeps the number of passes small: a GPU has to be waited for after each.
+    element. Fewer passes are faster, since each pass waits for the GPU.
     """
     start, width = 0, 1
     while len(pending):
@@ -243,7 +243,7 @@ def _normal(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _uniform(size: int, *counters: Tensor | int) -> Tensor:
-    """Draw float64 in (0, 1), the centres of the cells whose left ends are the numbers of `counter_uniform`."""
+    """Draw float64 in (0, 1): the numbers of `counter_uniform` plus half of their spacing."""
     return counter_uniform(*counters, size=size).double() + 2.0**-25
 
 

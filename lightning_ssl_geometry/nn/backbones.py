@@ -10,7 +10,7 @@ from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 
 class SmallCNN(nn.Sequential):
-    """Four 3x3 convolutions, two of stride 2, and a global average to `out_dim` = 8 * width, for 8 to 32 pixels.
+    """Four 3x3 convolutions (two of stride 2) and a global average, for images of 8 to 32 pixels; `out_dim` = 8 width.
 
     Args:
         in_channels: C.
@@ -35,12 +35,12 @@ class SmallCNN(nn.Sequential):
 
 
 class ShallowCNN(nn.Sequential):
-    """Two 3x3 convolutions with ReLU, an average pooling by 2 and linear layers, whose outputs depend on position.
+    """Two 3x3 convolutions with ReLU, average pooling by 2 and linear layers; outputs depend on the content's position.
 
-    With `hidden_dim` 128 and one output per member of a family, it is the policy network of Koyama et al., Contrastive
-    Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200 outputs, it
-    is their encoder, as far as the paper describes it: kernels and strides are not stated. The weights have torch's
-    memory format `channels_last`, which halves the time on CPUs.
+    With `hidden_dim` 128 and one output for each augmentation of a family, it is the policy network of Koyama et al.,
+    Contrastive Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200
+    outputs, it is their encoder, as far as the paper describes it: kernels and strides are not stated. The weights have
+    torch's memory format `channels_last`, which halves the time on CPUs.
 
     Args:
         in_channels: C.
@@ -93,7 +93,7 @@ class TimmBackbone(nn.Module):
     Args:
         name: timm's name, such as "resnet18" or "vit_tiny_patch16_224".
         in_channels: C.
-        pretrained: Load timm's weights (downloads them).
+        pretrained: Whether to download and load timm's pretrained weights.
 
     Raises:
         ValueError: If timm has no model of that name; the message lists the nearest names.

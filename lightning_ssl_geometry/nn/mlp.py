@@ -14,10 +14,9 @@ class MLPBackbone(nn.Sequential):
 
     The encoders of Rusak et al., Content suppresses style, follow Zimmermann et al., Contrastive Learning Inverts the
     Data Generating Process (2021), whose code has `hidden_dims` of 10 D_in, four times 50 D_in, and 10 D_in. Without
-    hidden layers and biases it is their linear encoder, one matrix. Weights are initialised like those of He et al.
-    (2015) for this slope, so that the variance of an observation reaches the last layer. With torch's own
-    initialisation, it shrinks about a thousandfold through seven layers, and training then finds one latent after the
-    other.
+    hidden layers and biases this is the linear encoder of Rusak et al., one matrix. Weights are initialised like those
+    of He et al. (2015) for this slope, so that the variance stays the same up to the last layer. With torch's own
+    initialisation, it shrinks about a thousandfold through seven layers, and training then finds latents one by one.
 
     Args:
         in_dim: D_in, length of an observation.
@@ -25,7 +24,7 @@ class MLPBackbone(nn.Sequential):
         out_dim: D, number of outputs.
         slope: Slope of the leaky ReLU for negative values, >= 0; 0 is the ReLU.
         bias: Whether the linear layers have biases.
-        last_activation: Put an activation after the last layer as well, for a projector that is the next linear layer.
+        last_activation: Put an activation after the last layer as well, if the projector is one more linear layer.
 
     Raises:
         ValueError: If a width is not positive, or `slope` negative.

@@ -24,7 +24,7 @@ def norm_1d(name: Norm1d, features: int) -> nn.Module:
 def norm_2d(name: Norm2d, channels: int) -> nn.Module:
     """Make the layer that normalises (N, channels, H, W): "batch", or "group" with 8 groups.
 
-    A ValueError if the name is another one, or `channels` is not a multiple of 8 for "group".
+    Another name is a ValueError, and so is a number of channels that is not a multiple of 8 for "group".
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)

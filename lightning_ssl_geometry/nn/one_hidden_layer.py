@@ -12,7 +12,7 @@ class OneHiddenLayer(nn.Module):
 
     Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
     Optimization Perspectives (2025). A (M d, d) is fixed and adds up the M units of each output, divided by
-    :math:`\sqrt{M}`. B (M d, D), the weight of the layer `hidden`, has the units (k - 1) M to k M for output k. It is
+    :math:`\sqrt{M}`. B (M d, D), the weight of the layer `hidden`, has the rows (k - 1) M to k M for output k. B is
     initialised from the standard normal distribution, as in Prop. 4.4.
 
     Args:

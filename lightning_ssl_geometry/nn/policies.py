@@ -1,4 +1,4 @@
-"""Policies: image x (N, C, H, W) -> logits (N, K) of a family of augmentations. Any network with K outputs is one."""
+"""Policies: image x (N, C, H, W) -> logits (N, K) of K augmentations. Any network with K outputs can be a policy."""
 
 __all__ = ["ConvPolicy"]
 
@@ -12,12 +12,12 @@ class ConvPolicy(nn.Module):
     """Scores every crop of a `CropFamily` by its content, with the same convolutions at every position.
 
     Two 3x3 convolutions have the total stride `reduction`. The next convolution is as large as a crop and has the
-    stride of the crops. If the content of an image moves by this stride, P(T | X) moves along, except for the effect of
-    zero padding at the border. A logit sees a few pixels more than its crop. In contrast, a policy whose linear layers
-    see the whole image can prefer crops by the position of an object, and the encoder can learn to read this position
-    in place of the content.
+    stride of the crops. If the content of an image moves by this stride, the logits move along, except for the effect
+    of zero padding at the border. A logit depends on its crop and a few pixels around it. In contrast, a policy whose
+    linear layers see the whole image can prefer crops by the position of an object, and the encoder can learn to read
+    this position in place of the content.
 
-    The image's side should fit the crops and the `reduction`, as 84 fits 20, 4 and 4. Otherwise there may be more
+    The image's side should fit `size`, `stride` and `reduction`, as 84 fits 20, 4 and 4. Otherwise there may be more
     logits than crops, which :class:`CRLTACModule` refuses.
 
     Args:

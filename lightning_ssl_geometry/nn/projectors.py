@@ -1,4 +1,4 @@
-"""Projectors: representation h (N, D) -> embedding z (N, P). A linear one is `torch.nn.Linear` itself."""
+"""Projectors: representation h (N, D) -> embedding z (N, P). For a linear projector, use `torch.nn.Linear`."""
 
 __all__ = ["MLPProjector", "SubVector"]
 
@@ -11,8 +11,8 @@ from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 class MLPProjector(nn.Sequential):
     """Linear layers with a normalisation and a ReLU between them.
 
-    SimCLR's head is `depth=2`. The last layer is linear, by default without normalisation or bias, so that its singular
-    values are the projector's own.
+    SimCLR's head is `depth=2`. By default the last layer is one matrix, without normalisation or bias, so that the last
+    step of the projector has the singular values of this matrix.
 
     Args:
         in_dim: D.
@@ -20,10 +20,10 @@ class MLPProjector(nn.Sequential):
         out_dim: P.
         depth: Number of linear layers, 1 to 1,000; 1 is a linear projector without bias.
         norm: "batch", "layer" or "none", after each hidden layer.
-        last_norm: Normalise after the last layer as well. With three layers, this is the head of Keller et al.,
-            Homomorphic Self-Supervised Learning, Appendix B.
-        first_norm: Normalise before the first layer as well, as in that head if the backbone's output is not
-            normalised.
+        last_norm: Whether to normalise after the last layer as well. With three layers, this is the head of Keller et
+            al., Homomorphic Self-Supervised Learning, Appendix B.
+        first_norm: Whether to normalise before the first layer as well. Keller et al. do so if the backbone's output is
+            not normalised.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -23,7 +23,7 @@ class ResNet(nn.Module):
         depth: 18, 34 or 50.
         in_channels: C.
         stem: "cifar": 3x3 convolution of stride 1 and no pooling, SimCLR's for 32 x 32 images. "stride": the same with
-            stride 2, for a quarter of the time. "imagenet": 7x7 of stride 2 and a max pooling.
+            stride 2, which takes a quarter of the time. "imagenet": 7x7 of stride 2 and a max pooling.
         norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
         width: Channels of the stem and of the first stage's blocks; the next stages have 2, 4 and 8 times as many.
 
@@ -64,7 +64,7 @@ class ResNet(nn.Module):
 
 
 def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
-    """Make torchvision's own network for width 64, and one with the same layers for another width."""
+    """Make torchvision's own network if `width` is 64, otherwise the same network with other widths."""
     from torchvision.models import resnet
 
     make = getattr(resnet, f"resnet{depth}")

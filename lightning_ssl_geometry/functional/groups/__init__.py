@@ -1,1 +1,1 @@
-"""Group actions on images, equivariance errors, fibers and generators of rotations."""
+"""Group actions on images, equivariance errors, fibers of feature maps and generators of transformations."""

@@ -1,7 +1,7 @@
 """The group actions of Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), for batches of images.
 
 Each action is an operator :math:`T_g` on the last two axes. A quarter turn and a circular translation permute the
-pixels, so they are exact and invertible. A change of scale about the centre is neither.
+pixels, so they are exact and invertible. A change of scale about the centre is neither exact nor invertible.
 """
 
 __all__ = ["quarter_turn", "rescale", "translate"]
@@ -21,11 +21,11 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
 
     Args:
         x: (N, ..., H, W), floating point; the result has the same shape and dtype.
-        turns: r modulo 4: an integer for all samples, or (N,) int64 with one number for each sample.
+        turns: r, counted modulo 4; an integer for all samples, or (N,) int64 with one number for each sample.
 
     Raises:
-        ValueError: If a shape or dtype is wrong, or a turn is odd for H != W. Only for H != W the check reads the
-            values of `turns`, and then waits for the GPU.
+        ValueError: If a shape or dtype is wrong, or H != W and a number of turns is odd. If H != W, the check reads the
+            values of `turns`, which synchronises with the GPU.
 
     >>> quarter_turn(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[2.0, 4.0], [1.0, 3.0]]]
@@ -52,9 +52,9 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype.
-        shift: s, (2,) for all samples or (N, 2) for each, int64: rows down, columns to the right.
+        shift: s = (rows down, columns to the right), int64: (2,) for all samples, or (N, 2).
         fill: Value of a pixel p for which p - s is outside of the image: a number, or (C,). Unused with `circular`.
-        circular: Whether coordinates count modulo (H, W), so that nothing is outside.
+        circular: Whether content that leaves the image at one border enters at the opposite border.
 
     Raises:
         ValueError: If a shape or dtype is wrong.
@@ -87,15 +87,13 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
     The rows of A sum to 1, and B is the same matrix for the columns. These are the weights of torchvision's
     `resize(..., antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill`
-    the rest. A pixel on the border between the two is mixed by the share of its area on either side, so the result is
+    the rest. A pixel on the border between the two is a mixture, weighted by its area on either side, so the result is
     continuous in f. For f > 1 the border of the image is cut off. f = 1 is the identity, up to the precision that
-    `torch.set_float32_matmul_precision` sets. The result has a gradient for both arguments, except at single values of
-    f.
+    `torch.set_float32_matmul_precision` sets. There is a gradient for x and f, except at isolated values of f.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
-        factor: f > 0, a number for all samples or (N,) with one for each. A tensor on the CPU avoids waiting for the
-            GPU.
+        factor: f > 0, a number for all samples or (N,). A tensor on the GPU makes the check wait for the GPU.
         fill: Value around the resized image: a number, or (C,) with one value for each channel.
 
     Raises:
@@ -119,7 +117,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
 
 def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the map along one axis, (N, size, size), and its row sums: the share of a pixel in the resized image."""
+    """Return the matrices (N, size, size) that resize one axis, and the share (N, size) of a pixel that they fill."""
     i = torch.arange(size, dtype=factor.dtype, device=factor.device) - (size - 1) / 2  # from the centre
     f = factor.unsqueeze(1)  # (N, 1)
     center = (i / f).clamp(-size / 2, size / 2)  # (N, size), of output pixel i in the image
@@ -131,7 +129,7 @@ def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _read(x: Tensor, source: Tensor) -> Tensor:
-    """Make images from the pixels of x (N, ..., H, W) at the positions `source` (N or 1, H W)."""
+    """Return images whose pixel j is the pixel source[n, j] of x (N, ..., H, W); `source` is (N or 1, H W)."""
     flat = x.flatten(-2)
     index = source.view(len(source), *(1,) * (flat.ndim - 2), flat.shape[-1])
     return flat.gather(-1, index.expand(flat.shape)).view(x.shape)

@@ -1,14 +1,14 @@
-r"""The error of equivariance of a network: f(T_g x) compared with Gamma_g f(x), at the output or at any layer.
+r"""How far a network is from equivariant: the difference of f(T_g x) and Gamma_g f(x), at the output or at any layer.
 
-Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Eq. 1: an equivariant f has an operator
-:math:`\Gamma_g` with :math:`f(T_g x) = \Gamma_g f(x)`. On feature maps z (N, C, |G|, H, W) with |G| = S R, where scale
-s and orientation r have the index s R + r, the operators are
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Eq. 1: for every transformation :math:`T_g` of
+images, an equivariant f has an operator :math:`\Gamma_g` on its features with :math:`f(T_g x) = \Gamma_g f(x)`. On
+feature maps z (N, C, |G|, H, W), where |G| = S R and scale s and orientation r have the index s R + r, they are
 
 - a quarter turn: the maps turn, and move R / 4 indices up along the orientations, circularly;
 - a translation by a multiple of the stride: the maps move by this multiple;
 - a scaling by s_i / s_j: the maps of scale j are resized about their centre, and become those of scale i.
 
-The paper defines no error; this one is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks
+The paper defines no error. The error here is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks
 (2020).
 """
 
@@ -48,10 +48,10 @@ __getattr__ = old_names(__name__, {"check_equivariance": "EquivarianceSettings"}
 
 
 class EquivarianceSums(NamedTuple):
-    """Numerators and denominators of equivariance errors; they add over batches and ranks.
+    """Numerators and denominators of equivariance errors, to be added over batches and ranks.
 
     Attributes:
-        layers: L names; only "output" if no layers were named.
+        layers: The names of the L layers; ("output",) if no layers were chosen.
         difference: float64 (L, E), sum over samples of ||f(T_g x) - Gamma_g f(x)||^2 for each of E group elements.
         reference: float64 (L, E), sum over samples of ||Gamma_g f(x)||^2.
     """
@@ -77,16 +77,16 @@ class EquivarianceSettings:
     """The group, the layers and the positions for which equivariance errors are measured.
 
     Attributes:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": by the stride down, up, right, left. "scale": by s_i
-            / s_j for every pair i < j, in the order (0, 1), (0, 2), ..., (S - 2, S - 1).
+        group: "rotation": 1, 2 and 3 quarter turns. "translation": shifts by the stride down, up, right and left.
+            "scale": changes of scale by s_i / s_j for all pairs i < j, in the order (0, 1), (0, 2), ..., (1, 2), ....
         group_shape: (S, R), the numbers of scales and orientations. None: the network's own `group_shape`; if it has
             none, the group axis consists of scales for the group "scale", and of orientations otherwise.
-        scales: S scales, ascending, at least 2; any, if the network has no group axis. None: the network's `scales`.
-        stride: Pixels between neighbouring positions of the maps, an integer or one for each of `layers`. None: the
-            network's integer `stride` for its output, otherwise H / H', rounded, which is wrong for layers with little
-            padding. Images are moved by the least common multiple of all strides.
+        scales: S >= 2 scales, ascending; free to choose if the network has no group axis. None: the network's `scales`.
+        stride: Pixels between neighbouring positions of the maps, one integer, or one for each of `layers`. None: for
+            the output, the network's attribute `stride` if it is an integer; otherwise image height / map height,
+            rounded, which is wrong for layers with little padding. Images move by the strides' least common multiple.
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
-        margin: Pixels next to each border that the comparison leaves out.
+        margin: Width, in pixels of the image, of the strip at each border that is not compared.
         circular: Whether content that a translation moves out at one border enters at the opposite border; for networks
             with circular padding and H divisible by the stride.
         fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
@@ -133,7 +133,7 @@ class EquivarianceSettings:
         return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Sum the numerators and the denominators of :func:`equivariance_error` over images; it has the same errors."""
+        """Return numerators and denominators of :func:`equivariance_error` for images x, with the same ValueErrors."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -172,16 +172,16 @@ def equivariance_error(
     Gamma_g f(x) are unrelated, at equal norm. There is no upper bound. Maps that share a large mean have errors far
     below 2 without being equivariant, so compare with a network that is not equivariant.
 
-    Norms are over channels, group elements and those positions of the maps that :math:`\Gamma_g` fills from inside: a
-    translation without `circular` and a scaling leave out the content that entered at the border. Zero padding and the
-    image's border still affect the positions within reach of the filters; `margin` leaves these out.
+    Norms are over channels, group elements and positions of the maps. Positions to which :math:`\Gamma_g` moves content
+    from outside of the map are left out (for scalings, and for translations without `circular`). Zero padding and the
+    image's border still affect the positions within reach of the filters; `margin` leaves these out as well.
 
-    If an output has no group axis, (N, C, H, W), or one of length 1, Gamma only moves its maps, unless they have a
-    single pixel: a plain CNN has a large error under rotation. For an output (N, D), Gamma is the identity, and the
-    error is that of invariance relative to the norm of f; :func:`invariance_error` compares with other images instead.
+    If an output has no group axis, or one of length 1, Gamma only transforms its maps, so a plain CNN has a large error
+    under rotation. If such an output has maps of one pixel, or is (N, D), Gamma is the identity. The error then
+    measures invariance relative to the norm of f; :func:`invariance_error` is relative to distances between images.
 
-    Cost: 1 + E forward passes of x, with E = 3, 4 or S (S - 1) / 2. The outputs of one pass are kept and compared in
-    float64. Gradients flow if they are enabled.
+    Cost: 1 + E forward passes of x, with E = 3 (rotation), 4 (translation) or S (S - 1) / 2 (scale). The outputs for x
+    stay in memory. The result is computed in float64 and differentiable.
 
     Args:
         network: f, in eval mode: an image (N, C_in, H, W) to (N, C, |G|, H', W'), (N, C, H', W') or (N, D).
@@ -193,12 +193,12 @@ def equivariance_error(
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Returns:
-        Layer ("output" if no layers were named) -> float64 (E,), for each group element. Not finite if all of f(x) is
-        0.
+        A dict from each layer's name ("output" if no layers were chosen) to float64 (E,), the errors for the group
+        elements. An error is not finite if f(x) is 0 for all images.
 
     Raises:
         ValueError: If an argument is out of range, x is not a batch of images, the network is in training mode, or a
-            layer does not exist, is not called once, has a wrong shape or has no positions left to compare.
+            layer does not exist, is not called exactly once, has a wrong shape or has no positions left to compare.
 
     >>> z = equivariance_error(nn.AvgPool2d(3), torch.rand(2, 1, 9, 9, dtype=torch.float64))
     >>> bool((z["output"] < 1e-25).all())
@@ -216,7 +216,7 @@ def equivariance_sums(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> EquivarianceSums:
-    """Sum the numerators and denominators of :func:`equivariance_error`, which has the same arguments and errors."""
+    """Return numerators and denominators of :func:`equivariance_error`, with the same arguments and ValueErrors."""
     return EquivarianceSettings(group, fill=fill, **options).sums(network, x)
 
 
@@ -264,8 +264,8 @@ def transformed(
 ) -> Tensor:
     """Transform all images or feature maps x (N, C, ..., H, W) by one element of a group.
 
-    `element` is the number of quarter turns, the move (rows, columns), or the factor of scale; `circular` and `fill`
-    are those of :func:`~lightning_ssl_geometry.functional.translate`.
+    `element` is the number of quarter turns, the move (rows, columns), or the factor of :func:`rescale`; `circular` and
+    `fill` are those of :func:`~lightning_ssl_geometry.functional.translate`.
     """
     if group == "rotation":
         return quarter_turn(x, element)  # type: ignore[arg-type]
@@ -344,7 +344,7 @@ class _Comparison:
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
     def _strides(self, outputs: dict[str, Tensor], x: Tensor) -> list[int]:
-        """Return the pixels between neighbouring positions for each output, and 1 if they do not matter."""
+        """Return the image pixels between neighbouring positions of each output, or 1 if this number is not needed."""
         stride, translation = self.settings.stride, self.settings.group == "translation"
         if stride is not None:
             return [stride] * len(outputs) if isinstance(stride, int) else list(stride)
@@ -366,7 +366,7 @@ class _Comparison:
 
 
 def _inside(kept: Tensor, margin: int) -> Tensor:
-    """Clear the positions of a mask (1, 1, H, W) that are less than `margin` away from a border of the kept region."""
+    """Set a mask (1, 1, H, W) to 0 at the positions within `margin` of the border of its region of ones."""
     return -F.max_pool2d(-F.pad(kept, (margin,) * 4), 2 * margin + 1, 1)
 
 

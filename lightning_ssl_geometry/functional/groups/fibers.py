@@ -6,7 +6,7 @@ and its fibers, concatenated, are a *fiber bundle*. The operator of the group mo
 
 .. math:: \Gamma_g [z(g_0)] = z(g^{-1} \cdot g_0)
 
-Two moved base spaces of one feature map are a positive pair (Eq. 3), like two transformed images (Eq. 2).
+The fiber bundles of two moved base spaces are a positive pair (Eq. 3), as two transformed images are elsewhere (Eq. 2).
 
 A group here is a product of axes: rows and columns (translation), scales, orientations. Orientations are cyclic. Along
 the other axes a base space cannot be moved beyond the border, since there is no padding (Appendix B).
@@ -28,7 +28,7 @@ Axis = Literal["scale", "rotation", "translation"]
 
 
 class FiberGroup(NamedTuple):
-    """A finite group as a product of axes of lengths `shape`, some of them `cyclic`. The last axis varies fastest."""
+    """A finite group as a product of axes: their lengths, and which are cyclic. The last axis varies fastest."""
 
     shape: tuple[int, ...]
     cyclic: tuple[bool, ...]
@@ -51,11 +51,12 @@ def feature_map(
         z: (N, C, S R, H, W), element (s, r) at index s R + r; or (N, C, H, W), without a group axis.
         group: One or several of "scale", "rotation" and "translation", in any order. Without "translation", the maps
             are averaged over space (Appendix B).
-        group_shape: (S, R). None: the whole group axis consists of the scales, or of the orientations, of `group`.
+        group_shape: (S, R), needed if `group` has "scale" and "rotation". None: the group axis has only orientations if
+            `group` has "rotation", and otherwise only scales.
         circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
 
     Returns:
-        (N, C, |G|), and the group, with its axes in the order: scales, orientations, rows, columns.
+        The feature map (N, C, |G|), and the group. Its axes are in the order scales, orientations, rows, columns.
 
     Raises:
         ValueError: If `group` is unknown, z has no axis for it, or `group_shape` does not fit z.
@@ -82,7 +83,7 @@ def feature_map(
 
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the names of a group in the order of the axes; a ValueError if a name is missing, unknown or repeated."""
+    """Return the names in the order scale, rotation, translation; ValueError for no, unknown or repeated names."""
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
@@ -90,20 +91,19 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List all positions to which a base space g_0 can be moved: g^-1 g_0 for every g that keeps it in the group.
+    """List all base spaces to which a base space g_0 can be moved: g^-1 g_0 for every g that keeps it in the group.
 
-    A base space of b elements is a contiguous patch. It consists of the first b elements of the smallest box that holds
-    b elements and can be moved; of several such boxes, the most cubic is taken. The patch moves around along a cyclic
-    axis, and up to the border along another axis.
+    A base space is an ordered set of b elements, here a contiguous patch: the first b elements of the smallest box that
+    holds b elements and fits into the group at several positions. Of equally small boxes, the most cubic is taken.
+    Along a cyclic axis the patch moves all the way round, along another axis up to the border.
 
     Args:
         group: The group, from :func:`feature_map`.
-        size: b, from 1 to |G| - 1, as long as the patch can be moved; |G| is allowed if an axis is cyclic.
+        size: b >= 1. With a cyclic axis, at most |G|; otherwise such that the box fits at several positions.
         device: Device of the result.
 
     Returns:
-        int64 (B, b), for B base spaces the indices of their elements along z (N, C, |G|), in the same order in all
-        rows.
+        int64 (B, b): the indices of the elements of each base space along the last axis of z (N, C, |G|).
 
     Raises:
         ValueError: If `size` is out of range, or a base space of that size cannot be moved.
@@ -125,9 +125,9 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
 def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
     r"""Squared distance between elements of a group in steps along its axes, :math:`\|g_1 - g_2\|_2^2`, int64.
 
-    Section 4 of the paper uses it as an approximation, "where a more correct measure would be computed using the
+    Section 4 of Keller et al. uses it as an approximation, "where a more correct measure would be computed using the
     topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round. `g1` and
-    `g2` are int64 indices of elements, of shapes that broadcast to that of the result.
+    `g2` are int64 indices of elements, whose shapes are broadcast to the shape of the result.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -145,17 +145,17 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 def nearby_bases(
     bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """List for each base space the base spaces within a distance, itself included, as candidates for its positives.
+    """Find the base spaces that may form positive pairs with each base space: those within a distance.
 
     Args:
         bases: (B, b), from :func:`base_spaces`.
         group: The group.
-        max_distance: The largest :func:`topographic_distance` between first elements; None: no limit.
-        wrap: Whether cyclic axes wrap around.
+        max_distance: The largest :func:`topographic_distance` of the first elements of two base spaces; None: no limit.
+        wrap: Whether distances along a cyclic axis are those of the shorter way round.
 
     Returns:
-        int64 (B, B), in row i first the indices of the base spaces within the distance of base space i, then the
-        others; and the number of those within the distance, (B,).
+        int64 (B, B): row i has first the indices of the base spaces within the distance of base space i (also i
+        itself), then the others. int64 (B,): the number of base spaces within the distance.
 
     Raises:
         ValueError: If no two different base spaces are within the distance.
@@ -171,11 +171,11 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Concatenate the fibers z(g) of one base space for each feature map, to (N, b C) in the order of the elements.
+    """Return the fiber bundle of one base space for each feature map: its vectors z(g), concatenated to (N, b C).
 
     Args:
         z: (N, C, |G|).
-        elements: int64 (N, b), the indices of the elements of each sample's base space.
+        elements: int64 (N, b), the indices of the elements of each sample's base space, in the order of the result.
 
     Raises:
         ValueError: If the shapes do not fit each other.
@@ -200,7 +200,7 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
 
 
 def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
-    """Return the box of least volume, then least extent, that holds `size` elements and fits in several positions."""
+    """Return the sides of the smallest (then most cubic) box of >= `size` elements that fits at several positions."""
     boxes = (
         box
         for box in itertools.product(*(range(1, n + 1) for n in group.shape))

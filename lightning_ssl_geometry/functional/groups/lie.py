@@ -1,8 +1,8 @@
 r"""A transformation as a one-parameter group that acts on representations, :math:`h^2_i = \exp(\epsilon_i G) h^1_i`.
 
 Section 4 (b), Eq. 7 and appendix B of Cosentino et al., Toward a Geometrical Understanding of Self-supervised
-Contrastive Learning (2022). The paper assumes a generator G and draws conclusions from it, without an estimate. Here G
-is estimated from pairs of representations and the strengths of the transformation between them.
+Contrastive Learning (2022). The paper assumes a generator G. Here G is estimated from the representations :math:`h^1_i`
+of inputs and :math:`h^2_i` of the transformed inputs, and the strengths :math:`\epsilon_i` of the transformation.
 """
 
 __all__ = ["LieOrder", "lie_action", "lie_generator", "lie_strength"]
@@ -36,8 +36,8 @@ def lie_generator(
     Eq. 7 of Cosentino et al. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has
     the closed form :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}`
     with :math:`v_i = h^2_i - h^1_i`. It is exact only in the limit of small strengths. The order "exponential" starts
-    there and continues by L-BFGS, a local search; use it if a strength of 1 turns the representation by less than about
-    half a revolution.
+    there and continues by L-BFGS, a local search. It is reliable if a strength of 1 turns the representation by less
+    than about half a revolution.
 
     G has D^2 unknowns, and a pair gives D equations. With fewer pairs than D, or with directions in which h hardly
     varies, many generators fit the pairs exactly, even if v is noise. The ridge then selects the smallest of them. Only
@@ -46,7 +46,7 @@ def lie_generator(
     Args:
         h1: (N, D), representations.
         h2: (N, D), representations of the transformed inputs.
-        strength: epsilon, (N,), in any unit; G is per unit. "exponential" converges best for epsilon around 1.
+        strength: epsilon, (N,), in any unit; G is per this unit. "exponential" converges best for epsilon around 1.
         order: "first" or "exponential".
         ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`, so
             that it depends neither on units nor on N. 0 gives the least squares solution of smallest norm.
@@ -92,8 +92,7 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
 
     Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, in as many steps and terms as
     the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term, without a matrix exponential per sample. The
-    result (N, D) is exact up to the rounding of the dtype to which the arguments promote, and differentiable in all of
-    them.
+    result (N, D) is exact up to rounding in the promoted dtype of the arguments, and differentiable in all of them.
 
     Args:
         generator: G, (D, D).
@@ -136,9 +135,9 @@ def lie_strength(
 
     The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
     :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton steps
-    from 0, of at most :math:`4 / \|G\|_2`. A step that does not lower the row's error is rejected, and the row's next
-    step is half as long. The search ends in the minimum downhill from 0, so strengths beyond half a revolution are
-    found as smaller ones.
+    from 0, of at most :math:`4 / \|G\|_2`. If a step does not lower the error of sample i, the step is rejected, and
+    the next step of sample i is half as long. The search ends in the local minimum that is downhill from 0. For a
+    strength beyond half a revolution it therefore finds a smaller strength.
 
     Args:
         generator: G, (D, D).
@@ -148,7 +147,7 @@ def lie_strength(
         iterations: Gauss-Newton steps, for `order="exponential"`.
 
     Returns:
-        float64 (N,), in the unit of G. If G h1 = 0, every strength fits the row, and the result is 0.
+        float64 (N,), in the unit that G refers to; 0 for a sample with G h1 = 0, which all strengths fit equally.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, or `order` is unknown.
@@ -183,7 +182,7 @@ def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: T
 
 
 def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
-    """Continue from the first-order solution with L-BFGS over A, where G = A unit^T."""
+    """Return the G = A unit^T that L-BFGS over A finds, from the start `generator` and for the loss `loss_of(G)`."""
     a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"
@@ -211,7 +210,7 @@ def _norm(generator: Tensor) -> float:
 
 
 def _terms(size: float, eps: float) -> int:
-    """Return the number of Taylor terms of exp(size) after which the next term is below rounding."""
+    """Return how many Taylor terms of exp(size) to add until the next term is at most `eps`."""
     terms, term = 1, size
     while term > eps:
         terms += 1

@@ -1,4 +1,4 @@
-"""Rotations of images about their centre, and the rank of the set that one image sweeps out.
+"""Rotations of images about their centre, and the number of directions that the rotations of one image span.
 
 Appendix E of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022).
 """
@@ -18,8 +18,8 @@ def rotate(image: Tensor, angle: Tensor) -> Tensor:
 
     .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
 
-    This is torchvision's `rotate` with `BILINEAR`, which has one angle for the whole batch. Multiples of 90 degrees
-    permute the pixels of a square image, up to rounding. Differentiable in both arguments.
+    The result is that of torchvision's `rotate` with `BILINEAR`, which however takes one angle for the whole batch.
+    Multiples of 90 degrees permute the pixels of a square image, up to rounding. Differentiable in both arguments.
 
     Args:
         image: (N, C, H, W), floating point; the result has the same shape and dtype.
@@ -59,11 +59,11 @@ def rotation_rank(
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n}\bigl[R_{a_k} x - \overline{R x}\bigr]_{k=1}^n\Bigr),
         \quad a_k \sim U[0, a_{\max}]
 
-    Fig. 10 of Cosentino et al. (appendix E) shows, over `max_angle`, the rank of the covariance of 500 rotations of a
-    32x32 image with a single pixel of 1. This function counts standard deviations, whose squares are the singular
-    values of that covariance. The paper states no tau; the default is 1% of the largest deviation. The spectrum of such
-    an image falls off over 3 decades: tau = 1e-5 counts nearly all pixels that the rotations reach, tau = 1e-2 about
-    four fifths of them.
+    Fig. 10 of Cosentino et al. (appendix E) plots the rank of the covariance of 500 rotations of a 32x32 image with a
+    single pixel of 1, against `max_angle`. This function counts standard deviations, whose squares are the singular
+    values of that covariance. The paper states no tau; the default is 1% of the largest deviation. For such an image,
+    the deviations spread over 3 decades. tau = 1e-5 counts nearly as many directions as there are pixels that the
+    rotations reach; tau = 1e-2 counts about four fifths of that.
 
     Args:
         image: x, (C, H, W), floating point.
@@ -85,7 +85,7 @@ def rotation_rank(
 
 
 def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative", rounding: float = 16) -> Tensor:
-    r"""Count the standard deviations along the principal axes of rows that reach a threshold, from 0 to min(n - 1, D).
+    r"""Count the principal axes of X whose standard deviation reaches a threshold, from 0 to min(n - 1, D).
 
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n} (X - \bar X)\Bigr)
 
@@ -96,8 +96,8 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
         rows: X, (n, D), n >= 1.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
-        rounding: A deviation counts as 0 up to this many times the rounding error (in the rows' dtype) of the root mean
-            square norm. The default covers the errors that a deep network adds up.
+        rounding: A deviation counts as 0 if it is at most `rounding` times eps times the root mean square norm of the
+            rows, with the eps of their dtype. The default covers the rounding errors that accumulate in a deep network.
 
     Raises:
         ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.

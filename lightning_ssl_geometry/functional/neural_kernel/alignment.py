@@ -1,4 +1,4 @@
-"""Compare a kernel between samples with their labels and with another kernel."""
+"""Compare a kernel matrix of samples with the labels of the samples, or with another kernel matrix."""
 
 __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
 
@@ -18,8 +18,8 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     For C = 2, Y is the matrix :math:`y y^T` of labels y = 1 and -1 of Cristianini, Shawe-Taylor, Elisseeff & Kandola,
     On Kernel-Target Alignment (2001). For C > 2, Y is the Gram matrix of the corners of a simplex. By default K and Y
     are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012,
-    Eq. 3 and Definition 4). The value then depends neither on a constant added to K nor on the value of Y between
-    classes, and little on the class sizes.
+    Eq. 3 and Definition 4). The value then depends neither on a constant added to K nor on the value of Y for different
+    labels, and little on the class sizes.
 
     Args:
         kernel: K (n, n), symmetric.
@@ -53,7 +53,7 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
 
 def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
-    """Average a kernel over the pairs of different samples, separately for every two classes.
+    """Return the mean of a kernel over pairs of different samples, for each pair of classes.
 
     Args:
         kernel: (n, n).
@@ -80,10 +80,10 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
 
 def normalized_kernel(kernel: Tensor) -> Tensor:
-    r"""Return the kernel of the samples' vectors, each divided by its length: :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+    r"""Turn a kernel of inner products into the kernel of cosines, :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
-    `kernel` (n, n), of another shape a ValueError, has no negative eigenvalues. The result is float64 in [-1, 1], with
-    NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
+    `kernel` is (n, n), without negative eigenvalues; another shape is a ValueError. The result is float64 in [-1, 1],
+    with NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
 
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
@@ -98,7 +98,7 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
 
     Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance. Both kernels
     are (n, n); other shapes are a ValueError. The result is a float64 scalar in [-1, 1], at least 0 for kernels without
-    negative eigenvalues, and NaN if all of a kernel is 0.
+    negative eigenvalues, and NaN if all entries of a kernel are 0.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'

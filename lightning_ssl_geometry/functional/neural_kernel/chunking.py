@@ -21,10 +21,10 @@ _COLUMNS = 256  # least number of columns of the Jacobian at a time; fewer would
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How many numbers one sample needs: for the graph of a pass (`saved`) and the largest layer's inputs (`patches`).
+    """Memory of one sample, in numbers: `saved` for the graph of a pass, `patches` for the largest inputs of a layer.
 
-    Per direction, it also needs numbers for gradients with respect to all layers' outputs (`passed`), to the largest
-    output (`widest`), and to one row of a layer's weight (`row`).
+    Each output direction adds `passed` (gradients with respect to all layers' outputs), `widest` (the largest of these
+    gradients), and `row` (the gradient with respect to one row of a weight).
     """
 
     saved: int
@@ -35,9 +35,15 @@ class _Sizes:
 
 
 class KernelWork:
-    """The computation of a kernel, with the arguments of :func:`lightning_ssl_geometry.functional.neural_kernel`.
+    """The computation of :func:`lightning_ssl_geometry.functional.neural_kernel` or its trace, with their ValueErrors.
 
-    A ValueError if the network does not return (n, d), or its output for a sample depends on other samples or chance.
+    Args:
+        network: f, (N, ...) to (N, d).
+        x: (n, ...), the samples.
+        parameters: The parameters to include, by name.
+        memory: Bytes for the kernel and its computation, > 0.
+        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
+        vectorize: For that Jacobian, pass samples together through `torch.func.vmap`; if False, one by one.
     """
 
     def __init__(
@@ -77,9 +83,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel between Q directions of the outputs, (n Q, n Q); if `folded`, its sum over them, (n, n).
+        """Compute the kernel of Q components of the outputs, (n Q, n Q), or if `folded`, its sum over them, (n, n).
 
-        `directions` is (Q, d); None: the axes. A ValueError if the memory is too small.
+        The components are those along the `directions` (Q, d); None: all d axes. Too little memory is a ValueError.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -101,7 +107,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the bytes needed for so many samples and directions at a time; by default for as few as possible."""
+        """Estimate the bytes for `samples` samples and `at_once` directions at a time; by default for the fewest."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -111,7 +117,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """Choose how many samples and directions to take at a time; begin with all samples."""
+        """Halve the numbers of samples and directions at a time until they fit the memory, and return both."""
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once=at_once)) > self.memory:
@@ -148,7 +154,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Return for each layer its uses in the pass, with the gradients (N, Q, ...) with respect to their outputs."""
+        """Map each layer's parameter ids to its uses in the pass and the gradients (N, Q, ...) at their outputs."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

@@ -1,7 +1,8 @@
-r"""The neural kernel of one hidden layer in closed form, its limit of infinite width, and the flow on clusters.
+r"""Closed forms for one hidden layer: neural kernel, limit of infinite width, and gradient flow of clustered samples.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) is trained:
+Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) is trained, with rows
+b_p, for D inputs, d outputs and M hidden units per output:
 
 .. math::
     K^{kl}_{ij} &= \frac{1_{k = l}}{M}\, x_i^T x_j \sum_{p = (k - 1) M + 1}^{k M} \sigma'(b_p x_i) \sigma'(b_p x_j)
@@ -11,7 +12,7 @@ Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), wher
     \dot z_i &= -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q) + O(\delta) && \text{(Thm. 4.5)}
 
 n_q is the number of samples within delta of the center xi_q (n_q - n_{q - 1} in the paper, which counts cumulatively).
-The centers are orthogonal and have any norms: the proof assumes this, although those of Fig. 5 lie on a line.
+The centers must be orthogonal, with any norms. The proof assumes this, although the centers of Fig. 5 lie on a line.
 """
 
 __all__ = ["cluster_rates", "clustered_flow", "infinite_width_kernel", "one_hidden_layer_kernel"]
@@ -38,7 +39,7 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
     Returns:
-        (n, n, d, d), diagonal in its last two axes; O(n^2 d M).
+        K[i, j, k, l], (n, n, d, d), which is 0 for k != l. Cost: O(n^2 d M).
 
     Raises:
         ValueError: If the shapes do not fit, or the number of rows of B is not a multiple of `out_dim`.
@@ -54,15 +55,15 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 def infinite_width_kernel(x: Tensor) -> Tensor:
     r"""Compute the limit of the kernel for infinite width, ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
 
-    The rows of B are independent and isotropic; their variance does not matter. Angles are computed as :math:`\theta =
-    2 \arctan(\|u - v\| / \|u + v\|)` of the unit vectors u and v, which is accurate for small angles.
+    The rows of the trained weight B are independent and isotropic; their variance does not matter. Angles are :math:`2
+    \arctan(\|u - v\| / \|u + v\|)` of unit vectors u and v, which is accurate for small angles.
 
     Args:
         x: (n, D).
 
     Returns:
-        (n, n), the factor of the identity: |x_i|^2 / 2 on the diagonal; 0 for orthogonal samples, for opposite samples
-        and for a sample of 0; negative only for angles above 90 degrees.
+        (n, n), the factor of the identity I in Prop. 4.4: |x_i|^2 / 2 on the diagonal; 0 for orthogonal samples, for
+        opposite samples and for a sample of 0; negative only for angles above 90 degrees.
 
     Raises:
         ValueError: If the shape is not (n, D).
@@ -80,7 +81,7 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
     r"""Compute how fast each output moves for each cluster: :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
 
     Args:
-        center: xi (N, D).
+        center: xi (N, D), the centers of N clusters.
         weight: B (M d, D); units (k - 1) M to k M belong to output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
@@ -112,7 +113,7 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
         rate: beta (N, d) of :func:`cluster_rates`; None: 1/2, the limit of infinite width with the ReLU.
 
     Returns:
-        (n, d), equal within clusters.
+        The velocities of the outputs, (n, d), equal for all samples of a cluster.
 
     Raises:
         ValueError: If the shapes do not fit, a label is out of range, or the centers are not orthogonal.

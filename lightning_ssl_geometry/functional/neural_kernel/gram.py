@@ -1,4 +1,4 @@
-r"""Products of gradients from their factors, which are a layer's part of the neural kernel.
+r"""Inner products of gradients, computed from the gradients' factors: the part of one layer in the neural kernel.
 
 With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, the factors of :mod:`.layers`, there are three ways to
 compute the products:
@@ -6,8 +6,8 @@ compute the products:
 .. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
     = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
 
-The first way forms the gradients of some rows of the weight at a time, and is cheap if a layer has many positions t.
-The second and the third never form a gradient, and are cheap if it has few positions.
+The first way forms the gradients of some rows of the weight at a time, and is cheap if the layer has many positions t.
+The second and the third way never form a gradient, and are cheap if the layer has few positions.
 """
 
 __all__ = ["add_gram", "add_products", "mirror"]
@@ -26,7 +26,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
 
     `kernel` (N Q, N' Q) is changed in place, `left` has the factors of the N samples, `right` those of the N' samples,
     and `room` says how many numbers may be held at a time. If `right` is `left`, only the entries on and below the
-    diagonal become right; :func:`mirror` fills the others.
+    diagonal are computed; :func:`mirror` fills the others.
     """
     n, q, groups, t, out = left.g.shape
     m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
@@ -46,7 +46,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
 
 
 def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right.T in place; if both are the same object, only on and below the diagonal."""
+    """Add left @ right.T to `kernel`; if both are the same object, only on and below its diagonal."""
     if left is not right:
         kernel.addmm_(left, right.T)
         return
@@ -74,7 +74,7 @@ def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, r
 
 
 def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
-    """Return the gradient with respect to these rows of the weight, (N Q, rows I)."""
+    """Return the gradients with respect to some rows of the weight, (N Q, number of rows * I)."""
     g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
     return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
 

@@ -1,4 +1,4 @@
-"""Products of gradients by torch.func, for parameters of any kind: some columns of the Jacobian at a time."""
+"""Inner products of gradients by torch.func, for parameters of any kind, a few columns of the Jacobian at a time."""
 
 __all__ = ["add_jacobian_products"]
 
@@ -25,14 +25,14 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of some parameters to the kernel; more columns of the Jacobian at a time need fewer passes.
+    """Add the part of some parameters to the kernel, from as many columns of the Jacobian at a time as `room` allows.
 
     Args:
-        kernel: (n Q, n Q), or (n, n) for the sum over directions; changed in place, on and below the diagonal.
+        kernel: (n Q, n Q), or (n, n) for the sum over directions; changed in place, only on and below the diagonal.
         network: Maps (N, ...) to (N, d).
-        parameters: Name -> parameter, the parameters of the network to add.
+        parameters: The network's parameters whose part is added, by name.
         x: (n, ...).
-        directions: (Q, d), in the space of outputs.
+        directions: (Q, d), vectors in the space of outputs.
         room: How many numbers may be held at a time.
         saved: How many of these numbers the graph of one sample's pass takes.
         vectorize: Whether samples pass together, through `torch.func.vmap`, or one by one, through plain autograd.
@@ -52,7 +52,7 @@ def add_jacobian_products(
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Cut all parameters, flattened and concatenated, into parts of `width` columns, lists of (name, start, stop)."""
+    """Split the flattened, concatenated parameters into parts of `width` numbers, as lists of (name, start, stop)."""
     part: Columns = []
     free = width
     for name, parameter in parameters.items():

@@ -28,25 +28,26 @@ def neural_kernel(
 
     Eq. 12 of Calder & Lee, for any network that maps each sample independently. Layers whose class is exactly torch's
     Linear, Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are computed one by one, from their inputs and d backward
-    passes, without the Jacobian (n d, parameters). All other parameters are computed by columns of their Jacobian, as
-    many at a time as `memory` holds, which is slower. These are also parameters that several layers share, that are
-    reparametrised, used outside of their layer, or in half precision. Modes, buffers, gradients and the random state
-    stay unchanged.
+    passes, without the Jacobian (n d, number of parameters). All other parameters are computed by columns of their
+    Jacobian, as many at a time as `memory` holds, which is slower. The same holds for parameters of the named layers
+    that several layers share, or that are reparametrised, used outside of their layer, or in half precision. Modes,
+    buffers, gradients and the random state stay unchanged.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
         x: (n, ...).
         memory: Bytes for the result and its computation, besides the network: an estimate, without the temporary memory
-            of the layers' own operations. If not all samples fit, they pass in c parts, each about c / 2 times.
+            of torch's operations. If not all samples fit, each of c parts of them passes through the network about c /
+            2 times.
         by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
-        vectorize: For that Jacobian, pass samples together through `torch.func.vmap`; if False, one by one through
-            plain autograd. This is slow, and meant for networks that `vmap` refuses: networks that branch on values,
-            use checkpoints, or (with torch 2.13 and older) write into a part of a tensor.
+        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`. If False, they pass one by one
+            through plain autograd, which is slow. Networks that `vmap` refuses need this: networks that branch on
+            values, use checkpoints, or (with torch 2.13 and older) write into a part of a tensor.
 
     Returns:
         (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and
-        positive semi-definite as a matrix (n d, n d). Cost: about n d backward passes at once for known layers, and
-        O(n^2 d^2 W) for layers of W outputs.
+        positive semi-definite as a matrix (n d, n d). Cost for the named layers: about n d backward passes of one
+        sample, and O(n^2 d^2 W) for a layer of W outputs.
 
     Raises:
         ValueError: If x has no rows or is not finite, no parameter requires a gradient, the network does not return (n,
@@ -71,21 +72,21 @@ def neural_kernel_trace(
     by_layer: bool = True,
     vectorize: bool = True,
 ) -> Tensor:
-    r"""Compute the kernel between samples, (n, n), as the mean of the neural kernel's diagonal over the outputs.
+    r"""Compute a kernel between samples, (n, n): the mean of the neural kernel's blocks K^kk over the outputs k.
 
     .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
         \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
 
     Neither the kernel of :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random
     orthonormal directions the second form is an unbiased estimate of the first, with Q backward passes in place of d.
-    Its standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
+    The standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
     where S is the symmetric part of K_ij. This is 0 for Q = d, and if K_ij is a multiple of the identity, as in the
     limit of Prop. 4.4.
 
     Args:
         network: f, (N, ...) to (N, d).
         x: (n, ...).
-        directions: v (Q, d), in the space of outputs; None: all of its axes.
+        directions: v (Q, d), vectors in the space of outputs; None: its d axes.
         memory: Bytes for the result and its computation.
         by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
         vectorize: Pass samples together through `torch.func.vmap`.
@@ -112,7 +113,7 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
     .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
 
-    Without a network, K_ij is n times the identity for i = j and 0 otherwise, and the result is minus the gradient.
+    If the z_i were free variables, K_ij would be n I for i = j and 0 otherwise, and the result would be -`gradient`.
 
     Args:
         kernel: K (n, n, d, d) of :func:`neural_kernel`; other shapes are a ValueError.
@@ -130,7 +131,7 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
-    """Yield the network, samples and training parameters, with autograd on; restore the random state afterwards."""
+    """Yield the network, samples and trainable parameters, with autograd on; restore the random state afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
     if x.is_floating_point():

@@ -6,9 +6,9 @@ which the layer was applied. For a convolution, the positions are those of its o
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is the weight of an additional input that is 1. The weight and bias of a normalisation act elementwise, and so do
-their gradients. The factors describe a parameter only if nothing else in the network uses it; the autograd graph says
-how often a parameter is used.
+A bias is the weight of an additional input that is 1. The weight and bias of a normalisation act elementwise; their
+gradient is stored as g, with a = 1. The factors give the whole gradient of a parameter only if nothing else in the
+network uses the parameter; the autograd graph says how often it is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -38,14 +38,15 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNo
 class Factors:
     """The two factors of the gradient with respect to a parameter, as the module's docstring defines them.
 
-    `a` is (N, G, T, I), with G the groups of a convolution, and `g` is (N, Q, G, T, O), for Q outputs.
+    `a` is (N, G, T, I) and `g` is (N, Q, G, T, O), for Q outputs f^k of the network and a layer with G groups (of a
+    convolution), T positions, and I inputs and O outputs per group.
     """
 
     a: Tensor
     g: Tensor
 
     def folded(self) -> "Factors":
-        """Merge the axes Q and O, so that products of these gradients are sums over the outputs."""
+        """Merge the axes Q and O, so that inner products of these gradients also sum over the Q outputs."""
         n, q, groups, places, out = self.g.shape
         return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
 
@@ -55,7 +56,7 @@ class Place:
     """One use of a layer in a forward pass: its `module`, `input` (N, ...) and the `shape` of its output.
 
     `version` is the version counter of the input, which changes if a later layer overwrites it, and `edge` is the node
-    of the output in the graph.
+    of the output in the autograd graph.
     """
 
     module: nn.Module
@@ -109,22 +110,22 @@ class Pass:
     places: tuple[Place, ...]
 
     def gradients(self, places: Sequence[Place], weight: Tensor) -> list[Tensor]:
-        """Compute gradients of sum_ik weight_ik f^k(x_i) with respect to the outputs of layers."""
+        """Compute gradients of sum_ik weight_ik f^k(x_i) with respect to the outputs of the layers in `places`."""
         edges = [place.edge for place in places]
         found = torch.autograd.grad(self.z, edges, weight, retain_graph=True, allow_unused=True, materialize_grads=True)
         return list(found)
 
     def by_parameters(self) -> dict[tuple[int, ...], list[Place]]:
-        """Group the uses of layers by the identities of their parameters."""
+        """Map the ids of a layer's parameters to the uses of the layer."""
         found: dict[tuple[int, ...], list[Place]] = {}
         for place in self.places:
             found.setdefault(tuple(map(id, place.parameters)), []).append(place)
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the identities of the parameters that the factors describe completely; the others need their Jacobian.
+        """Return the ids of the parameters whose whole gradient the factors give; the others need their Jacobian.
 
-        A parameter that no node of the graph uses counts as described, unless an operation hides which tensors it uses.
+        A parameter that no graph node uses is one of them, unless an operation hides which tensors it uses.
         """
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
@@ -142,10 +143,9 @@ class Pass:
         return (set(owners) | unused) - wrong
 
     def _by_sample(self) -> list[Place]:
-        """Return the uses whose rows are the samples: row i of their gradient is proportional to the weight of f(x_i).
+        """Return the uses of layers whose row i belongs to sample i, so that row i of a gradient scales with f(x_i).
 
-        Excluded are layers whose input rows are not the samples in order, e.g. flattened (samples x positions) or
-        time-first.
+        Not returned are layers with other rows, e.g. flattened (samples x positions) or time-first.
         """
         n = len(self.z)
         named = [place for place in self.places if place.shape[0] == n and len(place.input) == n]
@@ -161,7 +161,7 @@ class Pass:
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x (N, ...) through a network to (N, d), and keep the inputs and outputs of layers with one of `parameters`.
+    """Pass x (N, ...) through a network to (N, d), and keep the inputs of known layers with one of `parameters`.
 
     The network's buffers do not change. Without `by_layer`, no layers are kept.
     """
@@ -219,7 +219,7 @@ def _uses(nodes: set[Node]) -> Counter[int]:
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Whether each row of `grown` is the same row of `plain` times its weight; weights differ by steps of 1 / N."""
+    """Whether row i of `grown` is weight_i times row i of `plain`, up to 1 / 8 of the step 1 / N between weights."""
     plain, grown = plain.flatten(1), grown.flatten(1)
     error = (grown - weight[:, None] * plain).norm(dim=1)
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())

@@ -1,8 +1,8 @@
-"""The backbones of Keller et al., Homomorphic Self-Supervised Learning, Appendix B, and their unstructured controls.
+"""The backbones of Keller et al., Homomorphic Self-Supervised Learning, Appendix B, and plain networks to compare with.
 
-Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose fibers H-SSL contrasts. Every backbone
-has the attributes `out_dim` = C and `group_shape` = (S, R), with |G| = S R; scale s and orientation r have the index s
-R + r.
+Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose fibers (channels at one group element
+and position) H-SSL contrasts. Every backbone has the attributes `out_dim` = C and `group_shape` = (S, R), with |G| = S
+R; scale s and orientation r have the index s R + r.
 """
 
 __all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP", "UnstructuredResNet"]
@@ -31,7 +31,7 @@ class EquivariantCNN(nn.Module):
     """The paper's network for MNIST: three steerable convolutions, each with a normalisation and a ReLU.
 
     Kernels of 11, 7 and 7 pixels, strides 1, 2 and 2: 29 x 29 pixels become 8 x 8. (The paper states 8 x 8 for MNIST's
-    28 pixels, which give 7.) Exactly equivariant to quarter turns for sizes 4k + 1, such as 29.
+    28 pixels, which give 7.) The network is exactly equivariant to quarter turns for sizes 4k + 1, such as 29.
 
     Attributes are `out_dim` = C = 4 * width, `group_shape` = (S, R), `scales` and the total `stride` of 4.
 
@@ -40,8 +40,8 @@ class EquivariantCNN(nn.Module):
         width: Channels of the first convolution, 32 in the paper; the others have 2 and 4 times as many.
         group: The group, besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
         scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
-        interaction: Whether filters reach over all orientations, circularly; in the paper each sees its own.
-        scale_interaction: How many scales filters reach over, from their own up; one in the paper.
+        interaction: Whether each filter sees all orientations, circularly, and not only its own as in the paper.
+        scale_interaction: Number of scales that each filter sees, from its own scale upwards; 1 in the paper.
         norm: "batch", or "group" (8 groups without batch statistics).
         padding_mode: "zeros" or "circular"; with "circular", translations by multiples of 4 pixels are exact.
 
@@ -86,9 +86,9 @@ class EquivariantCNN(nn.Module):
 class EquivariantResNet(nn.Module):
     """The paper's residual networks: ResNet-20 for CIFAR-10, and another for Tiny ImageNet.
 
-    A lifting convolution to 9 channels, a group convolution, and stages of blocks that begin with the normalisation.
-    The defaults are those for CIFAR-10; for Tiny ImageNet, `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and
-    `blocks=2`. Exactly equivariant to quarter turns for sizes 4k + 1 (8k + 1 with three strides of 2), such as 33.
+    A lifting convolution (from image to group) to 9 channels, a group convolution, and stages of pre-activation blocks.
+    The defaults are for CIFAR-10; for Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and `blocks=2`.
+    The network is exactly equivariant to quarter turns for sizes 4k + 1 (8k + 1 with three strides of 2).
 
     Attributes are `out_dim` = C, `group_shape` = (S, R), `scales` and the total `stride`.
 
@@ -145,7 +145,7 @@ class EquivariantResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each after a normalisation and a ReLU, plus a shortcut, which is 1 x 1 if the shape changes."""
+    """Two convolutions, each after a normalisation and ReLU, and a shortcut (1x1 convolution if the shape changes)."""
 
     def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module | None) -> None:
         super().__init__()
@@ -186,16 +186,16 @@ def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
 
 
 class UnstructuredCNN(nn.Module):
-    """The unstructured control of EquivariantCNN: plain convolutions with `copies` times its channels.
+    """A plain CNN to compare with EquivariantCNN: the same layers with `copies` times as many channels.
 
-    "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 width, copies, H', W') has the shape of an equivariant
-    feature map, so that H-SSL can draw "fibers" that no group relates. `group_shape` is (copies, 1), as if the copies
-    were scales.
+    This is "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 width, copies, H', W') has the shape of an
+    equivariant feature map, so that H-SSL can be applied, although no group relates the "fibers". `group_shape` is
+    (copies, 1), as if the copies were scales.
 
     Args:
         in_channels: C_in.
-        width: Channels of the first convolution of the equivariant counterpart, 32 in the paper.
-        copies: |G| of the counterpart; every layer has that many times its channels.
+        width: Channels of the first convolution of the EquivariantCNN, 32 in the paper.
+        copies: |G| of the equivariant network; every layer has `copies` times as many channels as there.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -217,15 +217,15 @@ class UnstructuredCNN(nn.Module):
 
 
 class UnstructuredResNet(nn.Module):
-    """The unstructured control of EquivariantResNet: plain convolutions with `copies` times its channels.
+    """A plain ResNet to compare with EquivariantResNet: the same layers with `copies` times as many channels.
 
     `group_shape` is (copies, 1), as if the copies were scales.
 
     Args:
         in_channels: C_in.
-        width: Channels before the stages of the equivariant counterpart, 64 in the paper.
-        copies: |G| of the counterpart; every layer has that many times its channels.
-        widths: Channels of each stage of the counterpart, as multiples of `width`.
+        width: Channels before the stages of the EquivariantResNet, 64 in the paper.
+        copies: |G| of the equivariant network; every layer has `copies` times as many channels as there.
+        widths: Channels of each stage of the EquivariantResNet, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
 
@@ -263,10 +263,10 @@ class UnstructuredResNet(nn.Module):
 
 
 class UnstructuredMLP(nn.Module):
-    """The unstructured control for translation: an MLP whose output is reshaped to a grid of "fibers".
+    """A plain MLP to compare with translation-equivariant networks; the output is reshaped to a grid of "fibers".
 
-    The paper (Appendix B) has 784, 1024 and 2048 outputs and reshapes the last to 16 x 128: here a feature map of
-    `out_dim` = 128 channels on 4 x 4 positions that no translation relates.
+    In the paper (Appendix B) the layers have 784, 1024 and 2048 outputs, and the last are reshaped to 16 x 128: here to
+    `out_dim` = 128 channels at 4 x 4 positions, which no translation relates.
 
     Args:
         in_features: C_in H W of the images.
@@ -299,7 +299,7 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:
-    """Return the width, as a multiple of the first, and the stride of each block."""
+    """Return for each block its number of channels, as a multiple of `width`, and its stride."""
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
     firsts = zip(widths, strides, strict=True)

@@ -1,13 +1,13 @@
 r"""A fixed basis of filters at several scales and orientations: Hermite polynomials times a Gaussian.
 
-Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for every pair of orders n, m below
-the effective size,
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for each pair of orders n, m below
+the effective size, with the Hermite polynomials He,
 
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
 is sampled at whole pixels within a support that grows with the scale, and divided by its norm at the smallest scale.
-The orientations are its quarter turns, as in Keller et al., Homomorphic Self-Supervised Learning, Appendix B.
+The orientations are quarter turns of this basis, as in Keller et al., Homomorphic Self-Supervised Learning, Appendix B.
 """
 
 __all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
@@ -24,7 +24,7 @@ from lightning_ssl_geometry.checks import inside, one_of
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
-    """Return the width in pixels of the basis at each scale, odd: `kernel_size` at the largest, in proportion.
+    """Return the width of filters at each scale, in pixels: odd, proportional to scale, `kernel_size` at the largest.
 
     >>> supports(11, (1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
     (7, 7, 9, 9, 11, 11)
@@ -44,8 +44,8 @@ def hermite_gaussian_basis(
         rotations: R, 1 or 4 (quarter turns, counter-clockwise as an image is displayed).
 
     Returns:
-        For each scale a float64 tensor (R, e^2, k, k) with its own support k. Function m e + n has order n along the
-        rows and m along the columns.
+        For each scale a float64 tensor (R, e^2, k, k), with the support k of this scale. Function m e + n has order n
+        along the rows and m along the columns.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -72,7 +72,7 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Sample the factors l_n of psi_nm(x, y) = l_n(x) l_m(y), for each scale as float64 (e, k)."""
+    """Return the sampled factors l_n of psi_nm(x, y) = l_n(x) l_m(y), for each scale as float64 (e, k)."""
     sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 

@@ -1,11 +1,11 @@
-r"""Backbones of escnn: image x (N, C_in, H, W) -> fields over the rotations z (N, C, K, H', W').
+r"""Backbones of escnn: image x (N, C_in, H, W) -> z (N, C, K, H', W'), C fields with one value for each of K rotations.
 
 Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022). escnn is an optional dependency, imported when a
 backbone is made. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as the image is seen (row 0 on top),
 
 .. math:: z(R x)_r = R\, z(x)_{r - 1 \bmod K}
 
-This is escnn's own order of elements: K consecutive channels are one field.
+This is escnn's own order: K consecutive channels are one field.
 """
 
 __all__ = ["EscnnBackbone", "EscnnCNN"]
@@ -25,7 +25,7 @@ _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive fr
 
 
 class EscnnBackbone(nn.Module):
-    """Any escnn network from images to regular fields of a cyclic group, as a backbone.
+    """A backbone from any escnn network that maps images to regular fields (one value per rotation) of a cyclic group.
 
     `out_dim` is C, the number of regular fields, and `group_shape` is (scales, rotations) = (1, K).
 
@@ -68,7 +68,7 @@ class EscnnBackbone(nn.Module):
         return self.network(self.in_type(x)).tensor.unflatten(1, (self.out_dim, self.group_shape[1]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, except for the layers that would cache their filters."""
+        """Set the mode; the layers that would cache their filters in eval mode stay in training mode."""
         super().train(mode)
         self._expand_at_every_pass()
         return self
@@ -79,7 +79,7 @@ class EscnnBackbone(nn.Module):
 
 
 class EscnnCNN(EscnnBackbone):
-    """Keller et al.'s network for MNIST on escnn: convolutions over rotations, each with BatchNorm and ReLU.
+    """Keller et al.'s network for MNIST, built with escnn: convolutions over rotations, each with BatchNorm and ReLU.
 
     Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias. BatchNorm's statistics are over the
     batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a weight
@@ -87,8 +87,8 @@ class EscnnCNN(EscnnBackbone):
 
     Equivariance is exact (up to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple
     of the product of the strides, such as the 29 pixels of padded MNIST images: (N, 1, 29, 29) gives H' = 8. For other
-    sizes, for which the strides sample other pixels of the rotated image, and for other angles, equivariance is
-    approximate.
+    angles, equivariance is approximate, and for other sizes as well, since the strides then sample other pixels of the
+    rotated image.
 
     Args:
         in_channels: C_in.
@@ -131,7 +131,7 @@ class EscnnCNN(EscnnBackbone):
         self.stride = math.prod(strides)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C_in, H, W) to (N, C, K, H', W'); warn if the size is not exact for quarter turns."""
+        """Map (N, C_in, H, W) to (N, C, K, H', W'); warn if equivariance is not exact for its size."""
         if self.group_shape[1] > 1:
             check_exact_size(x.shape[-2], x.shape[-1], self.stride)
         return super().forward(x)

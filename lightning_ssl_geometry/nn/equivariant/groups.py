@@ -1,4 +1,4 @@
-"""The groups, besides translation, to which a backbone can be equivariant, and the image sizes for that."""
+"""The groups to which a backbone can be equivariant besides translation, and the image sizes that make it exact."""
 
 __all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
 
@@ -17,8 +17,8 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
     """Return the scales and the number of orientations of a group.
 
     Args:
-        group: "translation" has one scale and one orientation, "rotation" four orientations, "scale" the scales,
-            "scale-rotation" both.
+        group: "translation": one scale, one orientation. "rotation": one scale, four orientations. "scale": all scales,
+            one orientation. "scale-rotation": all scales, four orientations.
         scales: Ascending, the first >= 1; None: the six of Keller et al., Appendix B. Only for groups with scales.
 
     Raises:
@@ -35,7 +35,7 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
 def check_exact_size(height: int, width: int, stride: int) -> None:
     """Warn if a strided network is only approximately equivariant to quarter turns, because its grid is not centred.
 
-    Strides of 2 keep the grid centred if every size on the way is odd: for two of them, if the image has 4k + 1 pixels.
+    The grid is centred if height - 1 and width - 1 are multiples of `stride`, the product of the network's strides.
     """
     if (height - 1) % stride or (width - 1) % stride:
         near = (height - 1) // stride * stride + 1

@@ -1,13 +1,14 @@
 r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
 
-The group axis has the elements g = (s, r), scale s of S and orientation r of R, at index s R + r. Filters are
+The group axis has the elements g = (s, r), scale s of S and orientation r of R, at index s R + r. Filters from channel
+i to channel o are
 
 .. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
 
-in the fixed basis of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group convolution of Keller
-et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A quarter turn of the
-input turns the maps and moves them one index along the orientations, exactly. Downscaling the input moves the maps to
-smaller scales, up to the error of the sampled basis.
+with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group
+convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A
+quarter turn of the input turns the maps and moves them one index along the orientations, exactly. Downscaling the input
+moves the maps to smaller scales, up to the error of the sampled basis.
 
 A feature map is one tensor, with the group outermost in memory and the channels innermost. Every slice z(g) is then a
 batch of images, channels last, on which batch norm and convolutions work without a copy. A convolution that computes
@@ -58,7 +59,7 @@ class FilterBank:
         scales: S scales, ascending, the first >= 1.
         rotations: R, the number of orientations: 1 or 4.
         stride: Stride of the convolution.
-        padding: Padding in pixels, counted for a filter of `kernel_size`; None: half of `kernel_size`.
+        padding: Padding in pixels for filters of `kernel_size`, less for smaller ones; None: `kernel_size // 2`.
         padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the stride are exact.
         bias: Whether to add a learned number to each output channel.
 
@@ -90,9 +91,9 @@ class FilterBank:
 
 
 class _SteerableConv2d(nn.Module):
-    """Base of both convolutions: weights in the basis, their expansion into filters, and the convolution.
+    """Base of LiftingConv2d and GroupConv2d: weights in the basis, their expansion into filters, and the convolution.
 
-    A filter of the `bank` reaches over `reach` group elements.
+    `reach` is the number of group elements that a filter of the `bank` sees.
     """
 
     def __init__(self, bank: FilterBank, reach: int) -> None:
@@ -118,7 +119,7 @@ class _SteerableConv2d(nn.Module):
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Expand the weights to a tensor of filters for each convolution of the layer."""
+        """Return the filters that the weights define, one tensor for each convolution that the layer computes."""
 
     def extra_repr(self) -> str:
         """Return the settings that `print(module)` shows."""
@@ -130,7 +131,7 @@ class _SteerableConv2d(nn.Module):
         return getattr(self, f"basis_{s}")
 
     def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Convolve (N, ...) with filters cropped to their support, padded as filters of the full width."""
+        """Convolve images with filters of any width; the result has the size that filters of `kernel_size` give."""
         padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
         if padding < 0:
             x = x[..., -padding:padding, -padding:padding]
@@ -144,7 +145,7 @@ class _SteerableConv2d(nn.Module):
 
 
 class LiftingConv2d(_SteerableConv2d):
-    """Convolution from an image to the group: (N, C_in, H, W) to (N, C_out, |G|, H', W').
+    """Convolution of an image with filters for every group element: (N, C_in, H, W) to (N, C_out, |G|, H', W').
 
     Args:
         in_channels: C_in.
@@ -170,7 +171,7 @@ class LiftingConv2d(_SteerableConv2d):
         super().__init__(FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other), reach=1)
 
     def filters(self) -> list[Tensor]:
-        """Expand the filters of every group element, each (C_out, C_in, k, k) with the support k of its scale."""
+        """Return the filters of each group element, (C_out, C_in, k, k) with the support k of its scale."""
         return [
             (self.weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
             for s in range(len(self.scales))
@@ -191,16 +192,16 @@ class LiftingConv2d(_SteerableConv2d):
 
 
 class GroupConv2d(_SteerableConv2d):
-    """Convolution from the group to the group: (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W').
+    """Convolution over the group and space: (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W').
 
     Args:
         in_channels: C_in.
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e: a filter has e^2 free weights per group element that it reaches.
-        scale_size: How many scales a filter reaches over, from its own scale up; maps beyond the largest scale count as
-            zeros. 1: no interaction of scales.
-        rotation_size: 1: no interaction of orientations. R: a filter reaches over all orientations, circularly.
+        scale_size: Number of scales that a filter sees, from its own scale upwards; maps beyond the largest scale count
+            as zeros. 1: no interaction of scales.
+        rotation_size: Number of orientations that a filter sees: 1 (only its own) or R (all of them, circularly).
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
@@ -232,7 +233,7 @@ class GroupConv2d(_SteerableConv2d):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """Expand the filters (C_out, reached C_in, k, k) of each group element, or scale if orientations interact."""
+        """Return filters (C_out, seen C_in, k, k) for each group element, joined per scale if orientations interact."""
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -246,7 +247,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
 
     def _at_scale(self, s: int, images: list[Tensor]) -> list[Tensor]:
-        """Convolve the images (N, reached C_in, H, W) of each orientation; of all at once, if orientations interact."""
+        """Convolve the images that the filters of scale s see, for each orientation or for all orientations at once."""
         size = list(images[0].shape[-2:])
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
@@ -273,31 +274,36 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Return the weights of each orientation in its own basis, (C_out, reached C_in, e^2)."""
+        """Return for each orientation the weights (C_out, seen C_in, e^2) of its filters at scale s."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
 
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
-        """Concatenate the weights of all orientations, if orientations interact."""
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
 
     def _reached_slices(self, z: Tensor) -> list[list[Tensor]]:
-        """Return for each scale and orientation the slices that its filter sees: its orientation, from the scale up."""
+        """Return for each scale and orientation the maps that its filter sees: this orientation, this scale and up."""
         slices = _slices(z).split(len(z))
         reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
         return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
 
     def _reached_orientations(self, z: Tensor) -> list[list[Tensor]]:
-        """Return for each scale all orientations from this scale up, as channels: (N, reached R C_in, H, W)."""
+        """Return for each scale the maps of all orientations, this scale and up, as channels of one image."""
         z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1x1 convolution without bias that mixes the C_in channels of every group element to C_out in the same way."""
+    """A 1x1 convolution without bias that mixes the channels of every group element in the same way.
+
+    Args:
+        in_channels: C_in.
+        out_channels: C_out.
+        stride: Stride of the convolution.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
         super().__init__(in_channels, out_channels, 1, stride=stride, bias=False)
@@ -308,7 +314,7 @@ class PointwiseConv2d(nn.Conv2d):
 
 
 class GroupBatchNorm(nn.BatchNorm2d):
-    """Batch norm of (N, C, |G|, H, W), with the statistics of a channel over samples, group and space."""
+    """Batch norm of (N, C, |G|, H, W), with one mean and variance for each channel, over samples, group and space."""
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalise (N, C, |G|, H, W)."""
@@ -319,17 +325,17 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images (N, C, H, W) to all slices at once; it must not depend on the order of the images."""
+    """Apply a function of images to the maps of all group elements, as one batch in which the order must not matter."""
     maps = function(_slices(z))
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 
 
 def _slices(z: Tensor) -> Tensor:
-    """Return (N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy if the group is outermost."""
+    """Return (N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy if memory has the group outermost."""
     return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
 
 
 def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
-    """Arrange maps (N, .. C, H, W), channels last, of one or more group elements each, as (N, C, |G|, H, W)."""
+    """Join maps (N, k C, H, W), channels last, each of k >= 1 group elements, to (N, C, |G|, H, W)."""
     slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
     return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

@@ -1,4 +1,4 @@
-"""Maps from feature maps (N, C, |G|, H, W) to vectors, and to classes."""
+"""Modules that reduce feature maps (N, C, |G|, H, W) to vectors or to logits of classes."""
 
 __all__ = ["GroupClassifier", "GroupConvClassifier", "GroupPool"]
 
@@ -15,7 +15,7 @@ from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 class GroupPool(nn.Module):
     """Reduce a feature map to a vector per image, first over the group, then by the mean over space.
 
-    Maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays unchanged.
+    It maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays unchanged.
 
     Args:
         mode: "max" or "mean", over the group. Both are invariant to permutations of the group.
@@ -40,7 +40,7 @@ class GroupPool(nn.Module):
 
 
 class GroupClassifier(nn.Module):
-    """Maximum over the group, batch norm, ReLU, mean over space, linear: Keller et al.'s for CIFAR-10 (Appendix B).
+    """Keller et al.'s classifier for CIFAR-10: maximum over the group, batch norm, ReLU, mean over space, linear.
 
     Args:
         channels: C.
@@ -59,10 +59,10 @@ class GroupClassifier(nn.Module):
 
 
 class GroupConvClassifier(nn.Module):
-    """A group convolution of width 7, maximum over the group, mean over the remaining space, linear.
+    """A classifier: group convolution of width 7, maximum over the group, mean over the remaining space, linear.
 
-    This is Keller et al.'s classifier for MNIST (Appendix B): kernel 7, effective size 3, stride 2 and no padding leave
-    one pixel of maps of 7 or 8 pixels. For smaller maps use :class:`GroupClassifier`.
+    This is Keller et al.'s classifier for MNIST (Appendix B). Kernel 7, effective size 3, stride 2 and no padding
+    reduce maps of 7 or 8 pixels to one pixel. For smaller maps use :class:`GroupClassifier`.
 
     Args:
         channels: C.
