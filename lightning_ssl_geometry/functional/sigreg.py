@@ -28,10 +28,10 @@ def sigreg(
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
-    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1: a test against mean 0 and variance 1 in every
-    direction, or with `standardize` only of the shape. The result is a float64 scalar >= 0: about 1.06 for rows of N(0,
-    I), for all N and D, and proportional to N for other distributions: 0.41 N if all rows are 0, 1.45 N for very wide
-    distributions, 3.95 N for a point far away.
+    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1. It tests for N(0, 1) in every direction; with
+    `standardize`, mean and scale do not count. The result is a float64 scalar >= 0. For rows of N(0, I) it is about
+    1.06 for all N and D. For other distributions it is proportional to N: 0.41 N if all rows are 0, 1.45 N for very
+    wide distributions, 3.95 N if all rows are the same point far from 0.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
