@@ -33,8 +33,7 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
     """Return a temperature for each of P = `dim` dimensions, as a tensor (P,) in float64.
 
-    The first `content_dim` dimensions (content, from 0 to P of them) get `tau_c` > 0; the others (style) get `tau_s` >
-    0.
+    The first `content_dim` dimensions, from 0 to P, get `tau_c` > 0. The others get `tau_s` > 0.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
@@ -117,10 +116,10 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
     r"""Estimate the number :math:`d_c` of content dimensions, an int64 scalar from 0 to d - 1.
 
     Prop. 2 of Rusak et al. uses the singular values of Eq. 5. They are :math:`\sigma_z^2 - \sigma_c^2` for content and
-    :math:`\sigma_z^2 - \sigma_s^2` for style, with the variance :math:`\sigma_z^2` of a latent. For close pairs, such
-    as :math:`\sigma_s` = 0.05 in the unit box, the two differ by 3%, less than :math:`\sigma_z^2` or the mixing varies.
-    This function instead whitens x and uses the variances of the change within a pair, which no invertible linear map
-    of x changes:
+    :math:`\sigma_z^2 - \sigma_s^2` for style, with the variance :math:`\sigma_z^2` of a latent and :math:`\sigma_c^2`
+    or :math:`\sigma_s^2` of its change. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
+    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function instead whitens x and uses
+    the variances of the change within a pair, which are then the same for every invertible linear map of x:
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
@@ -150,7 +149,7 @@ def covariances_content_dimension(
 
 
 def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-10) -> Tensor:
-    r"""Return the ratios of conditional to marginal variance along their generalised eigenvectors.
+    r"""Return ratios of conditional to marginal variance, the generalised eigenvalues of the two covariances.
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 

@@ -2,8 +2,8 @@
 
 Agrawal et al., alpha-ReQ: Assessing Representation Quality in Self-Supervised Learning by measuring eigenspectrum decay
 (2022). The fit is that of Stringer et al., High-dimensional geometry of population responses in visual cortex (2019).
-The exponent depends strongly on the fitted range of i, which can even change the sign of its correlation with accuracy.
-So compare only exponents of the same range.
+The exponent depends strongly on the fitted range of i. Another range can even change the sign of its correlation with
+accuracy, so compare only exponents of the same range.
 """
 
 __all__ = ["AlphaReQ", "alpha_req", "eigenvalues_alpha_req", "fit_range"]

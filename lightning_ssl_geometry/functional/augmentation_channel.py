@@ -114,8 +114,8 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
         uniform: (N, m), random numbers from the uniform distribution on [0, 1).
 
     Returns:
-        (N, m) int64, numbers of augmentations, from 0 to K - 1. An augmentation of probability 0 is never drawn. If a
-            row of `probability` is not finite, its draws are arbitrary.
+        (N, m) int64, indices of augmentations, from 0 to K - 1. An augmentation of probability 0 is never drawn. If a
+        row of `probability` is not finite, its draws are arbitrary.
 
     >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
     tensor([[0, 2]])
@@ -139,7 +139,7 @@ def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
 
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
-    """Return log sum w e^s (block,) for the draws of a block; `again`: compute it again in the backward pass."""
+    """Return log sum w e^s for the draws `block`, (block,); with `again`, the backward pass computes it again."""
 
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)

@@ -63,7 +63,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum: float = 1.0) -> float:
-    r"""Return the weight of the old target in its moving average; it follows half a period of a cosine.
+    r"""Return the old target's weight in its moving average; it goes from tau_0 to tau_K along half a cosine period.
 
     .. math:: \tau_k = \tau_K - (\tau_K - \tau_0)\, \frac{\cos(\pi k / K) + 1}{2}
 

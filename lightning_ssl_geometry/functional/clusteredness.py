@@ -23,9 +23,8 @@ _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 class ClusterScores(NamedTuple):
     """How clustered the embeddings are, as float64 scalars.
 
-    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` in [-1, 1] is that of the
-    given clusters. `kmeans_silhouette` in [-1, 1] is that of the clusters of k-means, or NaN if k-means finds only one
-    cluster.
+    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` in [-1, 1] belongs to the
+    given clusters, `kmeans_silhouette` in [-1, 1] to those of k-means; it is NaN if k-means finds only one cluster.
     """
 
     nmi: Tensor
@@ -118,7 +117,6 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
 
     Returns:
         int64 (N,), the cluster of each row, in [0, k). Fewer than k clusters occur if fewer than k rows differ.
-
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

@@ -13,7 +13,7 @@ from lightning_ssl_geometry.checks import at_least, positive, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
-    r"""Return the mean distance, to the power alpha, between corresponding rows of two views.
+    r"""Return the mean of distance^alpha between corresponding rows of two views.
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 

@@ -69,8 +69,8 @@ def scatter_lidar(
         within: Sigma_w (D, D), without delta.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0).
-        floor: Eigenvalues of `between` up to this are set to 0. Whatever `floor` is, so are eigenvalues up to D times
-            the float64 epsilon times the largest.
+        floor: Eigenvalues of `between` up to this are set to 0. Eigenvalues up to D times the float64 epsilon times the
+            largest are always set to 0.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)

@@ -41,7 +41,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
     Args:
         moments: (1 + P + d, 1 + P + d), :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of z and s.
-        dim: P.
+        dim: P, the number of outputs.
         eps: A column counts as constant if its standard deviation is below this fraction of its root mean square.
     """
     check_moments(dim, moments=moments)
@@ -54,7 +54,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents one to one, so that the sum of `correlation` (P, d) over the pairs is largest.
+    """Assign outputs to latents one to one, so that `correlation` (P, d), all finite, has the largest sum over pairs.
 
     Returns:
         The outputs and the latents of the min(P, d) pairs, two int64 tensors, sorted by output.

@@ -59,11 +59,11 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
 
 def chance_agreement(label: Tensor) -> Tensor:
-    r"""Return the probability, float64 in [0, 1], that two random samples have the same label.
+    r"""Return the probability, a float64 scalar in [0, 1], that two different random samples have the same label.
 
     .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
 
-    It is about 1 / C for C classes of equal size n_c. The labels (N,) are integer classes, N >= 2.
+    Class c has n_c samples; C classes of equal size give about 1 / C. The labels (N,) are integers, N >= 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

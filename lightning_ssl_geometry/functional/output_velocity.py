@@ -8,8 +8,8 @@ output moves by
 
 (Eq. 11 and 12). Gradient flow on the outputs themselves, without a network, would move z_i by -g_i (Eq. 13). In the
 paper, the loss is a mean over samples, and g_j is the gradient of sample j's loss with respect to z_j. A contrastive
-loss is not such a mean. Here g_j is therefore n times the gradient of the batch's loss, which is the same for a mean
-and exists for any loss.
+loss is not such a mean. Here g_j is n times the gradient of the batch's loss with respect to z_j, which is the same for
+a mean and exists for any loss.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -154,6 +154,6 @@ def _rows(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, ...]:
-    """Return the chunks of a copy, without inference mode; floats are cast to `dtype`, integers keep theirs."""
+    """Return chunks of a copy that is no inference tensor; floats are cast to `dtype`, integers are not."""
     copy = tensor.detach().clone()
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)

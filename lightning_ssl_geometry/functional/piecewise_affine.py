@@ -119,8 +119,8 @@ def local_unexplained_variance(
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - mean rank
-    / D.
+    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - r / D,
+    with r the mean rank.
 
     Args:
         delta: (N, D), the displacements.
@@ -187,7 +187,7 @@ def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 class _Trace(TorchDispatchMode):
-    """Follow tensors that depend on h, record the sides of breakpoints, refuse operations not piecewise affine."""
+    """Follow the tensors that depend on h, record sides of breakpoints, and refuse operations not piecewise affine."""
 
     def __init__(self, h: Tensor) -> None:
         super().__init__()

@@ -22,9 +22,9 @@ def rounding_floor(h: Tensor) -> Tensor:
 
     .. math:: \max\Bigl(\frac{\epsilon}{\sqrt{\min(N, D)}},\; \max(N, D)\, \epsilon_{64}\Bigr) \|H\|_F
 
-    :math:`\epsilon` is that of the dtype of `h`. The first term bounds the singular values of N x D independent errors
-    of :math:`\epsilon |h| / 2`; the second is the error of a decomposition in float64. Pass `h` in its original dtype,
-    before its mean is subtracted.
+    :math:`\epsilon` is the machine epsilon of the dtype of `h`, :math:`\epsilon_{64}` of float64. The first term bounds
+    the singular values of N x D independent errors of :math:`\epsilon |h| / 2`; the second is the error of a
+    decomposition in float64. Pass `h` in its original dtype, before its mean is subtracted.
 
     >>> rounding_floor(torch.ones(4, 4)).item() == 2**-23 * 2
     True

@@ -24,7 +24,7 @@ def sigreg(
     t_max: float = 5.0,
     num_points: int = 17,
 ) -> Tensor:
-    r"""Mean of the Epps-Pulley statistic over random directions, in O(N D num_slices + N num_slices num_points) time.
+    r"""Return the Epps-Pulley statistic's mean over random directions, in O(N num_slices (D + num_points)) time.
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
@@ -59,7 +59,7 @@ def sigreg(
 
 
 def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tensor:
-    r"""Epps-Pulley statistic of samples against N(0, 1), by the trapezoidal rule in O(N num_points) time.
+    r"""Return the Epps-Pulley statistic of samples against N(0, 1), by the trapezoidal rule in O(N num_points) time.
 
     .. math:: T(x) = N \sum_j \omega_j\, w(t_j) \Bigl[\bigl(\tfrac1N \textstyle\sum_n \cos t_j x_n - \phi(t_j)\bigr)^2
         + \bigl(\tfrac1N \sum_n \sin t_j x_n\bigr)^2\Bigr]

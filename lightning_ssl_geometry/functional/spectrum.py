@@ -65,15 +65,14 @@ def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolut
 
 
 def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Tensor:
-    r"""Exponential of the entropy of the normalised singular values.
+    r"""Return the exponential of the entropy of the normalised singular values.
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
     RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
     centred, eps = 1e-7 added after the division. Other libraries differ in all three. The effective rank of the
-    eigenvalues,
-    `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1 (one direction)
-    to min(N, D) (equal singular values).
+    eigenvalues, `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1
+    (one direction) to min(N, D) (equal singular values).
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together.
@@ -87,7 +86,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
 
 def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
-    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype; `eps` is as there."""
+    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype; `eps` avoids log(0)."""
     total = sigma.sum()
     if total == 0:
         raise ValueError(

@@ -24,7 +24,7 @@ def unexplained_variance(
     Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements towards the
     hardest negative. The solution is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
     orthonormal columns. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in
-    floating point, so all P directions count, even those with small singular values. `tau` leaves small ones out.
+    floating point, so all P directions count, even those with small singular values; `tau` can exclude these.
 
     Args:
         delta: (N, D), directions.

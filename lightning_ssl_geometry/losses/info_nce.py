@@ -31,7 +31,7 @@ class InfoNCELoss(nn.Module):
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0, one number per dimension of the embeddings, or a rule, which is a module such as
+        temperature: tau > 0, or P numbers > 0, one per dimension, or a rule, which is a module such as
             :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached, and
             normalised if the form normalises; it returns (P,), with or without gradient. An `nn.Parameter` is learnt;
             if a step makes it 0 or negative, the next call raises an error.

@@ -91,7 +91,7 @@ class InfoNCEForm:
         symmetric: Use both views as anchors; otherwise only view 1.
         negatives: The view that holds the negatives: the anchor's ("same"), its positive's ("other") or "both".
         include_self: Include the anchor's own sample among the negatives.
-        joint: Take one logarithm per pair of views; its denominator is the sum of those of both anchors.
+        joint: Take one logarithm per pair of views; its denominator is the sum of the two anchors' denominators.
         denominator: "sum" (c = 1) or "mean" (c = 1/N, with N the number of samples per view).
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
         eps: `normalize` maps a row of at most this length to 0, with gradient 0.

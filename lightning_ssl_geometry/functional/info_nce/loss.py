@@ -109,7 +109,7 @@ def _widest(x: Tensor) -> float:
 def _tempered(
     x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Apply a number as a factor of the similarity, other temperatures to the views; return views and factor."""
+    """Return views and a factor of the similarity: one temperature sets the factor, P temperatures scale the views."""
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)

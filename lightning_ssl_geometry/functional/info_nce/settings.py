@@ -16,7 +16,7 @@ def temperature_range(
 ) -> tuple[float, float]:
     """Return the smallest and the largest temperature; if they are a tensor on a GPU, this waits for the GPU.
 
-    Raises a ValueError if a temperature is not positive and finite, or if there are neither 1 nor P = `dimensions`.
+    Raises a ValueError if a temperature is not > 0 and finite, or if there are neither 1 nor P = `dimensions` of them.
     """
     if isinstance(temperature, int | float):
         smallest = largest = temperature

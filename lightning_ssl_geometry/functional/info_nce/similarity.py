@@ -108,7 +108,7 @@ class SquaredDistance(_Quadratic):
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add 2 scale sum_j w_ij (b_j - a_i) to row i of `grad_a`, 2 scale sum_i w_ij (a_i - b_j) to j of `grad_b`."""
+        """Add 2 scale sum_j w_ij (b_j - a_i) to `grad_a[i]` and 2 scale sum_i w_ij (a_i - b_j) to `grad_b[j]`."""
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)

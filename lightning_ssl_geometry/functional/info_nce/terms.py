@@ -48,8 +48,8 @@ def alignment_uniformity_terms(
 
     Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
     the means and standard deviations of both terms and of their sum, the total. It is the split of Wang & Isola (2020),
-    with a finite sum in place of their expectation. The table does not name the similarity. An encoder that exactly
-    inverts the data's generation has the table's numbers with temperature 1, `normalize=False` and the similarity
+    with a finite sum in place of their expectation. The table does not name the similarity. Its numbers for an encoder
+    that exactly inverts the data's generation result from temperature 1, `normalize=False` and the similarity
     "distance" if the latents lie in a box, or "dot" if they lie on a sphere. The authors' trained network has 0.23 +
     0.66 = 0.89 in the box.
 

@@ -142,8 +142,8 @@ def _exp_(exponent: Tensor) -> Tensor:
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
     """Return the gradients of a loss with respect to the views, from its gradient `grad` with respect to `total`.
 
-    `total` is the log-sum-exp of each anchor. The loss's derivative by logit_ab is grad_a exp(logit_ab - total_a), plus
-    the same with a and b exchanged if b is an anchor too.
+    `total` is the log-sum-exp of each anchor. The loss's derivative with respect to logit_ab is grad_a exp(logit_ab -
+    total_a), plus grad_b exp(logit_ab - total_b) if b is an anchor too.
     """
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
@@ -162,7 +162,7 @@ def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _V
 def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Compute :func:`_weights` of bounded logits, as exp(logit_ab) (scale_a + scale_b)."""
+    """Compute :func:`_weights` of bounded logits as exp(logit_ab) (scale_a + scale_b), scale = grad exp(-total)."""
     terms = _logits(x, tile, contrast, buffer=buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
@@ -172,7 +172,7 @@ def _bounded_weights(
 def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return the loss's derivatives by the logits of a tile, from exponents of at most 0."""
+    """Return the loss's derivatives with respect to the logits of a tile; no exponent is above 0."""
     logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:

@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_
 def info_nce_entropy(
     z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 128
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Split InfoNCE into an invariance term, the expected similarity to the negatives, and an entropy.
+    r"""Split InfoNCE into an invariance term, the expected similarity to negatives, and the entropy of their softmax.
 
     .. math::
         p_i(j, k) &= \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}

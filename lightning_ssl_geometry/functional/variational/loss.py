@@ -96,11 +96,10 @@ def first_variation(
         g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
-    with :math:`\eta_{ij}` of half the squared distance of :math:`z_i` and :math:`z'_j`. This is N times the gradient:
-    along directions h the loss changes by the mean of <g_i, h_i>. The bracket of Prop. 3.1 of Calder & Lee is twice
-    this result with `symmetric=True`, since each view is half of their measure nu. As printed, the bracket is not the
-    derivative: its Psi' at y must be that of G with T and T' exchanged. If z1 = z2, the sum over the two views is Eq.
-    7.
+    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)`. This is N times the gradient: along directions h the loss
+    changes by the mean of <g_i, h_i>. The bracket of Prop. 3.1 of Calder & Lee is twice this result with
+    `symmetric=True`, since each view is half of their measure nu. As printed, the bracket is not the derivative: its
+    Psi' at y must be that of G with T and T' exchanged. If z1 = z2, the sum over the two views is Eq. 7.
 
     The arguments are those of :func:`variational_loss`. The result (2, N, d), for z1 and z2, is in float32 (float64 for
     float64 input) and detached.
