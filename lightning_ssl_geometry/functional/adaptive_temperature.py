@@ -33,7 +33,7 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
     """Return a temperature for each of P = `dim` dimensions, as a tensor (P,) in float64.
 
-    The first `content_dim` dimensions, from 0 to P, get `tau_c` > 0. The others get `tau_s` > 0.
+    The first `content_dim` dimensions (content, from 0 to P) get `tau_c` > 0. The others (style) get `tau_s` > 0.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:

@@ -70,6 +70,9 @@ def alignment_uniformity_terms(
     Returns:
         Three tensors (N,) in float32 (float64 for float64 input). The mean of `total` is :func:`info_nce` in this form.
 
+    Raises:
+        ValueError: If an argument is out of its range or `form` does not fit.
+
 
     >>> z = torch.eye(4)
     >>> [round(term.mean().item(), 3) for term in alignment_uniformity_terms(z, z)]  # -1, log 3
