@@ -73,7 +73,6 @@ def alignment_uniformity_terms(
     Raises:
         ValueError: If an argument is out of its range or `form` does not fit.
 
-
     >>> z = torch.eye(4)
     >>> [round(term.mean().item(), 3) for term in alignment_uniformity_terms(z, z)]  # -1, log 3
     [-1.0, 1.099, 0.099]
