@@ -1,13 +1,13 @@
 r"""Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-Between the two views of a sample, content changes little or not at all, and style changes. For InfoNCE with many
-negatives on a linear encoder W, training starts with (Eq. 5)
+Content changes little or not at all between the two views of a sample; style changes. For InfoNCE with many negatives
+and a linear encoder W, training starts with (Eq. 5)
 
 .. math:: \frac{dW}{dt} \propto W [\Sigma_x - \Sigma_{\tilde x}]
 
 where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` that of the change within a pair.
-Content has the larger gradient (Lemma 7), the spectrum shows the number of content dimensions (Prop. 2), and lower
-temperatures for content make the gradients equal (Prop. 3).
+Content has the larger gradient (Lemma 7). The singular values of the gradient show the number of content dimensions
+(Prop. 2). A lower temperature for content makes the gradients of content and style equal (Prop. 3).
 """
 
 __all__ = [
@@ -31,9 +31,9 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
-    """Return temperatures (P,) float64: one value for the first dimensions, content, and another for the rest, style.
+    """Return a temperature for each of P = `dim` dimensions, as a tensor (P,) in float64.
 
-    The first `content_dim` of P = `dim` dimensions get `tau_c` > 0, the others `tau_s` > 0; 0 <= `content_dim` <= P.
+    The first `content_dim` dimensions (content, from 0 to P) get `tau_c` > 0. The others (style) get `tau_s` > 0.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
@@ -43,17 +43,17 @@ def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: f
 
 
 def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1) -> float:
-    r"""Return the temperature of content that makes the gradients of content and of style (temperature 1) equal.
+    r"""Return the temperature of content that makes its gradient as large as that of style with temperature 1.
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
-    Prop. 3 of Rusak et al. Its proof divides the feature by :math:`\sqrt{\alpha_c}`, and thereby the squared difference
-    by :math:`\alpha_c`; a temperature of InfoNCE divides the squared difference, unless the loss has `mode="feature"`.
+    Prop. 3 of Rusak et al. Its proof divides the embedding by :math:`\tau_c`, as `mode="feature"` of the loss does. By
+    default the loss divides the squared difference by :math:`\tau_c`.
 
     Args:
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
-        floor: > 0; replaces a smaller result, with a warning. Content without change (sigma_c = 0) would have
+        floor: > 0; replaces a smaller result, with a warning. Content that never changes (sigma_c = 0) would have
             temperature 0.
     """
     inside("[0, inf)", sigma_c=sigma_c)
@@ -68,11 +68,12 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
 
 def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the two covariances of Lemma 5, of the anchors and of the change within a pair, (d, d) float64 each.
+    r"""Return the covariance of the anchors and that of the change within a pair, each (d, d) in float64.
 
     .. math:: \Sigma_x = E[(x - E x)(x - E x)^T], \quad \Sigma_{\tilde x} = E[(x - \tilde x)(x - \tilde x)^T]
 
-    The anchors `x1` and their positives `x2` are (N, d) with N >= 2. Both means divide by N.
+    Lemma 5 of Rusak et al., for anchors x = `x1` and their positives `x2`, both (N, d) with N >= 2. Both means divide
+    by N.
 
     >>> marginal, conditional = pair_covariances(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]]))
     >>> marginal.item(), conditional.item()
@@ -86,13 +87,13 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""Return the singular values (min(P, d),) of the gradient of a linear encoder, float64 and descending.
+    r"""Return the singular values of a linear encoder's first gradient, (min(P, d),) in float64, descending.
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs, and with :func:`pair_covariances` of the
-    anchors `x1` and their positives `x2`, both (N, d) with N >= 2. The encoder W is `weight` (P, d); by default it is
-    the identity, which is the encoder of the first steps up to scale.
+    Eq. 5 of Rusak et al. without its factor M + 1, the number of pairs. The covariances are :func:`pair_covariances` of
+    the anchors `x1` and their positives `x2`, both (N, d) with N >= 2. `weight` (P, d) is the encoder W. By default W
+    is the identity; in the first steps of training, the encoder is a multiple of it.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -102,7 +103,7 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
 
 def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute :func:`gradient_spectrum` from the marginal and the conditional covariance, each (d, d)."""
+    """Compute :func:`gradient_spectrum` from the two :func:`pair_covariances` (d, d); `weight` (P, d) is W."""
     marginal, conditional = _covariances(marginal, conditional)
     gradient = marginal - conditional
     if weight is not None:
@@ -114,23 +115,24 @@ def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight:
 def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
     r"""Estimate the number :math:`d_c` of content dimensions, an int64 scalar from 0 to d - 1.
 
-    Prop. 2 of Rusak et al. uses the singular values of Eq. 5, which are :math:`\sigma_z^2 - \sigma_c^2` for content and
-    :math:`\sigma_z^2 - \sigma_s^2` for style. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
-    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function instead uses the variances
-    of the change within a pair after x is whitened, ratios that do not change under invertible linear maps of x:
+    Prop. 2 of Rusak et al. uses the singular values of Eq. 5. They are :math:`\sigma_z^2 - \sigma_c^2` for content and
+    :math:`\sigma_z^2 - \sigma_s^2` for style, with the variance :math:`\sigma_z^2` of a latent and :math:`\sigma_c^2`
+    or :math:`\sigma_s^2` of its change. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
+    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function instead whitens x and uses
+    the variances of the change within a pair, which are then the same for every invertible linear map of x:
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
     1 - r is the spectrum of Eq. 5 for whitened x. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`,
-    or 0 if that factor is below `min_ratio`. It is also 0 if all dimensions are content, which cannot be told from
-    style with equally close pairs.
+    or 0 if that factor is below `min_ratio`. If all dimensions are content, there is no large factor, so the result is
+    0 too.
 
     Args:
         x1: (N, d), the anchors; N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
         min_ratio: The smallest factor that separates content from style, > 1 and finite. For equal true ratios,
             sampling alone gives a factor of about 1 + 2 sqrt(2 / N).
-        eps: > 0; replaces a smaller r, since content without change leaves only rounding errors.
+        eps: > 0; replaces a smaller r, which for content that never changes is only a rounding error.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     >>> content_dimension(x1, x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)).item()
@@ -142,23 +144,23 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 def covariances_content_dimension(
     marginal: Tensor, conditional: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6
 ) -> Tensor:
-    """Compute :func:`content_dimension` from the marginal and the conditional covariance, each (d, d)."""
+    """Compute :func:`content_dimension`, with its `min_ratio` and `eps`, from the :func:`pair_covariances` (d, d)."""
     return content_count(variance_ratios(marginal, conditional), min_ratio=min_ratio, eps=eps)
 
 
 def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-10) -> Tensor:
-    r"""Return ratios of conditional to marginal variance, along the directions in which the ratio is stationary.
+    r"""Return ratios of conditional to marginal variance, the generalised eigenvalues of the two covariances.
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 
     Args:
         marginal: (d, d), covariance of the anchors.
         conditional: (d, d), covariance of the change within a pair.
-        rtol: >= 0; ignore directions whose marginal variance is at most this fraction of the largest. The square of
-            float32's rounding error is 1e-14.
+        rtol: >= 0. Directions whose marginal variance is at most this fraction of the largest are ignored. (The square
+            of float32's rounding error is 1e-14.)
 
     Returns:
-        (rank,) float64, ascending, >= 0 up to rounding: 0 for equal pairs, 2 for independent ones.
+        (rank,) float64, ascending, >= 0 up to rounding: 0 if the views of a pair are equal, 2 if they are independent.
 
     >>> variance_ratios(torch.diag(torch.tensor([4.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0])))
     tensor([0.2500, 1.0000], dtype=torch.float64)
@@ -174,8 +176,8 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
 def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
     """Return the number of :func:`variance_ratios` before their largest jump, an int64 scalar from 0 to d - 1.
 
-    The ratios (d,) are ascending, and `eps` > 0 replaces smaller ones. If the largest jump is a factor below
-    `min_ratio`, which is > 1 and finite, the result is 0.
+    The ratios (d,) are ascending; `eps` > 0 replaces ratios below it. A jump is the factor from one ratio to the next.
+    If the largest factor is below `min_ratio`, which is > 1 and finite, the result is 0.
 
     >>> content_count(torch.tensor([0.0, 1e-4, 0.5, 0.6])).item()
     2

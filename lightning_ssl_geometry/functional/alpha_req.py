@@ -2,8 +2,8 @@
 
 Agrawal et al., alpha-ReQ: Assessing Representation Quality in Self-Supervised Learning by measuring eigenspectrum decay
 (2022). The fit is that of Stringer et al., High-dimensional geometry of population responses in visual cortex (2019).
-The exponent depends strongly on the range, which can even change the sign of its correlation with accuracy: compare
-only exponents of the same range.
+The exponent depends strongly on the fitted range of i. Another range can even change the sign of its correlation with
+accuracy, so compare only exponents of the same range.
 """
 
 __all__ = ["AlphaReQ", "alpha_req", "eigenvalues_alpha_req", "fit_range"]
@@ -41,8 +41,8 @@ def alpha_req(
     .. math:: \lambda_i \propto i^{-\alpha}, \quad (\alpha, c) = \arg\min_{\alpha, c}
         \sum_{i=\mathrm{first}}^{\mathrm{last}} w_i\, (\log \lambda_i + \alpha \log i - c)^2
 
-    The law of Agrawal et al. By default all weights are 1; `weighted=True` has Stringer's :math:`w_i = 1/i`, as in the
-    authors' code.
+    The law of Agrawal et al. By default all :math:`w_i` are 1. `weighted=True` sets :math:`w_i = 1/i`, as Stringer et
+    al. and the code of Agrawal et al. do.
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together. Any float dtype; computed in float64.
@@ -96,10 +96,10 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 def fit_range(length: int, first: int | None = None, last: int | None = None) -> tuple[int, int]:
     """Return the range of indices for the fit, with defaults for the ends that are not given.
 
-    The defaults exclude the first three eigenvalues, which depend on the classes; the eigenvalues after 100, where the
-    authors' code ends; and the smaller half of the spectrum, which finite samples and dimensions bend down. A spectrum
-    of fewer than 16 eigenvalues is used completely. A range of fewer than 3 indices, or one that leaves the spectrum,
-    raises a ValueError.
+    The default range leaves out the first three eigenvalues, because they depend on the classes; those after the 100th,
+    as the code of Agrawal et al. does; and the smaller half, because few samples or dimensions make it fall faster. A
+    spectrum of fewer than 16 eigenvalues is used completely. A range of fewer than 3 indices, or a range that leaves
+    the spectrum, raises a ValueError.
 
     Args:
         length: Number of eigenvalues.

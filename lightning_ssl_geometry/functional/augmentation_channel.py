@@ -1,13 +1,14 @@
-r"""The information that a representation keeps about its image through a random augmentation channel.
+r"""The mutual information between an image and its embedding after a random augmentation.
 
-Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679): an image X is
-augmented by T ~ P(T | X), and Z is drawn around h(T(X)) with density proportional to exp(beta Z . h). Then (Eq. 2)
+Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679). An augmentation T ~
+P(T | X) of the image X is drawn, h is the encoder, and the embedding Z has a density proportional to exp(beta Z .
+h(T(X))). Then (Eq. 2)
 
 .. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
-With Z replaced by its mean h(T(X)), and Jensen's inequality in the numerator, this is a contrastive loss (Eq. 17 to
-20); for a uniform P(T | X) it is that of SimCLR.
+If Z is replaced by its mean h(T(X)), and the numerator by its bound from Jensen's inequality, minus the information is
+a contrastive loss (Eq. 17 to 20). For a uniform P(T | X) it is the loss of SimCLR.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
@@ -29,37 +30,34 @@ def augmentation_channel_loss(
     eps: float = 1e-8,
     block_size: int = 2048,
 ) -> Tensor:
-    r"""Estimate minus the information of Eq. 2 of CRL-TAC from m draws of T for each of N samples.
+    r"""Estimate minus the information I(X; Z) (Eq. 2 of CRL-TAC) from m draws of T for each of N samples.
 
     .. math:: L = \frac1N \sum_i \Bigl[\sum_j w_{ij} \log
         \sum_{(i', j') \ne (i, j)} \frac{w_{i'j'}}{N - w_{ij}} e^{s_{ij, i'j'}} -
         \sum_j v_{ij} \log \sum_{j' \ne j} \frac{w_{ij'}}{1 - w_{ij}} e^{s_{ij, ij'}}\Bigr],
         \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
 
-    The weights w are those of P(T | X) if T was drawn uniformly, and equal if T was drawn from P(T | X). T and T' are
-    two different draws, so v is the distribution of the first of two different draws from w, proportional to w (1 - w).
-    Each of Eq. 2's two expectations is estimated separately. Jensen's inequality replaces the last logarithm of a mean
-    by a mean of logarithms: the loss increases, and its last term becomes the weighted mean of s over all pairs of
-    different draws. A draw is never paired with itself, but with other draws of the same T. For m = 2 and equal weights
-    the loss is SimCLR's NT-Xent at temperature 1 / beta minus log(2N - 1), because the sum over negatives is a mean
-    here.
+    The weights w are those of P(T | X) if T was drawn uniformly, and equal if T was drawn from P(T | X). The last term
+    is for two different draws T and T' of a sample; v, proportional to w (1 - w), is the distribution of the first. A
+    draw is never paired with itself, but it is paired with other draws of the same T. Jensen's inequality replaces the
+    last logarithm of a mean by a mean of logarithms. This increases the loss, and the last term becomes the weighted
+    mean of s over all pairs of different draws. For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature
+    1 / beta, minus log(2N - 1), because here the sum over negatives is a mean.
 
-    If the draws are few or P(T | X) is concentrated, the weighted estimate is biased: a draw that has all the weight is
-    paired only with other draws, while two independent draws would both be this one. This favours a broad P(T | X).
-    With v = w the bias is worse: in a trial, the policy for one in nine positions of a digit came to prefer empty
-    crops.
+    If there are few draws or P(T | X) is concentrated, the weighted estimate is biased towards a broad P(T | X): a draw
+    that has all the weight is paired only with other draws, although two independent draws would both be this draw.
+    With v = w the bias is worse: in a trial on digits at one of nine positions, the policy came to prefer empty crops.
 
     The N m x N m logits are computed in blocks of rows; several blocks are computed again in the backward pass.
 
     Args:
-        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples, of any float dtype; normalised by the
-            function.
-        log_weight: (N, m), finite, logarithms of weights up to a factor per sample, which a softmax over m normalises.
-            None: equal weights.
-        beta: Inverse temperature, > 0: it multiplies the cosine.
-        jensen: Apply Jensen's inequality to the numerator, like the paper in its experiments (Eq. 17).
-        eps: Rows of at most this length count as 0, since they have no direction.
-        block_size: Rows of logits at a time.
+        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; normalised here.
+        log_weight: (N, m), finite, the logarithms of the weights; a softmax over m normalises them. None: equal
+            weights.
+        beta: Inverse temperature, > 0, which multiplies the cosine.
+        jensen: Apply Jensen's inequality to the last term, as the paper does in its experiments (Eq. 17).
+        eps: A row of at most this length is treated as 0, since it has no direction.
+        block_size: Rows of logits computed at a time.
 
     Returns:
         A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta]; 0 if all similarities are 0.
@@ -93,12 +91,12 @@ def augmentation_channel_loss(
 
 
 def policy_entropy(log_policy: Tensor) -> Tensor:
-    r"""Compute the entropy of each sample's distribution over the members of a family of augmentations.
+    r"""Compute the entropy of each sample's distribution over K augmentations.
 
     .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
 
-    `log_policy` (N, K), of another shape a ValueError, has logits or logarithms of probabilities, which a softmax over
-    K normalises. The result (N,) is in nats, from 0 (one member only) to log K (uniform).
+    `log_policy` (N, K) holds logits or logarithms of probabilities; a softmax over K normalises them. Another shape
+    raises a ValueError. The result (N,) is in nats, from 0 (only one augmentation is drawn) to log K (uniform).
 
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])
@@ -110,17 +108,15 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
 
 
 def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draw members of a family by inverting each sample's cumulative distribution.
+    """Draw m of K augmentations per sample, by inverting the sample's cumulative distribution function.
 
     Args:
         probability: (N, K), rows that sum to 1.
-        uniform: (N, m), uniform on [0, 1).
+        uniform: (N, m), random numbers from the uniform distribution on [0, 1).
 
     Returns:
-        (N, m) int64, members from 0 to K - 1, never one of probability 0; arbitrary if a row is not finite.
-
-    Raises:
-        ValueError: If the shapes do not fit.
+        (N, m) int64, indices of augmentations, from 0 to K - 1. An augmentation of probability 0 is never drawn. If a
+        row of `probability` is not finite, its draws are arbitrary.
 
     >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
     tensor([[0, 2]])
@@ -134,7 +130,7 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
-    """Compute the expected logarithm of the numerator (N,) from similarities (N, m, m) and weights (N, m)."""
+    """Return the loss's last term (N,), without its minus sign, from s (N, m, m) and log w (N, m)."""
     same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
     first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)  # log v
@@ -144,7 +140,7 @@ def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
 
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
-    """Compute the logarithms of the denominators (block,), before the division by the sum of the weights."""
+    """Return log sum w e^s for the draws `block`, (block,); with `again`, the backward pass computes it again."""
 
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)

@@ -1,4 +1,4 @@
-r"""BYOL: a prediction of one network's embedding from another's (Grill et al. 2020).
+r"""BYOL: one network predicts the embedding that another network computes (Grill et al. 2020).
 
 Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning. A predictor :math:`q_\theta` on an online network
 with weights :math:`\theta` predicts the embedding that a target network computes of the other view. The target's
@@ -21,9 +21,9 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
 
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
-    Grill et al. (2020), Section 3.1: the sum of Eq. 2 for both orders of the views. The gradient reaches all four
-    tensors; BYOL uses that of the predictions only. The loss is a scalar in [0, 8] in float32 (float64 for float64
-    input).
+    Grill et al. (2020), Section 3.1: the sum of Eq. 2 for both orders of the views; primed symbols belong to view 2.
+    All four tensors get gradients, of which BYOL uses those of the predictions only. The loss is a scalar in [0, 8] in
+    float32 (float64 for float64 input).
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
@@ -39,7 +39,7 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
 
 
 def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Squared distance between the directions of each prediction and its target, (N,) in [0, 4].
+    r"""Return the squared distance (N,), in [0, 4], between each prediction and its target at unit length.
 
     .. math:: \mathcal L_{\theta, \xi} = \Big\| \frac{q}{\|q\|_2} - \frac{z'}{\|z'\|_2} \Big\|_2^2
         = 2 - 2\, \frac{\langle q, z' \rangle}{\|q\|_2 \|z'\|_2}
@@ -64,7 +64,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum: float = 1.0) -> float:
-    r"""Weight of the old target in its moving average, which follows half a cosine between two values.
+    r"""Return the old target's weight in its moving average; it goes from tau_0 to tau_K along half a cosine period.
 
     .. math:: \tau_k = \tau_K - (\tau_K - \tau_0)\, \frac{\cos(\pi k / K) + 1}{2}
 

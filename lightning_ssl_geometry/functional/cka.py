@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
-    r"""Similarity of two representations of the same samples, up to rotation and one scale.
+    r"""Return the similarity of two representations, which no rotation, scaling or translation of them changes.
 
     .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\, \mathrm{HSIC}(L, L)}}
         = \frac{\|a^T b\|_F^2}{\|a^T a\|_F\, \|b^T b\|_F}
@@ -34,7 +34,7 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
     Args:
         a: (n, D_a), any float dtype; computed in float64.
         b: (n, D_b), the same samples in the same order.
-        unbiased: Use HSIC_1; needs n >= 4.
+        unbiased: Use the unbiased estimator HSIC_1, which needs n >= 4.
 
     Returns:
         A float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation); with
@@ -57,8 +57,8 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
 
-    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4. A
-    ValueError says if `h` is empty, if n differs or is too small, or if all rows of one representation are equal.
+    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4. Raises a
+    ValueError if `h` is empty, if n differs or is too small, or if all rows of one representation are equal.
     """
     rows = _same_samples(h, unbiased)
     layers = [_zero_mean(_varying(f"h[{place}]", each)) for place, each in enumerate(rows)]
@@ -67,10 +67,10 @@ def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """Compute :func:`cka_matrix`, with NaN for representations that have collapsed.
+    """Compute :func:`cka_matrix`, but give NaN instead of an error if a representation has collapsed.
 
-    NaN fills the row and the column of a representation that is not finite, or whose rows are all equal, so that its
-    CKA is 0 / 0. Other invalid arguments raise the errors of :func:`cka_matrix`.
+    If a representation is not finite, or its rows are all equal so that its CKA is 0 / 0, its row and its column of the
+    result are NaN. Other invalid arguments raise the errors of :func:`cka_matrix`.
 
     >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
     [[1.0, nan], [nan, nan]]
@@ -84,7 +84,7 @@ def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tensor:
-    """Return CKA of centred representations; `length` holds the roots of their HSIC, NaN for undefined ones."""
+    """Return CKA of all pairs of centred representations, where `length` is sqrt(HSIC(K, K)) of each, or NaN."""
     found = torch.stack([each / each for each in length]).diag()
     for i in range(len(h)):
         for j in range(i):
@@ -93,7 +93,7 @@ def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tens
 
 
 def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
-    """Return HSIC of centred rows times a factor that depends on n only, by D x D or n x n products."""
+    """Return HSIC of centred rows, times a factor that depends on n only; uses the cheaper matrix products."""
     n = len(a)
     wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
     trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()

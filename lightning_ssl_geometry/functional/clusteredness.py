@@ -1,9 +1,9 @@
-"""Numbers for how clustered a cloud of embeddings is, and for the uniformity of a cloud without any structure.
+"""How clustered embeddings are, and the uniformity of points without any structure.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input, while the loss alone spreads
-the points uniformly. The paper has no numbers for this. The numbers here are the agreement of k-means with the given
-clusters, their silhouette, and the uniformity of points drawn uniformly on the sphere.
+Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input, while the loss without a
+network spreads the points uniformly. The paper gives no numbers for this. The numbers here are the agreement of k-means
+with the given clusters, the silhouette of the clusters, and the uniformity of points drawn uniformly on the sphere.
 """
 
 __all__ = ["ClusterScores", "clusteredness", "kmeans", "silhouette", "uniform_uniformity"]
@@ -21,11 +21,10 @@ _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
 
 class ClusterScores(NamedTuple):
-    """How clustered a cloud is, as float64 scalars.
+    """How clustered the embeddings are, as float64 scalars.
 
-    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` and `kmeans_silhouette`,
-    both in [-1, 1], are the silhouettes of the given clusters and of those of k-means; NaN if k-means finds a single
-    one.
+    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` in [-1, 1] belongs to the
+    given clusters, `kmeans_silhouette` in [-1, 1] to those of k-means; it is NaN if k-means finds only one cluster.
     """
 
     nmi: Tensor
@@ -36,7 +35,7 @@ class ClusterScores(NamedTuple):
 def clusteredness(
     z: Tensor, label: Tensor, *, normalize: bool = True, n_init: int = 10, seed: int = 0
 ) -> ClusterScores:
-    r"""Compare k given clusters with those that k-means finds, and score both.
+    r"""Compare k given clusters with those that k-means finds, and compute the silhouettes of both.
 
     .. math:: \mathrm{NMI} = \frac{2\, I(y; \hat y)}{H(y) + H(\hat y)}
 
@@ -47,7 +46,7 @@ def clusteredness(
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
         normalize: Divide the rows by their lengths first.
-        n_init: Starts of k-means, >= 1; the best is taken.
+        n_init: Number of starts of k-means, >= 1; the best result is used.
         seed: Seed of the starts.
 
     Returns:
@@ -78,9 +77,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     .. math:: \frac1N \sum_i \frac{b_i - a_i}{\max(a_i, b_i)}
 
-    a_i is the mean distance of point i to the others of its cluster, and b_i that to the points of the nearest other
-    cluster. A point alone in its cluster counts 0. Computed by scikit-learn's `silhouette_score`, in float64 on the
-    CPU.
+    a_i is the mean distance of point i to the other points of its cluster, and b_i that to the points of the nearest
+    other cluster. The term of a point that is alone in its cluster is 0. Computed by scikit-learn's `silhouette_score`,
+    in float64 on the CPU.
 
     Args:
         z: (N, P).
@@ -113,14 +112,11 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
         z: (N, P), floating point and finite.
         clusters: k, from 2 to N - 1.
         normalize: Divide the rows by their lengths first.
-        n_init: Starts, >= 1; the best is taken.
+        n_init: Number of starts, >= 1; the best result is used.
         seed: Seed of the starts.
 
     Returns:
         int64 (N,), the cluster of each row, in [0, k). Fewer than k clusters occur if fewer than k rows differ.
-
-    Raises:
-        ValueError: If an argument is out of range or a shape or dtype is wrong.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -142,12 +138,12 @@ def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
         = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
 
     On the circle this is log(e^{-2t} I_0(2t)), and for d = 3 it is -2t + log(sinh(2t) / 2t). It is the logarithm of the
-    expected potential, which is the mean over samples of any size. Points that keep more distance than independent
-    ones, such as evenly spaced points, have a slightly lower uniformity.
+    expected :func:`gaussian_potential`, which is the same for any number of points. Points that keep more distance than
+    independent points, such as evenly spaced points, have a slightly lower uniformity.
 
     Args:
         dim: d >= 1, the dimension of the space around the sphere S^{d-1}.
-        t: Inverse squared width of the kernel, in (0, 1e6]. Values of `dim` or `t` out of range are a ValueError.
+        t: Inverse squared width of the kernel, in (0, 1e6]. A `dim` or `t` out of its range raises a ValueError.
 
     Returns:
         A float64 scalar < 0; near -2t (1 - t / d) in many dimensions.

@@ -13,12 +13,18 @@ from lightning_ssl_geometry.checks import positive, rows, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
-    r"""Mean distance between corresponding rows of the two views (N, P), a scalar.
+    r"""Return the mean of distance^alpha between corresponding rows of two views.
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 
-    By default `normalize` projects the rows onto the unit sphere first. On the sphere the result is in [0, 2^alpha] for
-    an exponent `alpha` > 0: 0 for equal views, and with alpha = 2 on average 2 for independent views of uniform rows.
+    The result is a scalar. With unit rows it is in [0, 2^alpha]: 0 for equal views, and for alpha = 2 on average 2 if
+    the views are independent and uniform on the sphere.
+
+    Args:
+        z1: (N, P), view 1.
+        z2: (N, P), view 2.
+        alpha: Exponent of the distance, > 0.
+        normalize: Project the rows onto the unit sphere first.
     """
     shaped("N, P", z1=z1, z2=z2)
     positive(alpha=alpha)
@@ -28,7 +34,7 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
 
 
 def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Logarithm of the mean Gaussian kernel of all pairs: low if embeddings spread over the sphere.
+    r"""Return the logarithm of the mean Gaussian kernel of all pairs, low if embeddings spread over the sphere.
 
     .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
@@ -48,12 +54,12 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
 
 
 def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Mean pairwise Gaussian kernel, without the logarithm of :func:`uniformity`, which has the same arguments.
+    r"""Return the mean Gaussian kernel of all pairs; its logarithm is :func:`uniformity`, with the same arguments.
 
     .. math:: \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
-    CRL-TAC (arXiv 2111.07679) reports this with t = 2; uniform points on the sphere of 50 dimensions give 0.0215. The
-    result is in (0, 1], and 1 if all rows are equal.
+    The result, a scalar, is in (0, 1], and 1 if all rows are equal. CRL-TAC (arXiv 2111.07679) reports it with t = 2.
+    Then points uniform on the unit sphere of a 50-dimensional space give 0.0215.
     """
     shaped("N, P", z=z)
     rows(2, z=z)

@@ -33,16 +33,16 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
-    The algorithm of Facco et al.: d is the slope of the least-squares line through the origin, without the largest
-    ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`, from all ratios, which is unbiased for
-    independent ratios but not robust to outliers.
+    The algorithm of Facco et al.: :math:`\mu_{(i)}` is the i-th smallest ratio, and d is the slope of the least-squares
+    line through the origin, without the largest ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`
+    from all ratios, which is unbiased for independent ratios but not robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
         discard: Share of the largest ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one ratio is
             left out, since F = 1 gives an infinite logarithm.
         estimator: "fit" or "mle".
-        chunk_size: Rows at a time; memory is O(chunk_size (N + D)).
+        chunk_size: Rows computed at a time; memory is O(chunk_size (N + D)).
 
     Returns:
         A float64 scalar >= 0, not bounded by D; infinite or NaN if the neighbours of a point are all equally far, such
@@ -89,16 +89,13 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tensor:
     """Compute the Euclidean distances of every row to its nearest other rows, (N, k) float64, ascending.
 
-    A matrix product finds the neighbours, and their distances are then computed from differences. A distance of 0 is
-    therefore exact, and means equal rows.
+    A matrix product finds the neighbours; their distances are then computed from differences. So a distance is exactly
+    0 if the rows are equal, and only then.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
         neighbors: k, from 2 to N - 1.
         chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
-
-    Raises:
-        ValueError: If `h` is not (N, D), or `neighbors` is out of range.
 
     >>> neighbor_distances(torch.tensor([[0.0], [1.0], [3.0]]), 2)[1].tolist()
     [1.0, 2.0]
@@ -126,9 +123,6 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
         discard: Share of the largest ratios that the fit leaves out, in (0, 1).
         estimator: "fit" or "mle".
 
-    Raises:
-        ValueError: If an argument is out of range or a distance is 0.
-
     >>> f"{distances_two_nn_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]]), estimator='mle'):.4f}"  # 1 / log 8
     '0.4809'
     """
@@ -149,7 +143,7 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
 
     Args:
         distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
-        average: Average of "inverses" or of "estimates"; another name, or a distance of 0, is a ValueError.
+        average: Average of "inverses" or of "estimates". Another name, or a distance of 0, raises a ValueError.
 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'

@@ -1,10 +1,10 @@
-"""Adjusted R^2, on held-out samples, of a linear map from the representations to a process's true latents.
+"""Adjusted R^2, on held-out samples, of a linear map from representations to the latents that generated the data.
 
 Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two filters
-make the fit on many, nearly dependent features well posed. The first drops directions of h below `rcond` of the
-largest, because they are rounding. The second drops directions with little of their variance in the fitted samples,
-because their coefficients would be extrapolated; an example is a unit whose kink one sample in a thousand crosses. Both
-filters use only the features.
+make the fit on many, nearly dependent features well posed. The first drops directions of h that are below `rcond` of
+the largest, because they are rounding errors. The second drops directions that vary far less over the fitted samples
+than over all, because their coefficients would be guesses; an example is a ReLU unit that is active on one sample in a
+thousand. Both filters use only the features.
 """
 
 __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
@@ -21,20 +21,21 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     .. math:: 1 - (1 - R^2) \frac{n - 1}{n - p - 1}, \quad
         R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
 
-    n samples are scored, and p directions of h are used. The code of cl-ica, on which the paper builds, fits and scores
-    the same samples and takes p to be the width of h.
+    The sums are over the n scored samples, :math:`\hat z` is the prediction, and p directions of h are used. The code
+    of cl-ica, on which the paper builds, fits and scores the same samples and sets p to D.
 
     Args:
         h: (N, D) representations.
         z: (N, d) true latents.
         fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
-        rcond: Drop directions of h whose standard deviation is below this fraction of the largest root mean square, as
-            rounding; each feature is first divided by its root mean square. float32 rounds to 6e-8.
-        seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
+        rcond: After each feature is divided by its root mean square, directions whose standard deviation is below this
+            fraction of the largest root mean square are dropped as rounding errors. float32 rounds to 6e-8.
+        seen: Directions whose variance over the fitted samples is below this fraction of their variance over all
+            samples are dropped.
 
     Returns:
-        float64 (d,), <= 1. 1: a linear map predicts the latent. 0, or by chance slightly below: no linear map does. NaN
-        if a latent does not vary over the scored samples.
+        float64 (d,), <= 1: 1 if a linear map predicts the latent; 0, or by chance slightly less, if none does; NaN if
+        the latent does not vary over the scored samples.
 
     Raises:
         ValueError: If shapes do not fit, a value is not finite, `rcond` or `seen` is not in (0, 1), or fewer samples
@@ -62,7 +63,9 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
 
 
 def row_moments(h: Tensor, z: Tensor) -> Tensor:
-    """Sum the outer products of the rows (1, h, z) to float64 (1 + D + d, 1 + D + d), moments that add over batches.
+    """Return the sum of the outer products of the rows (1, h_i, z_i), (1 + D + d, 1 + D + d) in float64.
+
+    The moments of two batches add up to the moments of both batches together.
 
     >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1)).tolist()  # h (N, D) and z (N, d)
     [[3.0, 3.0, 6.0], [3.0, 3.0, 6.0], [6.0, 6.0, 12.0]]
@@ -78,10 +81,10 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
 
     Args:
         fit: (1 + D + d, 1 + D + d), the :func:`row_moments` of the fitted samples.
-        score: (1 + D + d, 1 + D + d), those of the scored samples.
-        dim: D.
-        rcond: Drop directions of h whose standard deviation is below this fraction of the largest size, as rounding.
-        seen: Drop directions whose variance over the fitted samples is below this fraction of that over all samples.
+        score: (1 + D + d, 1 + D + d), the :func:`row_moments` of the scored samples.
+        dim: D, the number of features in h.
+        rcond: In (0, 1), the smallest relative standard deviation of a used direction, as in :func:`latent_r2`.
+        seen: In (0, 1), the smallest ratio of a direction's variance over the fitted samples to that over all samples.
 
     Raises:
         ValueError: In the cases of :func:`latent_r2`, or if no sample is fitted.
@@ -107,7 +110,7 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
 
 
 def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
-    """Project h to the used directions, of variance 1 and uncorrelated over all rows, and uncorrelated over `fit`."""
+    """Return h in the used directions (N, p): variance 1 over all rows, uncorrelated over all rows and over `fit`."""
     x = h / _sizes(h.square().mean(0))
     largest = torch.linalg.eigvalsh(x.T @ x)[-1].clamp(min=0).sqrt()
     left, sigma, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
@@ -118,7 +121,7 @@ def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
 
 
 def _whitener(second_moment: Tensor, covariance: Tensor, rcond: float) -> Tensor:
-    """Return the directions (D, r) that are not rounding, scaled to variance 1."""
+    """Return the directions (D, r) of h that are more than rounding errors, scaled so that h has variance 1 in them."""
     largest = torch.linalg.eigvalsh(second_moment)[-1]
     variance, basis = torch.linalg.eigh(covariance)
     kept = variance > rcond**2 * largest
@@ -157,7 +160,7 @@ def _mask(fit: Tensor | None, h: Tensor) -> Tensor:
 
 
 def check_moments(dim: int, **moments: Tensor) -> None:
-    """Raise a ValueError unless these are finite :func:`row_moments` of rows (1, h, z), with h of `dim` numbers."""
+    """Raise a ValueError unless `moments` are finite :func:`row_moments` of at least one row, with D = `dim`."""
     size = len(next(iter(moments.values())))
     shaped("1 + D + d, 1 + D + d", {"1 + D + d": max(size, dim + 2)}, **moments)
     finite(**moments)

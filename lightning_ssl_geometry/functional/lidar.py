@@ -1,8 +1,8 @@
 r"""LiDAR: the number of directions in which samples differ more than the views of one sample do.
 
-Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023): linear
-discriminant analysis with the q views of a sample as a class. With :math:`\mu_i` the mean of the views of sample i and
-:math:`\mu` the mean of these means,
+Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023). LiDAR is linear
+discriminant analysis in which the q views of each of n samples are a class. With :math:`\mu_i` the mean of the views of
+sample i and :math:`\mu` the mean of these means,
 
 .. math::
     \Sigma_b = \frac1n \sum_i (\mu_i - \mu)(\mu_i - \mu)^T, \quad
@@ -20,20 +20,21 @@ from lightning_ssl_geometry.functional.spectrum import singular_values_effective
 
 
 def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
-    r"""Effective rank of the between-sample covariance, whitened by the within-sample one, in O(q N D^2 + D^3) time.
+    r"""Return the effective rank of the covariance between samples, whitened by the covariance within samples.
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
-    Eq. 1-4 of Thilak et al. The result is a float64 scalar from 1 (samples differ in one direction) to min(N - 1, D).
-    The covariances divide by n and nq; other denominators only scale lambda, up to delta. The paper gives no value of
-    delta. Since delta is absolute, the result depends on the scale of h unless the variance within a sample is far
-    above delta. Directions without any difference between samples have lambda of about 1/q, and both covariances are
-    noisy unless n is far above D: compare results at equal q, n and D.
+    Eq. 1-4 of Thilak et al., in O(q N D^2 + D^3) time. The result is a float64 scalar from 1 (samples differ in one
+    direction) to min(N - 1, D). The covariances divide by n = N and nq; other denominators would only scale lambda,
+    apart from delta. The paper gives no value of delta. Since delta is not relative to h, the result depends on the
+    scale of h unless the variance within a sample is far above delta. Compare only results with equal q, N and D:
+    directions without any difference between samples have lambda of about 1/q, and both covariances are noisy unless N
+    is far above D.
 
     Args:
-        h: (q, N, D), q >= 2 independently drawn views h[:, i] of each of N >= 2 samples; not consecutive rows of a
-            queue. Any float dtype; computed in float64, since float32 is 2-3% off.
+        h: (q, N, D), where h[:, i] are q >= 2 views of sample i, drawn independently (consecutive rows of a queue are
+            not), and N >= 2. Any float dtype; computed in float64, since float32 is 2-3% off.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
 
@@ -68,8 +69,8 @@ def scatter_lidar(
         within: Sigma_w (D, D), without delta.
         delta: Added to the variance within, > 0.
         eps: Avoids log(0).
-        floor: Largest eigenvalue of `between` that is treated as rounding, beside those up to D times the float64
-            rounding of its largest eigenvalue.
+        floor: Eigenvalues of `between` up to this are set to 0. Eigenvalues up to D times the float64 epsilon times the
+            largest are always set to 0.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)

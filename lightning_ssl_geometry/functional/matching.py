@@ -36,13 +36,13 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
     """Compute absolute Pearson correlations (P, d) of outputs with latents from second moments, in float64.
 
-    Correlations are from 0 to 1, and 0 for constant columns. Moments that are not finite, or of no rows, raise a
+    Correlations are from 0 to 1, and 0 for constant columns. Moments that are not finite, or that sum no rows, raise a
     ValueError.
 
     Args:
-        moments: (1 + P + d, 1 + P + d), the :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of both.
-        dim: P.
-        eps: A column that varies by less than this fraction of its size (root mean square) is constant up to rounding.
+        moments: (1 + P + d, 1 + P + d), :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of z and s.
+        dim: P, the number of outputs.
+        eps: A column counts as constant if its standard deviation is below this fraction of its root mean square.
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]
@@ -54,10 +54,10 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents, one to one, with the largest sum of correlations (P, d), which must be finite.
+    """Assign outputs to latents one to one, so that `correlation` (P, d), all finite, has the largest sum over pairs.
 
     Returns:
-        Outputs and latents of the min(P, d) pairs, int64 each, sorted by output.
+        The outputs and the latents of the min(P, d) pairs, two int64 tensors, sorted by output.
 
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))

@@ -13,15 +13,15 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Distance of corresponding rows (N, D), relative to their length.
+    r"""Return the distance of each row of `a` from the same row of `b`, both (N, D), relative to the rows' length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
-    For Fig. 5 of Cosentino et al. (2022), which does not state its normalisation. The first form, `scale="unit"`, is
-    the distance of unit vectors: (N,) in [0, 2], 2^0.5 for orthogonal rows; a row of zeros raises a ValueError. The
-    second form, "mean", divides the distance by the mean length in `a`: (N,), >= 0; it raises a ValueError if all of
-    `a` is 0.
+    Fig. 5 of Cosentino et al. (2022) does not state its normalisation, so `scale` chooses. "unit", the first form, is
+    the distance (N,) of unit vectors, in [0, 2] and 2^0.5 for orthogonal rows; a row of zeros raises a ValueError.
+    "mean", the second form, is the distance (N,) >= 0 divided by the mean length of the rows of `a`; if all of `a` is
+    0, it raises a ValueError.
 
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608
@@ -41,7 +41,7 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
 
 
 def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
-    r"""Fraction of samples whose neighbour has the same label, a float64 scalar in [0, 1].
+    r"""Return the fraction of samples whose neighbour has the same label, a float64 scalar in [0, 1].
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
@@ -59,11 +59,11 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
 
 def chance_agreement(label: Tensor) -> Tensor:
-    r"""Probability that another sample, drawn at random, has the same label: a float64 scalar in [0, 1].
+    r"""Return the probability, a float64 scalar in [0, 1], that two different random samples have the same label.
 
     .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
 
-    It is about 1 / C for C classes of equal size. The labels (N,) are integer classes, N >= 2.
+    Class c has n_c samples; C classes of equal size give about 1 / C. The labels (N,) are integers, N >= 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

@@ -1,4 +1,4 @@
-r"""Neural collapse: how near the classes of a representation are to points at equal angles.
+r"""Neural collapse: how close each class of a representation is to one point, and these points to equal angles.
 
 Papyan, Han & Donoho, Prevalence of neural collapse during the terminal phase of deep learning training (2020). Rusak et
 al., Content suppresses style (2022), Lemma 1 and 4, expect neural collapse under InfoNCE if the content determines the
@@ -22,10 +22,10 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 
 
 class NeuralCollapse(NamedTuple):
-    r"""Four float64 scalars >= 0, all 0 for a simplex equiangular tight frame (ETF) of points; NaN for a single point.
+    r"""Four float64 scalars >= 0; all are 0 if classes are points that form a simplex equiangular tight frame (ETF).
 
-    Class means that differ only by rounding are a single point. If a class mean equals the mean of all classes, it has
-    no angle, and `equiangularity` and `simplex` are NaN.
+    If all class means are equal up to rounding, all four are NaN. If a class mean equals the mean of all classes, it
+    has no angle, so `equiangularity` and `simplex` are NaN.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes, relative to that
@@ -69,7 +69,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum the moments from which :func:`moments_neural_collapse` computes the numbers.
+    """Return moments from which :func:`moments_neural_collapse` computes the numbers; they add over batches.
 
     Args:
         h: (N, D), representations. Any float dtype.
@@ -78,9 +78,6 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     Returns:
         The C classes that occur (C,), ascending, and in float64 the number of rows of each class (C,), the sum of its
         rows (C, D), and the sum of h h^T over all rows (D, D).
-
-    Raises:
-        ValueError: If a shape or dtype is wrong.
 
     >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
@@ -102,15 +99,15 @@ def moments_neural_collapse(
 ) -> NeuralCollapse:
     """Compute :func:`neural_collapse` from moments, which add over batches.
 
-    The result equals that for the rows up to rounding. `within_class` is 0 if it is below about 1e-13 times the squared
-    ratio of the length of the mean to the distance between classes.
+    Up to rounding, the result is that of the rows. A `within_class` below about 1e-13 times the squared ratio of the
+    mean row's length to the distance between classes becomes 0, since it may be rounding.
 
     Args:
         count: (C,), the number of rows of each class, > 0.
         total: (C, D), the sums of their rows.
         outer: (D, D), the sum of h h^T over all rows.
         rounding: Mean over the rows of eps^2 |h|^2, where eps is the machine epsilon of their dtype. Class means whose
-            squared distances are below this count as equal.
+            squared distances are below this value are treated as equal.
 
     Raises:
         ValueError: If a shape is wrong, a class is empty, or there are fewer than 2 classes.
@@ -152,7 +149,7 @@ def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
 
 
 def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tensor:
-    """Compute tr(Sigma_W Sigma_B^+) / C, where Sigma_B^+ = C V S^-2 V^T of the class means' U S V^T."""
+    """Compute tr(Sigma_W Sigma_B^+) / C; Sigma_B^+ = C V S^-2 V^T, with the SVD U S V^T of the centred class means."""
     if not centred.isfinite().all():  # svd would raise
         return centred.sum() * torch.nan
     _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)

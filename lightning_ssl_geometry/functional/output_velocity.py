@@ -7,8 +7,9 @@ output moves by
 .. math:: \dot z_i = -\frac1n \sum_{j=1}^n K_{ij}\, g_j, \quad K_{ij}^{kl} = \nabla_w f^k(x_i) \cdot \nabla_w f^l(x_j)
 
 (Eq. 11 and 12). Gradient flow on the outputs themselves, without a network, would move z_i by -g_i (Eq. 13). In the
-paper g_j is the gradient of a loss that is a mean over samples. A contrastive loss is not such a mean: here g_j is n
-times the gradient of the batch's loss with respect to z_j, which agrees with the paper and holds for any loss.
+paper, the loss is a mean over samples, and g_j is the gradient of sample j's loss with respect to z_j. A contrastive
+loss is not such a mean. Here g_j is n times the gradient of the batch's loss with respect to z_j, which is the same for
+a mean and exists for any loss.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -39,7 +40,7 @@ def output_velocity(
 
     Eq. 11 of Calder & Lee, at any point a. The kernel is never built: a backward pass maps the cotangents to a
     direction of the weights, :math:`-\frac1n \sum_j J(x_j)^T g_j`, and a forward pass maps this direction to the
-    outputs. At x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
+    outputs. At the samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
         network: f, maps (N, ...) to (N, d), each sample independently; in eval mode. Its parameters that require a
@@ -47,8 +48,7 @@ def output_velocity(
         x: (n, ...), the samples of the step; a tuple of tensors with n rows if the network takes several.
         cotangent: g (n, d), n times the gradient of the batch's loss with respect to each output.
         at: (m, ...), the points a, a tensor or a tuple like x; None: x.
-        chunk_size: Samples at a time, >= 1; memory is that of a backward pass over so many samples, and twice the
-            weights.
+        chunk_size: Samples at a time, >= 1. Memory is that of their backward pass, plus twice the weights.
 
     Returns:
         (m, d), detached: the time derivative of f(a), so that a step of size s changes f(a) by s times it.
@@ -85,7 +85,7 @@ def output_velocity(
 
 
 def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
-    r"""Measure how differently a sample and its transformed versions move in a step, so how much invariance is lost.
+    r"""Measure how much invariance a step loses: how differently a sample and its transformed versions move.
 
     .. math:: \sqrt{\frac{\frac1{VN} \sum_{v,i} \|\dot f(T_v x_i) - \dot f(x_i)\|^2}
         {\frac1N \sum_i \|\dot f(x_i)\|^2}}
@@ -95,7 +95,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
 
     Args:
         at: (N, d), the velocities of f(x_i), from :func:`output_velocity`.
-        moved: (V, N, d), the velocities of f(T_v x_i), V >= 1; shapes that do not fit are a ValueError.
+        moved: (V, N, d), the velocities of f(T_v x_i), V >= 1. Shapes that do not fit raise a ValueError.
 
     Returns:
         A float64 scalar >= 0: 0 if the step moves a sample and its versions equally, about 2^0.5 if it moves them
@@ -120,7 +120,7 @@ def _run(network: nn.Module, weights: Weights, rows: tuple[Tensor, ...]) -> Tens
 
 
 def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Tensor) -> Weights:
-    """Map cotangents to the weights, sum_j J(x_j)^T g_j."""
+    """Return sum_j J(x_j)^T g_j, with the weights' shapes, for the cotangents g."""
     z, pull = vjp(run, weights)[:2]
     if z.shape != cotangent.shape:
         raise ValueError(
@@ -131,7 +131,7 @@ def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Ten
 
 @contextmanager
 def _plain(near: Tensor) -> Iterator[None]:
-    """Leave inference mode and autocast, and use attention's plain form, the only one with a forward derivative."""
+    """Leave inference mode and autocast, and use plain attention, since fused attention has no forward derivative."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -154,6 +154,6 @@ def _rows(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, ...]:
-    """Clone outside inference mode, cast floats to the weights' dtype (integers keep theirs), and split into chunks."""
+    """Return chunks of a copy that is no inference tensor; floats are cast to `dtype`, integers are not."""
     copy = tensor.detach().clone()
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)

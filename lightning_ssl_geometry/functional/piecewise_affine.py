@@ -115,18 +115,18 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
 def local_unexplained_variance(
     delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
 ) -> Tensor:
-    r"""Compute the fraction of the squared displacements outside the column space of each sample's own map.
+    r"""Return the fraction of the squared displacements that lies outside the column space of each sample's W_i.
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - mean rank
-    / D.
+    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - r / D,
+    with r the mean rank.
 
     Args:
-        delta: (N, D).
-        weight: (N, D, P), in float32 or float64: the map of each sample, from :func:`affine_map`.
-        tau: Only left singular vectors whose singular values reach this threshold span the space. None: all whose
-            singular values are at least max(D, P) times the eps of `weight`'s dtype times the largest.
+        delta: (N, D), the displacements.
+        weight: W_i (N, D, P), from :func:`affine_map`, in float32 or float64.
+        tau: Threshold of W_i's singular values; the left singular vectors of those that reach it span the column space.
+            None: max(D, P) times the machine epsilon of `weight`'s dtype times the largest singular value.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
     Returns:
@@ -149,7 +149,7 @@ def local_unexplained_variance(
 def unexplained_squares(
     delta: Tensor, weight: Tensor, taus: Sequence[float | None], *, mode: RankMode = "relative"
 ) -> tuple[Tensor, Tensor]:
-    """Compute the terms of :func:`local_unexplained_variance` for T thresholds; the other arguments are the same.
+    """Compute the terms of :func:`local_unexplained_variance` for T thresholds `taus`, each a `tau` of that function.
 
     Returns:
         Squared distances from the column spaces, float64 (T, N), and the dimensions of these spaces, int64 (T, N).
@@ -173,7 +173,7 @@ def unexplained_squares(
 
 @contextmanager
 def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
-    """Yield the checked samples in the parameters' dtype, outside of autograd, inference mode and autocast."""
+    """Check the samples and yield them in the parameters' dtype, without autograd, inference mode and autocast."""
     if h.ndim != 2 or not len(h):
         raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
     check_settled(projector, "projector", "map")
@@ -187,7 +187,7 @@ def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 class _Trace(TorchDispatchMode):
-    """Find the tensors that depend on h, record sides of breakpoints, and refuse operations that are not affine."""
+    """Follow the tensors that depend on h, record sides of breakpoints, and refuse operations not piecewise affine."""
 
     def __init__(self, h: Tensor) -> None:
         super().__init__()

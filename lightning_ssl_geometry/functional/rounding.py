@@ -1,4 +1,4 @@
-"""The largest singular values that are rounding errors.
+"""Thresholds below which a singular value may be a rounding error.
 
 A singular value is treated as 0 if rounding alone may have caused it: rounding in the dtype of the rows, or in the
 float64 arithmetic that computed the spectrum.
@@ -22,8 +22,9 @@ def rounding_floor(h: Tensor) -> Tensor:
 
     .. math:: \max\Bigl(\frac{\epsilon}{\sqrt{\min(N, D)}},\; \max(N, D)\, \epsilon_{64}\Bigr) \|H\|_F
 
-    The first term bounds the singular values of N x D independent errors of :math:`\epsilon |h| / 2`; the second is the
-    error of a decomposition in float64. `h` has its original dtype, and no mean is subtracted from it yet.
+    :math:`\epsilon` is the machine epsilon of the dtype of `h`, :math:`\epsilon_{64}` of float64. The first term bounds
+    the singular values of N x D independent errors of :math:`\epsilon |h| / 2`; the second is the error of a
+    decomposition in float64. Pass `h` in its original dtype, before its mean is subtracted.
 
     >>> rounding_floor(torch.ones(4, 4)).item() == 2**-23 * 2
     True
@@ -33,14 +34,14 @@ def rounding_floor(h: Tensor) -> Tensor:
 
 
 def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
-    r"""Return the square of :func:`rounding_floor`, divided by N, for a spectrum of second moments.
+    r"""Return the square of :func:`rounding_floor`, divided by N, for eigenvalues computed from second moments.
 
     .. math:: \frac1N \max\Bigl(\frac{1}{\min(N, D)} \sum_i \epsilon^2 \|h_i\|^2,\;
         (D + 2 \sqrt N)\, \epsilon_{64} \sum_i \|h_i\|^2\Bigr)
 
     Moments square the rows, so float64 resolves singular values down to about 1e-7 of the largest. Blockwise sums of N
-    terms have errors of about :math:`\sqrt N \epsilon_{64}`: on equal rows with N up to 200,000, on three kinds of
-    processors, they were at most half of the second term.
+    terms have errors of about :math:`\sqrt N \epsilon_{64}`. In tests with equal rows, N up to 200,000, on three kinds
+    of processors, the errors were at most half of the second term.
 
     Args:
         rows: N, a scalar >= 1.

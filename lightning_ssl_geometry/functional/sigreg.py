@@ -24,14 +24,14 @@ def sigreg(
     t_max: float = 5.0,
     num_points: int = 17,
 ) -> Tensor:
-    r"""Mean of the Epps-Pulley statistic over random directions, in O(N D num_slices + N num_slices num_points) time.
+    r"""Return the Epps-Pulley statistic's mean over random directions, in O(N num_slices (D + num_points)) time.
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
-    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1: a test against mean 0 and variance 1 in every
-    direction, or with `standardize` only of the shape. The result is a float64 scalar >= 0: about 1.06 for rows of N(0,
-    I), for all N and D, and proportional to N for other distributions: 0.41 N if all rows are 0, 1.45 N for very wide
-    distributions, 3.95 N for a point far away.
+    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1. It tests for N(0, 1) in every direction; with
+    `standardize`, mean and scale do not count. The result is a float64 scalar >= 0. For rows of N(0, I) it is about
+    1.06 for all N and D. For other distributions it is proportional to N: 0.41 N if all rows are 0, 1.45 N for very
+    wide distributions, 3.95 N if all rows are the same point far from 0.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
@@ -59,7 +59,7 @@ def sigreg(
 
 
 def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tensor:
-    r"""Epps-Pulley statistic of samples against N(0, 1), by the trapezoidal rule in O(N num_points) time.
+    r"""Return the Epps-Pulley statistic of samples against N(0, 1), by the trapezoidal rule in O(N num_points) time.
 
     .. math:: T(x) = N \sum_j \omega_j\, w(t_j) \Bigl[\bigl(\tfrac1N \textstyle\sum_n \cos t_j x_n - \phi(t_j)\bigr)^2
         + \bigl(\tfrac1N \sum_n \sin t_j x_n\bigr)^2\Bigr]

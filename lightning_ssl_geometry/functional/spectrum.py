@@ -47,7 +47,8 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
 def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
     """Compute :func:`numerical_rank` from singular values (..., d), non-negative and descending.
 
-    The result is int64 of shape (...), from 0 to d, and 0 in every mode if all singular values are 0.
+    `tau` and `mode` are those of :func:`numerical_rank`. The result is int64 of shape (...), from 0 to d. If all
+    singular values are 0, it is 0 in every mode.
     """
     one_of(get_args(RankMode), mode=mode)
     if mode == "absolute":
@@ -64,14 +65,14 @@ def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolut
 
 
 def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Tensor:
-    r"""Exponential of the entropy of the normalised singular values.
+    r"""Return the exponential of the entropy of the normalised singular values.
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
     RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
-    centred, eps = 1e-7 added after the division. Libraries differ in all three. The effective rank of the eigenvalues,
-    `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1 (one direction)
-    to min(N, D) (equal singular values).
+    centred, eps = 1e-7 added after the division. Other libraries differ in all three. The effective rank of the
+    eigenvalues, `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1
+    (one direction) to min(N, D) (equal singular values).
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together.
@@ -79,13 +80,13 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
         eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
 
     Raises:
-        ValueError: If `h` has fewer than 2 axes, or up to rounding all rows are zero (or with `center` equal).
+        ValueError: If `h` has fewer than 2 axes, or if all rows are zero (with `center`: equal) up to rounding.
     """
     return singular_values_effective_rank(_singular_values(h, center), eps=eps)
 
 
 def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
-    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype."""
+    """Compute :func:`effective_rank` from non-negative singular values (d,), in their dtype; `eps` avoids log(0)."""
     total = sigma.sum()
     if total == 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""Directions in the encoder space compared with the projector's column space: which of them the projector ignores.
+r"""How much of given directions in the encoder's space the projector ignores.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). The projector is
 :math:`z = W^\top h` with W (D, P), the transpose of a `torch.nn.Linear`'s weight. The kernel of this map (Ker(W) in the
@@ -24,7 +24,7 @@ def unexplained_variance(
     Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements towards the
     hardest negative. The solution is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
     orthonormal columns. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in
-    floating point, so all P directions count, even those with small singular values; `tau` leaves these out.
+    floating point, so all P directions count, even those with small singular values; `tau` can exclude these.
 
     Args:
         delta: (N, D), directions.
@@ -58,8 +58,8 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
     :math:`U_\tau` are the left singular vectors of W whose singular values reach tau, so this is
     :func:`unexplained_variance` of v with a threshold. In Propositions 4.1 to 4.3 of Cosentino et al., :math:`v_i =
     h^2_i - h^1_i` are augmentation directions (or the columns of a generator G): directions in the kernel of
-    :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only if") does not hold: for W of
-    rank 1 all embeddings are collinear.
+    :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only if") does not hold. A
+    counterexample is W of rank 1, for which all embeddings are collinear.
 
     Args:
         direction: v, (N, D).
@@ -82,7 +82,7 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 
 
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
-    """Compute an orthonormal basis of W's column space, from the singular vectors whose singular values reach `tau`.
+    """Return an orthonormal basis of W's column space, the left singular vectors whose singular values reach `tau`.
 
     Args:
         weight: W (D, P), finite.
@@ -91,9 +91,6 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
 
     Returns:
         float64 (D, r), with r the rank at that threshold.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)
@@ -107,8 +104,8 @@ def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
     r"""Compute the share of second moments outside a subspace: :math:`1 - \mathrm{tr}(U^\top S U) / \mathrm{tr}(S)`.
 
     Args:
-        moment: S (D, D), the sum (or mean) of v v^T over directions v; a trace of 0 or that is not finite is a
-            ValueError.
+        moment: S (D, D), the sum (or mean) of v v^T over directions v. Raises a ValueError if its trace is 0 or not
+            finite.
         basis: U (D, r), orthonormal columns.
 
     >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()  # from 0 to 1

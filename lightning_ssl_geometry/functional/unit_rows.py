@@ -10,13 +10,13 @@ from torch.autograd.function import once_differentiable
 
 
 def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-    """Cast both to float64 if one of them is float64, else to float32."""
+    """Cast both tensors to float64 if at least one of them is float64, else to float32."""
     dtype = torch.float64 if torch.float64 in (z1.dtype, z2.dtype) else torch.float32
     return z1.to(dtype), z2.to(dtype)
 
 
 def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Divide each row of both (N, P) by its length; a row of at most the length `eps` becomes 0, with gradient 0."""
+    """Divide the rows of both views (N, P) by their lengths; rows no longer than `eps` become 0, with gradient 0."""
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 

@@ -1,4 +1,4 @@
-"""Losses as modules on the batch of all ranks; arguments outside the documented ranges raise a ValueError."""
+"""Losses as modules, computed on the batch of all processes; an argument out of its range raises a ValueError."""
 
 __all__ = [
     "AdaptiveTemperatureLoss",

@@ -13,10 +13,12 @@ from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 
 
 class AdaptiveTemperatureLoss(InfoNCELoss):
-    """:class:`InfoNCELoss` in Rusak et al.'s form, on squared distances without normalisation. Deprecated.
+    """Deprecated: :class:`InfoNCELoss` in Rusak et al.'s form, with squared distances and without normalisation.
 
     Args:
-        temperature: tau > 0, P numbers or a rule.
+        temperature: tau > 0, P numbers, or a module that computes them.
+        mode: "distance": tau divides the squared differences. "feature": tau divides the embeddings.
+        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
         **switches: Attributes of :class:`InfoNCEForm` to change.
     """
 

@@ -10,13 +10,13 @@ from lightning_ssl_geometry.functional.augmentation_channel import augmentation_
 
 
 class AugmentationChannelLoss(nn.Module):
-    """The negative mutual information of an image and its embedding: :func:`functional.augmentation_channel_loss`.
+    """Minus the information between an image and its embedding: :func:`functional.augmentation_channel_loss`.
 
     Every rank gathers the samples of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         beta: Inverse temperature, > 0 and finite; it multiplies the cosine.
-        jensen: Apply Jensen's inequality to the numerator.
+        jensen: Apply Jensen's inequality to the loss's last term, as the paper does in its experiments.
     """
 
     def __init__(self, beta: float = 0.5, jensen: bool = True) -> None:
@@ -27,7 +27,7 @@ class AugmentationChannelLoss(nn.Module):
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, a scalar, of draws z (N, m, P) with log-weights (N, m) on this rank."""
+        """Return the loss, a scalar, of this rank's embeddings of m draws (N, m, P) with log-weights (N, m)."""
         z = distributed.gather(z)
         log_weight = None if log_weight is None else distributed.gather(log_weight)
         return augmentation_channel_loss(z, log_weight, self.beta, jensen=self.jensen)

@@ -14,9 +14,9 @@ class BYOLLoss(nn.Module):
     """BYOL's loss of both views (Grill et al. 2020): :func:`functional.byol`.
 
     No gradient reaches the target's embeddings. The loss of a sample involves no other sample, so a distributed run
-    gathers nothing: the ranks sum their errors and their sample counts, with gradient, and every rank returns the mean
-    over the global batch. With DistributedDataParallel, loss and gradient are exactly those of a single process, also
-    if the batches differ in size.
+    does not gather embeddings. It sums the errors and the sample counts over the ranks, with gradient, and every rank
+    returns the mean over the global batch. With DistributedDataParallel, loss and gradient are exactly those of a
+    single process, also if the batches differ in size.
 
     Args:
         eps: >= 0; a row of at most this length is treated as 0.

@@ -24,20 +24,20 @@ class InfoNCELoss(nn.Module):
 
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
     DistributedDataParallel, loss and gradient are exactly those of a single process with all samples, also if the
-    batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, loss and
-    gradient are 0 with the positive in the denominator. Each dimension k may have its own temperature, as in Rusak et
-    al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
+    batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, and the
+    positive is in the denominator, loss and gradient are 0. Each dimension k may have its own temperature, as in Rusak
+    et al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0, one number per dimension of the embeddings, or a rule, which is a module such as
+        temperature: tau > 0, or P numbers > 0, one per dimension, or a rule, which is a module such as
             :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached, and
             normalised if the form normalises; it returns (P,), with or without gradient. An `nn.Parameter` is learnt;
             if a step makes it 0 or negative, the next call raises an error.
         form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
-        mode: "distance": tau divides the products, or the differences to the power p; "feature": tau divides the
-            embeddings, and thereby the products by tau^2 or the powers by tau^p.
+        mode: "distance": tau divides the products, or the differences to the power p. "feature": tau divides the
+            embeddings, so the products are divided by tau^2, and the powers by tau^p.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule sees the
             views of all ranks in either case.
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
@@ -79,7 +79,7 @@ class InfoNCELoss(nn.Module):
         return self._contrasted(z1, z2)[0]
 
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the temperatures (P,) before `mode` raises them to a power."""
+        """Return the loss and the temperatures (P,), which `mode="feature"` has not yet raised to a power."""
         loss, tau = self._contrasted(z1, z2)
         return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 
@@ -112,7 +112,7 @@ class InfoNCELoss(nn.Module):
 
 
 def _numbers(temperature: object) -> _Numbers:
-    """Return fixed temperatures as Python numbers, which moving or casting the module does not change."""
+    """Return fixed temperatures as Python numbers, so that moving or casting the module does not change them."""
     if isinstance(temperature, int | float) and not isinstance(temperature, bool):
         return temperature
     if isinstance(temperature, Tensor) and temperature.requires_grad:

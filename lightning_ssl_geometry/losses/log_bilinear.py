@@ -22,11 +22,11 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class LogBilinearInfoNCELoss(nn.Module):
     r"""InfoNCE with :math:`s(a, b) = a^T W b / \tau` and W learnt: :func:`functional.log_bilinear_info_nce`.
 
-    The parameter `weight` is W. It starts as the identity over :math:`\sqrt P`, the scale of attention's dot product:
-    logits of independent rows with entries of unit variance have unit variance, and the views of a sample score higher
-    from the first step on. W = 0 would give the embeddings no gradient. Every rank gathers the views of all ranks, with
-    gradient, and computes the loss of the global batch. With DistributedDataParallel, the loss and all gradients,
-    including that of W, are exactly those of a single process, also if the batches differ in size.
+    The parameter `weight` is W. It starts as the identity divided by :math:`\sqrt P`, like attention's dot product.
+    Then logits of independent rows with entries of unit variance have unit variance, and those of a sample's views are
+    higher from the first step on. W = 0 would give the embeddings no gradient. Every rank gathers the views of all
+    ranks, with gradient, and computes the loss of the global batch. With DistributedDataParallel, the loss and all
+    gradients, including that of W, are exactly those of a single process, also if the batches differ in size.
 
     Args:
         dim: P, the number of dimensions of the embeddings.

@@ -1,8 +1,8 @@
 """Rules for the temperature of each dimension of the embeddings.
 
-Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
-temperature than style. A rule is a module that maps both views of the batch of all ranks, (N, P) each and detached, to
-the temperatures (P,).
+Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content, which the
+views of a sample share, a lower temperature than style, which differs. A rule is a module that maps both views of the
+batch of all ranks, (N, P) each and detached, to the temperatures (P,).
 """
 
 __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
@@ -40,7 +40,7 @@ class _FixedTemperature(nn.Module):
 
 
 class ContentStyleTemperature(_FixedTemperature):
-    """One temperature for the first dimensions and one for the others, by default half of them (Table 2).
+    """One temperature for the first dimensions, another for the rest (Table 2 of Rusak et al. 2022).
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -57,15 +57,15 @@ class ContentStyleTemperature(_FixedTemperature):
 class EqualizingTemperature(_FixedTemperature):
     r"""Fixed temperatures by Prop. 3 of Rusak et al.: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
-    The paper's temperature divides the squared difference; its proof divides the feature, as `mode="feature"` of the
-    loss does.
+    The paper's temperature divides the squared difference, as the loss does by default. Its proof divides the
+    embedding, as the loss does with `mode="feature"`.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         sigma_c: Standard deviation of content within a pair, >= 0.
         sigma_s: Standard deviation of style within a pair, > 0.
         content_dim: Number of content dimensions, which come first; from 0 to P.
-        floor: > 0; replaces a smaller temperature, with a warning. Content without change would have temperature 0.
+        floor: > 0; replaces a smaller temperature, with a warning. Content that never changes would have temperature 0.
     """
 
     def __init__(self, dim: int, sigma_c: float, sigma_s: float, content_dim: int, floor: float = 0.1) -> None:
@@ -110,32 +110,33 @@ class LearnedTemperature(nn.Module):
 class GradientSpectrumTemperature(nn.Module):
     r"""Temperatures by Prop. 2 and 3 of Rusak et al., estimated from the embeddings during training.
 
-    In training this averages two covariances of the embeddings over the batches: that of view 1, and that of the change
-    within a pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches and exponential afterwards.
-    The ratios r of change to variance, along the directions of :func:`functional.content_dimension`, do not depend on
-    rotations of the outputs; their largest jump gives the number :math:`d_c` of content dimensions. The :math:`d_c`
-    outputs with the smallest ratio of change to variance get the temperature
+    In training, this module averages two covariances of the embeddings over the batches: that of view 1, and that of
+    the change within a pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches, and exponential
+    afterwards. From both it computes the ascending ratios r of change to variance of
+    :func:`functional.content_dimension`, which do not depend on rotations of the outputs; the largest jump in r gives
+    the number :math:`d_c` of content dimensions. The :math:`d_c` outputs with the smallest ratio of change to variance
+    get the temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
-    with the means of r before and after the jump, which is Prop. 3's :math:`\sigma_c / \sigma_s` if content and style
-    have equal variance. It is at least `floor`; the first time it would be smaller, a warning says so. The other
-    outputs have temperature 1, and all outputs have it while r has no jump by `min_ratio`. InfoNCE on Euclidean
-    distances is invariant to rotations of the outputs until temperatures differ; from then on content moves into the
-    outputs of low temperature.
+    with the means of r before and after the jump. If content and style have equal variance, it is Prop. 3's
+    :math:`\sigma_c / \sigma_s`. A value below `floor` is replaced by `floor`, with a warning the first time. The other
+    outputs have temperature 1. While r has no jump by a factor of `min_ratio`, all outputs have temperature 1. InfoNCE
+    on Euclidean distances is invariant to rotations of the outputs until temperatures differ; from then on content
+    moves into the outputs of low temperature.
 
     The averages `marginal` (P, P), of the embeddings' covariance, and `conditional` (P, P), of the second moment of
-    their change within a pair, are float64 buffers without gradient, equal on all ranks, and constant in evaluation;
-    `batches` counts their batches. Casting the whole module (as precision "bf16-true" does) casts them too, and then
-    rounding loses steps of 1%. A training step costs two products P x N x P and eigenvalues of P x P matrices. A batch
-    of one sample has no covariance and is skipped. A call raises a ValueError if a shape is wrong or a value is not
-    finite.
+    their change within a pair, are float64 buffers without gradient, equal on all ranks, and constant in evaluation.
+    `batches` counts the averaged batches. Casting the whole module (as precision "bf16-true" does) casts the averages
+    too, and rounding then loses steps of 1%. A training step costs two products P x N x P and eigenvalues of P x P
+    matrices. A batch of one sample has no covariance and is skipped. A call raises a ValueError if a shape is wrong or
+    a value is not finite.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         momentum: Weight of the old averages in an update, in [0, 1).
         floor: The smallest temperature, in (0, 1].
-        min_ratio: The smallest factor between the r of content and of style, > 1 and finite.
+        min_ratio: The smallest factor in r that counts as the jump from content to style, > 1 and finite.
         eps: > 0; replaces a smaller r in the search for the jump.
 
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])

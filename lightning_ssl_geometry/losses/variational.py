@@ -21,7 +21,7 @@ class VariationalLoss(nn.Module):
     Args:
         temperature: tau > 0 of the default eta(t) = exp(-t / tau), where t is half a squared distance.
         psi: Psi, an increasing function, applied to each element. None: log(1 + t).
-        eta: The similarity, a positive decreasing function of t, applied to each element. None: the default.
+        eta: The similarity, a positive decreasing function of half a squared distance t. None: exp(-t / tau).
         gather: Gather the views of all ranks; otherwise each rank computes the loss of its own batch.
         **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 is
             `negatives="both", include_self=False`.

@@ -1,1 +1,1 @@
-"""InfoNCE: the loss in its forms, tile by tile, its upper bound and its terms."""
+"""InfoNCE: the loss in the forms of several papers, its upper bound, and its split into two terms."""

@@ -30,7 +30,7 @@ _SIMILARITIES: Mapping[str, Similarity] = {"dot": Dot(), "distance": SquaredDist
 
 
 class InfoNCESwitches(TypedDict, total=False):
-    """Attributes of :class:`InfoNCEForm` to change; `p` and `power` are deprecated."""
+    """Keyword arguments that change attributes of an :class:`InfoNCEForm`; `p` and `power` are deprecated."""
 
     normalize: bool
     positive_in_denominator: bool
@@ -55,8 +55,8 @@ class InfoNCEForm:
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    The attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c`, :math:`s`, and whether the term in brackets is
-    included:
+    The attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c` (1 or 1/N), :math:`s`, and whether the term in
+    brackets is included. The last column is the loss if all s are 0:
 
     ======================== ================================================= ===========
     form                     what differs from NT-Xent                         at s = 0
@@ -77,24 +77,24 @@ class InfoNCEForm:
     `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020). `COSENTINO`:
     Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning. `RUSAK`: Eq.
     1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning; they draw M negatives
-    independently, here the M = N-1 negatives are the other samples of the anchor's view. `CL_ICA`: the code of
+    independently, but here the M = N-1 negatives are the other samples of the anchor's view. `CL_ICA`: the code of
     Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021). `CALDER_LEE`,
     `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder & Lee, Understanding Contrastive Learning through Variational
     Analysis and Neural Network Optimization Perspectives; the exp(-\|x-y\|^2 / 2 tau) of Eq. 4 is
     `similarity="distance"` with temperature 2 tau, or on the unit sphere the cosine with tau. `KELLER`: Eq. 2 and 3 of
-    Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints g_k in z_k(g_k^-1 g_0), where the sum over l needs
+    Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints g_k in z_k(g_k^-1 g_0), but its sum over l needs
     g_l. `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with Trainable Augmentation Channel.
 
     Attributes:
         normalize: Scale the rows to unit length, so that their dot product is the cosine.
-        positive_in_denominator: Add exp(s) of the positive pair to the denominator, once.
+        positive_in_denominator: Include the term in brackets, exp(s) of the positive pair.
         symmetric: Use both views as anchors; otherwise only view 1.
-        negatives: View of the negatives: the anchor's ("same"), its positive's ("other") or "both".
+        negatives: The view that holds the negatives: the anchor's ("same"), its positive's ("other") or "both".
         include_self: Include the anchor's own sample among the negatives.
-        joint: Take one logarithm per pair, whose denominator sums over both anchors.
-        denominator: "sum", or "mean": the sum over the negatives is divided by N, the number of samples per view.
+        joint: Take one logarithm per pair of views; its denominator is the sum of the two anchors' denominators.
+        denominator: "sum" (c = 1) or "mean" (c = 1/N, with N the number of samples per view).
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
-        eps: Largest length of a row that is treated as 0 in the normalisation, with gradient 0.
+        eps: `normalize` maps a row of at most this length to 0, with gradient 0.
 
     Raises:
         ValueError: If an attribute is out of its range or contradicts another.
@@ -124,13 +124,13 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity as an object; of equal similarities, the one that is computed fastest."""
+        """The similarity as an object; an :class:`LpDistance` is replaced by an equal, faster SquaredDistance."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 
     @property
     def least(self) -> int:
-        """The smallest number of samples for which the denominator is not empty."""
+        """The smallest number N of samples for which the denominator is not empty."""
         return 1 if self.include_self or self.positive_in_denominator else 2
 
     def but(self, **switches: Unpack[InfoNCESwitches]) -> "InfoNCEForm":

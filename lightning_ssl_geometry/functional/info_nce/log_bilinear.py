@@ -24,7 +24,7 @@ def log_bilinear_info_nce(
     form: InfoNCEForm | FormName = BILINEAR,
     **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
-    r"""Contrast the two views of each sample with the other samples, by a similarity with a matrix W.
+    r"""Contrast the two views of each sample with the other samples, by the similarity a^T W b.
 
     .. math::
         s_{ab} &= a^T W b / \tau \\
@@ -33,7 +33,7 @@ def log_bilinear_info_nce(
 
     :math:`A` are the anchors, :math:`a^+` is the other view of a's sample, and :math:`B_a` are the negatives. The term
     in brackets is included by `positive_in_denominator`. If W is the identity, the loss is :func:`info_nce` of the same
-    form.
+    form. The last column of the table is the loss at W = 0.
 
     W need not be symmetric. The anchor is always on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
     :math:`z^{2T}_i W b` for anchors of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
@@ -55,7 +55,7 @@ def log_bilinear_info_nce(
     b) and take its exponential again; here, as in CPC, there is one exponential. The negatives are other samples only;
     CPC and Deep InfoMax also draw negatives from other positions in the same sample.
 
-    Memory is O(N^2): up to four dense matrices of logits, and the tensors that autograd saves. The loss can be
+    Memory is O(N^2), for up to four dense matrices of logits and the tensors that autograd saves. The loss can be
     differentiated any number of times. Autocast has no effect.
 
     Args:
@@ -98,7 +98,7 @@ def log_bilinear_info_nce(
 
 
 def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
-    """Check that there is one temperature > 0, and that the form fits a log-bilinear similarity."""
+    """Raise a ValueError unless the temperature is one number > 0 and the form fits a log-bilinear similarity."""
     temperature_range(temperature)
     for field in ("normalize", "include_self", "denominator", "similarity"):
         expected, got = getattr(BILINEAR, field), getattr(form, field)
@@ -111,12 +111,10 @@ def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
 
 
 def _seen(views: tuple[Tensor, Tensor], own: int, negatives: str) -> tuple[Tensor, ...]:
-    """Return the views that hold the negatives of anchors of view `own`."""
     return {"both": views, "same": views[own : own + 1], "other": views[1 - own : 2 - own]}[negatives]
 
 
 def _negative_logsumexp(anchors: Tensor, seen: tuple[Tensor, ...]) -> Tensor:
-    """Return the log-sum-exp (N,) of each anchor's logits with other samples."""
     own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     logits = [matrix_product(anchors, view.T).masked_fill(own, -torch.inf) for view in seen]
     return torch.cat(logits, dim=1).logsumexp(dim=1)

@@ -38,8 +38,8 @@ def info_nce(
     Args:
         z1: (N, P), embeddings of view 1. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0, which divides the similarity; or P values, one per dimension, which divide each
-            dimension's product or power of the difference. A tensor may require a gradient.
+        temperature: tau > 0, one number that divides the similarity, or P numbers, which divide the products of the P
+            dimensions or the powers of their differences. A tensor may require a gradient.
         form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
@@ -93,7 +93,7 @@ def _block_size(x: Tensor) -> int:
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
 ) -> tuple[Tensor, Tensor, Similarity]:
-    """Scale and shift the views; return them with the similarity whose value for two rows is their logit."""
+    """Return the views, scaled and shifted, and the similarity that maps two of their rows to the logit."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:
@@ -109,7 +109,7 @@ def _widest(x: Tensor) -> float:
 def _tempered(
     x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Scale the views by a tensor of temperatures; for a number, return the factor that scales the similarity."""
+    """Return views and a factor of the similarity: one temperature sets the factor, P temperatures scale the views."""
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)

@@ -14,9 +14,9 @@ from lightning_ssl_geometry.checks import floating, shaped
 def temperature_range(
     temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest temperature; reading a tensor waits for its device.
+    """Return the smallest and the largest temperature; if they are a tensor on a GPU, this waits for the GPU.
 
-    A ValueError says if a temperature is not positive and finite, or if their number is neither 1 nor P = `dimensions`.
+    Raises a ValueError if a temperature is not > 0 and finite, or if there are neither 1 nor P = `dimensions` of them.
     """
     if isinstance(temperature, int | float):
         smallest = largest = temperature
@@ -35,7 +35,7 @@ def temperature_range(
 
 
 def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
-    """Check that both views have the same shape (N, P) with N >= `least`, and a float dtype."""
+    """Raise a ValueError unless both views have the same shape (N, P) with N >= `least`, and float dtypes."""
     shaped("N, P", z1=z1, z2=z2)
     floating(z1=z1, z2=z2)
     if len(z1) < least:

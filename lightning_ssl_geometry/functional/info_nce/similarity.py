@@ -1,4 +1,4 @@
-"""The similarities of InfoNCE: their logits for one tile of pairs, and the gradient of a weighted sum of them."""
+"""The similarities of InfoNCE. Each computes the logits of a tile of pairs, and the gradients of these logits."""
 
 __all__ = ["Dot", "LpDistance", "Similarity", "SquaredDistance"]
 
@@ -21,19 +21,19 @@ class Similarity(abc.ABC):
     @property
     @abc.abstractmethod
     def degree(self) -> float:
-        """The exponent d for which scaling both embeddings by c > 0 scales the similarity by c^d."""
+        """The exponent d: if both embeddings are multiplied by c > 0, the similarity is multiplied by c^d."""
 
     @property
     @abc.abstractmethod
     def spread(self) -> float:
-        """Largest minus smallest similarity of unit vectors at scale 1; infinite if it depends on the dimension."""
+        """Largest minus smallest similarity of unit vectors with scale 1; may be infinite."""
 
     def scaled(self, scale: float) -> Self:
         """Return the same similarity with another scale."""
         return replace(self, scale=scale)  # type: ignore[type-var]
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift both views (N, P) by one vector if this keeps the similarity and reduces its rounding error."""
+        """Return both views (N, P), shifted by one vector if this keeps the similarity with less rounding error."""
         return x1, x2
 
     @abc.abstractmethod
@@ -91,7 +91,7 @@ class SquaredDistance(_Quadratic):
     _spread: ClassVar[float] = 4.0
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift the mean of both views to the origin, which reduces the rounding error of the expansion."""
+        """Return both views with their common mean subtracted, which reduces the rounding error of `tile`."""
         centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
         return x1 - centre, x2 - centre
 
@@ -100,7 +100,7 @@ class SquaredDistance(_Quadratic):
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write -scale |a_i - b_j|^2, computed by the expansion."""
+        """Write -scale |a_i - b_j|^2, computed by one matrix product."""
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
         out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
         if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
@@ -108,7 +108,7 @@ class SquaredDistance(_Quadratic):
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add 2 scale (w b - a sum w) to `grad_a`, and the transposed expression to `grad_b`, where w is `weight`."""
+        """Add 2 scale sum_j w_ij (b_j - a_i) to `grad_a[i]` and 2 scale sum_i w_ij (a_i - b_j) to `grad_b[j]`."""
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
@@ -117,7 +117,7 @@ class SquaredDistance(_Quadratic):
 
 @dataclass(frozen=True)
 class LpDistance(Similarity):
-    """-scale ||a - b||_p^p for a norm with 1 <= p < inf; with `power=False` the norm is not raised to the power p."""
+    """-scale ||a - b||_p^p with 1 <= p < inf, or with `power=False` -scale ||a - b||_p."""
 
     scale: float = 1.0
     p: float = 2.0
@@ -129,12 +129,12 @@ class LpDistance(Similarity):
 
     @property
     def degree(self) -> float:
-        """`p` if the norm is raised to the power p, else 1."""
+        """`p`, or 1 with `power=False`."""
         return self.p if self.power else 1.0
 
     @property
     def spread(self) -> float:
-        """Infinite, so that every tile is summed relative to its maximum."""
+        """Infinite, so that InfoNCE subtracts each tile's maximum before it takes exponentials."""
         return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class LpDistance(Similarity):
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add the gradients of the tile by autograd; pairs of equal rows have gradient 0."""
+        """Add the gradients, computed by autograd; a pair of equal rows has gradient 0."""
         with torch.enable_grad():
             a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
             distances = self._distances(a, b)

@@ -48,20 +48,21 @@ def alignment_uniformity_terms(
 
     Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
     the means and standard deviations of both terms and of their sum, the total. It is the split of Wang & Isola (2020),
-    with a finite sum in place of their expectation. The paper does not name the similarity. For the exact inverse of
-    the generating process, its numbers come from temperature 1 and `normalize=False` with the similarity "distance" if
-    the latents lie in a box, and "dot" if they lie on a sphere. Its network trained on the box has 0.23 + 0.66 = 0.89.
+    with a finite sum in place of their expectation. The table does not name the similarity. Its numbers for an encoder
+    that exactly inverts the data's generation result from temperature 1, `normalize=False` and the similarity
+    "distance" if the latents lie in a box, or "dot" if they lie on a sphere. The authors' trained network has 0.23 +
+    0.66 = 0.89 in the box.
 
-    Without the positive in the denominator the total has no lower bound: it falls to minus infinity as collapsed
-    embeddings grow. With `positive_in_denominator`, as in their Eq. 1, it becomes :math:`\log(1 + e^\mathrm{total})`,
-    which is >= 0; with `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >= log 2. The logits are
-    computed in tiles: O(N P + block_size^2) memory, O(N^2 P) time. Differentiable once.
+    Without the positive in the denominator, the total has no lower bound: if collapsed embeddings are scaled up, it
+    falls to minus infinity. With `positive_in_denominator`, as in the paper's Eq. 1, the total becomes :math:`\log(1 +
+    e^\mathrm{total})`, which is >= 0. With `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >=
+    log 2. The logits are computed in tiles, in O(N P + block_size^2) memory and O(N^2 P) time. Differentiable once.
 
     Args:
         z1: (N, P), the anchors, N >= 2. Any float dtype.
         z2: (N, P), their positives.
         temperature: tau > 0 and finite, a number or one per dimension.
-        form: A form with anchors and negatives of view 1 only and another similarity than :class:`LpDistance`, such as
+        form: A form whose anchors and negatives are all in view 1, with the similarity "dot" or "distance", such as
             `RUSAK` or `CL_ICA`; by default `RUSAK` without the positive in the denominator.
         block_size: Rows and columns of a tile of logits.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
@@ -104,7 +105,7 @@ def alignment_uniformity_terms(
 
 
 def check_split(form: InfoNCEForm) -> None:
-    """Check that the InfoNCE of this form has an alignment and a uniformity term for each anchor."""
+    """Raise a ValueError unless InfoNCE in this form has an alignment and a uniformity term for each anchor."""
     if (form.symmetric, form.negatives, form.denominator) != (False, "same", "sum"):
         raise ValueError(
             "Expected a `form` with symmetric=False, negatives='same' and denominator='sum', but got "

@@ -2,8 +2,8 @@
 
 The N x N logits of two views are never in memory together: each tile of `block` x `block` logits is written into one
 buffer, reduced, and overwritten by the next tile; the backward pass computes it again. Beside the inputs and their
-gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so a tile above the diagonal
-replaces its mirror image below; between views, a tile serves the anchors of both.
+gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so tiles below the diagonal are not
+computed. A tile of logits between the views is used for the anchors of both views.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
@@ -31,9 +31,9 @@ class Contrast:
         anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
         same: Whether samples of the anchor's own view are negatives.
         other: Whether samples of the other view are negatives.
-        own: Whether the anchor's own sample is a negative too, in those views.
-        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype), so that
-            their exponentials can be summed without subtracting each row's maximum.
+        own: Whether the anchor itself (if `same`) and its positive (if `other`) are negatives too.
+        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype). Then
+            exponentials are summed without subtracting each row's maximum.
         block: Rows and columns of a tile.
     """
 
@@ -103,7 +103,7 @@ def _tiles(n: int, contrast: Contrast) -> Iterator[_Tile]:
 
 
 def _sums(x: _Views, contrast: Contrast) -> Tensor:
-    """Compute log sum exp(logit) directly, for bounded logits."""
+    """Return the log-sum-exp of bounded logits, computed as log(sum(exp(logit)))."""
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
@@ -115,7 +115,7 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
 
 
 def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
-    """Compute log sum exp(logit) for logits of any size, relative to the maxima of each tile."""
+    """Return the log-sum-exp of logits of any size; maxima within each tile are subtracted before exp."""
     n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
     total = x[0].new_full((contrast.anchors, n), -torch.inf)
     for tile in _tiles(n, contrast):
@@ -140,9 +140,10 @@ def _exp_(exponent: Tensor) -> Tensor:
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Return the gradients of a loss with respect to the views; `grad` is its gradient with respect to `total`.
+    """Return the gradients of a loss with respect to the views, from its gradient `grad` with respect to `total`.
 
-    The weight of a logit is grad_a exp(logit_ab - total_a); if a and b are both anchors, their two weights are added.
+    `total` is the log-sum-exp of each anchor. The loss's derivative with respect to logit_ab is grad_a exp(logit_ab -
+    total_a), plus grad_b exp(logit_ab - total_b) if b is an anchor too.
     """
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
@@ -161,7 +162,7 @@ def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _V
 def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return exp(logit_ab) (scale_a + scale_b), with scale_a = grad_a exp(-total_a)."""
+    """Compute :func:`_weights` of bounded logits as exp(logit_ab) (scale_a + scale_b), scale = grad exp(-total)."""
     terms = _logits(x, tile, contrast, buffer=buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
@@ -171,7 +172,7 @@ def _bounded_weights(
 def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return grad_a exp(logit_ab - total_a) + grad_b exp(logit_ab - total_b); no exponent is above 0."""
+    """Return the loss's derivatives with respect to the logits of a tile; no exponent is above 0."""
     logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:
@@ -192,6 +193,5 @@ def _buffer(x: Tensor, contrast: Contrast) -> Tensor:
 
 
 def _shaped(buffer: Tensor, tile: _Tile) -> Tensor:
-    """Return the head of `buffer` as a contiguous matrix of the tile's shape; the last tiles are smaller."""
     shape = [samples.stop - samples.start for _, samples in (tile.row, tile.col)]
     return buffer[: shape[0] * shape[1]].view(shape)

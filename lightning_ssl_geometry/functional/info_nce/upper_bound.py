@@ -1,7 +1,7 @@
-r"""InfoNCE with an entropy term, its upper bound, and the hardest negative of each anchor.
+r"""A split of InfoNCE with an entropy term, an upper bound of InfoNCE, and the hardest negative of each anchor.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). Their Eq. 1 is
-`info_nce` of the form `COSENTINO`, with Sim the cosine and :math:`\beta = 1/\tau`:
+`info_nce` with the form `COSENTINO`, where Sim is the cosine and :math:`\beta = 1/\tau`:
 
 .. math:: L = -\frac1N \sum_i \log \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^2_i))}
     {\sum_{j \ne i, k} \exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_
 def info_nce_entropy(
     z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 128
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Split InfoNCE into an invariance term, the expected similarity to the negatives, and their entropy.
+    r"""Split InfoNCE into an invariance term, the expected similarity to negatives, and the entropy of their softmax.
 
     .. math::
         p_i(j, k) &= \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
@@ -31,8 +31,8 @@ def info_nce_entropy(
             + \frac1N \sum_i H(p_i)
 
     Eq. 13 (Proposition C.1) of Cosentino et al., with a plus before the second term, as derived in Eq. 15; Eq. 13
-    prints a minus. The sum is exactly the loss; :func:`info_nce_upper_bound` replaces the expectation by the maximum
-    and the entropy by its largest value.
+    prints a minus. The sum is exactly the loss. :func:`info_nce_upper_bound`, which defines the invariance term,
+    replaces the expectation by the maximum and the entropy by its largest value.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
@@ -96,9 +96,9 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
 
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
-    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine; the maximum runs over both views (N, P) of the N-1
-    other samples, and takes the first of several equal ones. A row of at most the length `eps` >= 0 is treated as 0.
-    Memory is O(N x 256).
+    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine. The maximum is over both views `z1` and `z2` (N, P)
+    of the N-1 other samples; of equal maxima the first is taken. A row of at most the length `eps` >= 0 is treated as
+    0. Memory is O(N x 256).
 
     Returns:
         The sample j, (N,) int64; its view, (N,) int64, 0 for a row of `z1` and 1 for a row of `z2`; and the cosine with
@@ -128,7 +128,7 @@ def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _negative_cosines(u1: Tensor, u2: Tensor, rows: slice) -> Tensor:
-    """Return cosines (2, block, N) of some anchors with both views of all samples; -inf for an anchor's own sample."""
+    """Return cosines (2, block, N) of the anchors `rows` with both views of all samples; -inf for the own sample."""
     cosine = torch.stack([u1[rows] @ u1.T, u1[rows] @ u2.T])
     own = torch.arange(len(u1), device=u1.device) == torch.arange(len(u1), device=u1.device)[rows, None]
     return cosine.masked_fill(own, -torch.inf)

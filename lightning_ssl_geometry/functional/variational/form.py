@@ -28,7 +28,7 @@ Negatives = Literal["other", "both"]
 
 
 class VariationalSwitches(TypedDict, total=False):
-    """The last three attributes of :class:`Form`."""
+    """Keyword arguments that set the last three attributes of :class:`Form`."""
 
     negatives: Negatives
     include_self: bool
@@ -42,9 +42,9 @@ class Form:
     Attributes:
         temperature: tau > 0 of the default eta; another eta ignores it.
         psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
-        eta: A positive similarity of t = half a squared distance, largest at t = 0, with a finite slope, applied to
-            each element. None: exp(-t / tau).
-        negatives: "other": the points of the other view; "both": also those of the anchor's own view.
+        eta: eta(t) > 0, the similarity of two points with half squared distance t, largest at t = 0, with a finite
+            slope; applied to each element. None: exp(-t / tau).
+        negatives: "other": the points of the other view. "both": also the points of the anchor's own view.
         include_self: Whether the sums include j = i.
         symmetric: Average the loss over both orders of the views.
     """
@@ -62,21 +62,21 @@ class Form:
         switch(include_self=self.include_self, symmetric=self.symmetric)
 
     def outer(self, ratio: Tensor) -> Tensor:
-        """Apply Psi to G."""
+        """Apply Psi to `ratio`, the G of :func:`functional.variational_loss`."""
         return ratio.log1p() if self.psi is None else self.psi(ratio)
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether Psi is log(1 + t), which the loss computes from the logarithm of G."""
+        """Whether Psi is log(1 + t); if so, the loss works with log G, which does not overflow."""
         return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
-        """Apply eta to half a squared distance."""
+        """Apply eta to half squared distances t."""
         return (-t / self.temperature).exp() if self.eta is None else self.eta(t)
 
 
 class Derivatives(NamedTuple):
-    """A function and its first two derivatives, element by element."""
+    """The values of a function and of its first two derivatives, element by element."""
 
     value: Tensor
     first: Tensor
@@ -84,9 +84,9 @@ class Derivatives(NamedTuple):
 
 
 def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
-    """Evaluate a function of each element and its first two derivatives, without a graph.
+    """Return a function of each element of `t` and its first two derivatives, detached.
 
-    Raises a ValueError that says `name` if the function returns anything but a tensor of the same shape.
+    Raises a ValueError with the function's `name` if the function does not return a tensor of the shape of `t`.
     """
     with torch.inference_mode(False), torch.enable_grad():
         t = t.clone().requires_grad_()
@@ -97,7 +97,7 @@ def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
 
 
 def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
-    """Evaluate a user's function; a ValueError if its result is not a tensor of the same shape."""
+    """Return function(t); raise a ValueError if it is not a tensor of the shape of `t`."""
     value = function(t)
     if not isinstance(value, Tensor) or value.shape != t.shape:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -108,14 +108,14 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """Return the similarities of both views of each point; a ValueError if one is not positive."""
+    """Return `similarity`, which is between the two views of each point; raise a ValueError unless all are > 0."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:
-    """Return half the squared distances between all rows of `a` and all rows of `b`, (N, N), at least 0."""
+    """Return half the squared distances between all rows of `a` and all rows of `b`, (N, N), all >= 0."""
     squares = a.square().sum(-1)[:, None] + b.square().sum(-1)
     return (squares / 2 - matrix_product(a, b.T)).clamp(min=0)
 

@@ -1,8 +1,9 @@
 """The contrastive loss as a functional of the latent distribution, with its first variation.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025): NT-Xent without the indicator of x != y, for any increasing Psi and any similarity eta of half the
-squared distance. Expectations over mu are means over N points; expectations over T and T' use the two given views.
+Perspectives (2025). The loss is NT-Xent without the indicator of x != y, with any increasing function Psi and any
+similarity eta of half the squared distance. Expectations over the data's distribution mu are means over N points.
+Expectations over the augmentations T and T' use the two given views.
 """
 
 __all__ = ["first_variation", "tangential_gradient", "variational_loss"]
@@ -40,27 +41,28 @@ def variational_loss(
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5; the sum includes j = i. With `negatives="both"`, `include_self=False` and rows on the unit sphere it is
-    Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent has means where
-    SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop. 2.1).
+    Eq. 4 and 5 of Calder & Lee; the sum includes j = i. With `negatives="both"`, `include_self=False` and rows on the
+    unit sphere it is Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent
+    has means where SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop.
+    2.1).
 
     The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms, so that
     neither overflows. The points are not normalised. O(N^2) memory. Autocast has no effect.
 
     Args:
-        z1: (N, d), the anchors: points under T. Any float dtype.
-        z2: (N, d), the points under T'.
+        z1: (N, d), the anchors, which are the points after the augmentation T. Any float dtype.
+        z2: (N, d), the points after the augmentation T'.
         temperature: tau > 0 of the default eta; another eta ignores it.
         psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
-        eta: A positive similarity of t = half a squared distance, largest at t = 0, with a finite slope, applied to
-            each element. None: exp(-t / tau).
+        eta: eta(t) > 0, the similarity of two points with half squared distance t, largest at t = 0, with a finite
+            slope; applied to each element. None: exp(-t / tau).
         **switches: `negatives` ("other", the default: points of the other view; "both": also of the anchor's own view),
             `include_self` (whether the sums include j = i; default True) and `symmetric` (average over both orders of
             the views; default False).
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). By default log 2 if all points are equal, and less if
-        they spread.
+        The loss, a scalar in float32 (float64 for float64 input). By default it is log 2 if all points are equal, and
+        less if they spread.
 
     Raises:
         ValueError: If a shape is wrong, N = 0, an argument is out of its range, `psi` or `eta` changes the shape, or
@@ -94,13 +96,13 @@ def first_variation(
         g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
-    This is N times the gradient: along directions h the loss changes by the mean of <g_i, h_i>. The bracket of Prop.
-    3.1 is twice this result with `symmetric=True`, since each view is half of nu there. In that bracket, Psi' at y
-    belongs to G with T and T' exchanged; as printed, the bracket is not the derivative. At an invariant map the sum
-    over the two views is Eq. 7.
+    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)`. This is N times the gradient: along directions h the loss
+    changes by the mean of <g_i, h_i>. The bracket of Prop. 3.1 of Calder & Lee is twice this result with
+    `symmetric=True`, since each view is half of their measure nu. As printed, the bracket is not the derivative: its
+    Psi' at y must be that of G with T and T' exchanged. If z1 = z2, the sum over the two views is Eq. 7.
 
-    The arguments are those of :func:`variational_loss`. The result (2, N, d), with respect to z1 and to z2, is in
-    float32 (float64 for float64 input) and has no graph.
+    The arguments are those of :func:`variational_loss`. The result (2, N, d), for z1 and z2, is in float32 (float64 for
+    float64 input) and detached.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> first_variation(z, z, temperature=1.0).sum(0)[0]  # gradient descent moves the points apart
@@ -119,7 +121,7 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
 
     .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
 
-    A ValueError says if the last axes differ, or if a point is 0, where a sphere has no tangent.
+    Raises a ValueError if the last axes differ, or if a point is 0, where a sphere has no tangent.
 
     >>> tangential_gradient(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
     tensor([0., 1.])
@@ -145,7 +147,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances of each pair (N,) and to all points (N, N), and a mask of pairs to leave out."""
+    """Return half squared distances within pairs (N,), to each view's points (N, N), and a mask of left-out pairs."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -170,7 +172,7 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return Psi'(G_i) eta'_ij / (N eta_ii) of each pair, and Psi'(G_i) G_i eta'_ii / eta_ii of each anchor."""
+    """Return Psi'(G_i) eta'_ij / (N eta_ii) for all i and j, and Psi'(G_i) G_i eta'_ii / eta_ii for all i."""
     pair = derivatives(form.similarity, own, "eta")
     positive(pair.value)
     near = [derivatives(form.similarity, t, "eta") for t in others]

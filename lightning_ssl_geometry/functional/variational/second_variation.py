@@ -22,7 +22,7 @@ def second_variation(
     *,
     on_sphere: bool = False,
 ) -> Tensor:
-    r"""Curvature of :func:`variational_loss` at an invariant map, along a direction of its points.
+    r"""Return the curvature of :func:`variational_loss` at an invariant map (z1 = z2), along a direction of z.
 
     .. math::
         \delta^2 L &= \frac1N \sum_i \Psi''(G_i) \dot G_i^2 + \Psi'(G_i) \ddot G_i, \quad
@@ -30,10 +30,10 @@ def second_variation(
         \ddot G_i &= \frac1N \sum_j \frac{\eta''_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle^2
             + \frac{\eta'_{ij}}{\eta(0)} \|h_i - h_j\|^2
 
-    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2, for any Psi and eta. Along that
-    line the points leave the sphere; with `on_sphere` they follow great circles, which adds :math:`-\frac1N \sum_i
-    \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7. A local minimum on the sphere then has no negative curvature.
-    The result is a scalar in float32 (float64 for float64 input), without a graph.
+    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2 of Calder & Lee, for any Psi and
+    eta. Along the line z + s h the points leave the sphere. With `on_sphere` they follow great circles, which adds
+    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7; a local minimum on the sphere then has
+    no negative curvature. The result is a scalar in float32 (float64 for float64 input), detached.
 
     Args:
         z: (N, d), the latent points of an invariant map, N >= 1.
@@ -41,7 +41,7 @@ def second_variation(
         temperature: tau > 0 of the default eta.
         psi: Psi, twice differentiable; None: log(1 + t).
         eta: The similarity, twice differentiable; None: exp(-t / tau).
-        on_sphere: Follow great circles; rows of `z` must have length 1, and rows of `direction` be orthogonal to them.
+        on_sphere: Follow great circles; then rows z_i must have length 1 and be orthogonal to the rows h_i.
 
     Raises:
         ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
