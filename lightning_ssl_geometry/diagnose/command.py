@@ -29,14 +29,14 @@ _YAML = (".yaml", ".yml")
 
 
 class _ShortHelp(DefaultHelpFormatter):
-    """Help without the list of all modules of torch."""
+    """Print help without the long lists of known subclasses."""
 
     def _expand_help(self, action: argparse.Action) -> str:
         return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
 
 
 def run(args: Sequence[str]) -> None:
-    """Run the command line, given without the word `diagnose`; a wrong option ends it with a message."""
+    """Run `ssl-geometry diagnose` with the options `args`; a wrong option ends it with a message."""
     parser = _parser()
     given = list(args)
     options = parser.parse_args(given)
