@@ -8,7 +8,7 @@ the functions of `report` and `diagnose`. Each is imported at its first use:
     sslg.HSSLModule  # lightning_ssl_geometry.methods.HSSLModule
     sslg.functional.effective_rank
 
-Where a module and a function share a name, `sslg.` gives the module: the function is `sslg.diagnose.diagnose`.
+If a module and a function have the same name, `sslg.` gives the module, so the function is `sslg.diagnose.diagnose`.
 """
 
 __all__ = ["__version__"]

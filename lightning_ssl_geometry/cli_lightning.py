@@ -23,8 +23,6 @@ _DEVICES = 10_000
 
 
 class _Parser(LightningArgumentParser):
-    """LightningCLI's parser, with error messages of one line."""
-
     given: ClassVar[list[str]] = []
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:

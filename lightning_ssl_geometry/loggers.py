@@ -78,7 +78,6 @@ class _Table(ExperimentWriter):
         """Do nothing, because the parent's method deletes an earlier metrics.csv."""
 
     def save(self) -> None:
-        """Write the waiting rows; if this fails, they wait for the next call."""
         if not self.metrics:
             return
         try:

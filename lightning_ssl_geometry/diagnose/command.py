@@ -29,8 +29,6 @@ _YAML = (".yaml", ".yml")
 
 
 class _ShortHelp(DefaultHelpFormatter):
-    """Print help without the long lists of known subclasses."""
-
     def _expand_help(self, action: argparse.Action) -> str:
         return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
 
@@ -94,7 +92,6 @@ def _parser() -> ArgumentParser:
 
 
 def _check(options: Namespace) -> None:
-    """Raise a ValueError if options contradict each other or would be ignored."""
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
     if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):

@@ -63,7 +63,7 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
 
 
 def is_diagnosis(folder: Path) -> bool:
-    """Whether a folder holds a diagnosis; a training run does not count, even if it has representations."""
+    """Whether a folder holds a diagnosis, not a training run, whose representations are of other samples."""
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 

@@ -95,7 +95,6 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
 
 def _thin_ticks(axes: "Axes") -> None:
-    """Keep every second tick if the labels would touch."""
     ticks, labels = axes.get_xticks(), [label.get_text() for label in axes.get_xticklabels()]
     if sum(0.6 * TEXT * (len(label) + 1.5) for label in labels) > axes.bbox.width:
         axes.set_xticks(ticks[::2], labels[::2])

@@ -69,7 +69,6 @@ def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
 
 
 def _number(axes: "Axes", count: int, every: int) -> None:
-    """Write the number of every `every`-th row and column, and remove the names of the other rows."""
     for place, name in enumerate(list(axes.texts)):
         if place % every:
             name.remove()

@@ -111,7 +111,6 @@ def _contents(
     notes: Sequence[str],
     readings: Mapping[str, Sequence[Reading]],
 ) -> dict[str, Any]:
-    """Return the contents that both kinds of page have; entries that only one kind has are None."""
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
     return dict.fromkeys(["status", "groups", "tiles", "layers", "evaluation", "evaluated", "coverage"]) | {

@@ -1,4 +1,4 @@
-"""Accuracies of a linear classifier on raw pixels and on the features of the untrained and the trained network."""
+"""Accuracies of a linear classifier on pixels, the untrained and the trained network, and averages of the latter."""
 
 __all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
 
@@ -33,7 +33,7 @@ def feature_name(name: str) -> str:
 
 
 def is_chosen(name: str) -> bool:
-    """Whether the features called `name` are those of the trained method; other features are for comparison."""
+    """Whether the features called `name` are those that the method proposes; other features are for comparison."""
     return name in ("trained", "f, learned", "head, learned")
 
 

@@ -113,7 +113,7 @@ class View:
 
 
 def plans(view: View) -> dict[str, list[Plan]]:
-    """Plan the figures of each section."""
+    """Return the figures to draw, by section."""
     gathered: dict[str, dict[tuple[str, ...], list[Member]]] = {name: {} for name in SECTIONS}
     every = members(view.runs, last_layers=not view.alone)
     for member in every:

@@ -106,7 +106,7 @@ def _summary(series: Series, member: Member) -> tuple[str, str, str]:
 
 
 def _gains(run: Run) -> list[Tile]:
-    """For each number of labels, return the linear accuracy that training gained, in percentage points."""
+    """Return a headline per number of labels: the accuracy gained by training, or the accuracy if no gain is known."""
     tiles = []
     for heading, rows in evaluation_groups(run).items():
         by_name = {row.features: row.accuracy for row in rows}

@@ -24,7 +24,7 @@ class Resumption:
     """A resumption of a run from a checkpoint.
 
     Attributes:
-        folder: Folder of the earlier part, relative to the run's own; None if it is not known.
+        folder: Folder of the earlier part, relative to the folder of the resumed run; None if it is not known.
         run: Name of the earlier part in its history.json; None if it has no name.
         step: Optimizer steps done at the checkpoint.
         logged: Step of the first scalars that were logged after resuming.

@@ -35,8 +35,6 @@ _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a figure: one quantity of one group at one time."""
-
     track: Track  # the quantity, and how it looks; the mean of a spectrum is of logarithms
     row: int  # the number of the readout
     moment: str  # the time of the readout, in words
@@ -100,7 +98,6 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
-    """Return the lines of a figure; those of baselines come last."""
     several, found = len(plan.drawn) > 1, list[_Line]()
     for place, member in enumerate(plan.drawn):
         for track in _tracks(plan, view, member, stage=stage):

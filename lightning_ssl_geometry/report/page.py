@@ -204,7 +204,6 @@ def _template() -> "Template":
 def _write(
     path: Path, title: str, sections: Mapping[str, Sequence[Shown]], contents: Mapping[str, Any], drawings: Drawings
 ) -> Path:
-    """Write a temporary file and rename it, so that a reader sees the old page or the new one."""
     page = _template().render(title=title, sections=sections, **contents)
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")

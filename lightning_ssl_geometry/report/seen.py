@@ -26,7 +26,7 @@ class Cap(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The samples and views that were seen, and the value."""
+        """A sentence with the number of samples and views, and with the greatest value."""
         return f"{self.samples:,} samples in {self.views} views were seen: at most {self.most:,} here."
 
 

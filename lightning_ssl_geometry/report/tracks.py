@@ -86,7 +86,7 @@ def labels(plan: Plan) -> dict[int, str]:
 def mean_of(
     member: Member, group: Group, stage: str, view: View, transform: Callable[[Floats], Floats] | None = None
 ) -> Average | None:
-    """Average a quantity, or a transform of its arrays, over the runs of a group that have it; None if none has."""
+    """Average a quantity, or a transform of its arrays, over the runs of a group; None if no run has the quantity."""
 
     def find(run: Run) -> Series | Readouts | None:
         log = view.logged(run, member, stage)
