@@ -89,7 +89,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Return a sentence on the error of the setting `key`; only errors of this package are repeated as they are."""
+    """Return a sentence on the error of the setting `key`; messages of this package stay as they are."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -136,7 +136,7 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _near(said: str, class_path: str) -> str:
-    """If `said` is about an argument that a class does not have, return a hint with the most similar one."""
+    """If `said` is about an argument that a class does not have, return a hint with the most similar argument."""
     unknown = _UNKNOWN.search(said)
     made = _imported(class_path) if unknown else None
     if unknown is None or not isinstance(made, type):
@@ -260,7 +260,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Return ("key" or "cls", name) pairs: the tree's first branch that leads to a class; and the reason at its end."""
+    """Follow the tree's first branch to a class; return its ("key" or "cls", name) pairs and the reason at its end."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]

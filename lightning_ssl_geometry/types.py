@@ -1,4 +1,4 @@
-"""The keys of batches and observations, which data, methods and diagnostics share.
+"""The keys of batches and of the results of steps (observations), which data, methods and diagnostics share.
 
     image x -> views (V) -> backbone -> representation h -> projector -> embedding z -> loss
 

@@ -193,7 +193,7 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Mark the values that can be drawn: finite, at most `_MOST` (an axis overflows beyond), and positive if `log`."""
+    """Mark the values that can be drawn: finite, within ±`_MOST` (an axis overflows beyond), and positive if `log`."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 

@@ -54,7 +54,7 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar, cut at `bounds` but never short of the value; without a bar, twice the value."""
+        """Both ends of the bar, which is cut at `bounds` but includes the value; without a bar, twice the value."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))

@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
-        """Lower and upper edge of the band, cut at `bounds` but never inside of the line; None without a band."""
+        """Lower and upper edge of the band, which is cut at `bounds` but includes the line; None without a band."""
         if self.spread is None:
             return None
         low, high = (

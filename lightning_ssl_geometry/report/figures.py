@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def saved_unit(self) -> str:
-        """Unit of the saved values, in which shares are not percents."""
+        """Unit of the values in CSV files, which are not in percent."""
         return self.unit.removesuffix(", %")
 
     @property
@@ -85,7 +85,7 @@ class View:
 
     @property
     def grouped(self) -> list[tuple[Group, Run]]:
-        """All runs, each with its group."""
+        """All runs, as pairs of group and run."""
         return [(group, run) for group in self.groups for run in group.runs]
 
     @property
@@ -190,7 +190,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Separate quantities in percent from others, because they share no axis; those that only serve are in both."""
+    """Separate quantities in percent from others, because they share no axis; labels and similar ones are in both."""
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))
@@ -268,7 +268,7 @@ def _kind(member: Member, view: View) -> Figured:
 
 
 def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
-    """Whether a later layer has the same quantity with a line per entry, which is drawn for the last layer only."""
+    """Whether the quantity has a line per entry and is also in a later layer; only the last layer is drawn then."""
     if member.kind != "components":
         return False
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]

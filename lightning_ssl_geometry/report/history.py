@@ -74,7 +74,7 @@ def is_resumed(folder: Path) -> bool:
 
 
 class Logs(NamedTuple):
-    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and declarations."""
+    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and the declared meanings."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]

@@ -36,7 +36,7 @@ _BETWEEN: tuple[Dash, ...] = ("solid", "dashed", "dotted")
 
 
 def line_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw the quantities of a figure; None if there are none, or if the page is of one diagnosis."""
+    """Draw a figure of lines; None if it has no lines, or if the page is of one diagnosis, which has no time axis."""
     found = tracks(plan, view)
     return None if not found or (view.alone and view.once) else _drawn(plan, view, found)
 

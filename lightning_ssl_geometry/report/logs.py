@@ -206,7 +206,7 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
-    """Rename `x_epoch` to `x` if there is also `x_step`: Lightning adds both endings if a value is logged both ways."""
+    """Rename `x_epoch` to `x` if there is also `x_step`, because Lightning adds both endings if it logs both ways."""
     plain = {name: name.removesuffix("_epoch") for name in scalars if name.endswith("_epoch")}
     plain = {name: base for name, base in plain.items() if f"{base}_step" in scalars and base not in scalars}
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}

@@ -42,7 +42,7 @@ class Member:
 
     @property
     def space(self) -> str:
-        """The observed space, or an empty text."""
+        """The tensor from which it is computed, such as "h_image", or an empty text."""
         return self.declared.space if self.declared else ""
 
     @property
@@ -133,7 +133,7 @@ def _layer_name(part: str) -> str:
 
 
 def space_name(space: str) -> str:
-    """Name an observed space in words, such as "h, clean images" for "h_image"."""
+    """Return the words for an observed tensor, such as "h, clean images" for "h_image"."""
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
@@ -148,7 +148,7 @@ def printable(text: str, most: int = 18) -> str:
 
 
 def _identities(run: Run) -> dict[str, _Identity]:
-    """Map each log of a run to its meaning: log -> (class, key, part, space)."""
+    """Map the name of each log of a run to its meaning, such as (class, key, part, space)."""
     twins = (name for name in run.scalars if name.endswith("_step") and name not in run.declared)
     means = {name for name in twins if name.removesuffix("_step") in run.scalars}  # Lightning logged their mean, too
     names = [name for name in run.scalars if name not in means]

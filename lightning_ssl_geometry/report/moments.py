@@ -169,7 +169,7 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
-    """Map the index of the first time, the one nearest to half the time, and the last, to (colour, dash)."""
+    """Map three indices to (colour, dash): the first time, the one nearest to half the time, and the last."""
     half = int(np.abs(time - (time[0] + time[-1]) / 2).argmin())
     looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
     looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}

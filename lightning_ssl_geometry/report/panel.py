@@ -79,7 +79,7 @@ def ceiling_of(plan: Plan, view: View) -> float | None:
 
 
 def floor_of(members: Iterable[Member]) -> float | None:
-    """Return 0, the axis' start, if all quantities have two bounds, the lower 0 or 1, and no percent; else None."""
+    """Return 0, where the axis starts, if no quantity is in percent and all have bounds (lower: 0 or 1); else None."""
     every = [member.quantity for member in members]
     full = all(q.bounds[0] in (0, 1) and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
     return 0.0 if every and full else None

@@ -152,7 +152,7 @@ def _name(folder: Path) -> str:
 
 
 def _compared(series: Series) -> Series:
-    """Drop the first value if it is NaN, as for quantities that compare with an earlier time."""
+    """Drop the first value if it is NaN: a quantity that compares with an earlier time has no value at the first."""
     return series if series.finite[0] or not series.finite.any() else series.rows(np.arange(1, len(series.step)))
 
 

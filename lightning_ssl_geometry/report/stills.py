@@ -58,7 +58,7 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
-    """Draw the similarities of models."""
+    """Draw the similarities (M, M) of M models."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
     label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
     return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])

@@ -68,7 +68,7 @@ def _compact(value: str) -> str:
 
 
 def _drop_empty(parent: ElementTree.Element) -> None:
-    """Remove empty groups, and matplotlib's style sheet, which would change the whole page."""
+    """Remove empty groups, and matplotlib's style sheet, because it would change the whole page."""
     for child in list(parent):
         _drop_empty(child)
         if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):

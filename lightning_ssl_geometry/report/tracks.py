@@ -24,7 +24,7 @@ _NAME = 14
 
 @dataclass(frozen=True)
 class Track:
-    """One quantity of one group in one stage."""
+    """A line of a figure: one quantity of one group in one stage, such as "val"."""
 
     member: Member
     group: Group
