@@ -8,7 +8,7 @@ the functions of `report` and `diagnose`. Each is imported at its first use:
     sslg.HSSLModule  # lightning_ssl_geometry.methods.HSSLModule
     sslg.functional.effective_rank
 
-Where a module and a function share a name, `sslg.` gives the module: the function is `sslg.diagnose.diagnose`.
+If a module and a function have the same name, `sslg.` gives the module, so the function is `sslg.diagnose.diagnose`.
 """
 
 __all__ = ["__version__"]
@@ -43,7 +43,7 @@ def _parts() -> list[str]:
 
 
 def _names() -> dict[str, str]:
-    """Read `__all__` of the rooms without importing them, which would import torch."""
+    """Map each public name to its submodule; it is read from the source, since importing a submodule imports torch."""
     for room in _ROOMS if not _found else ():
         public, old = _declared(room)
         kept = [name for name in public if room not in _FUNCTIONS_ONLY or name[0].islower()]
@@ -53,7 +53,7 @@ def _names() -> dict[str, str]:
 
 
 def _declared(room: str) -> tuple[list[str], list[str]]:
-    """Read the public names of a room, and those that its `old_names` still find."""
+    """Return the names in a submodule's `__all__`, and the deprecated names that it still accepts."""
     import ast
     from importlib.util import find_spec
 

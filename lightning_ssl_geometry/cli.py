@@ -1,4 +1,4 @@
-"""The command `ssl-geometry`: Lightning's own CLI, and the subcommands that Lightning lacks."""
+"""The command `ssl-geometry`: the subcommands of Lightning's CLI, and those of this package."""
 
 __all__ = ["lightning_cli", "main"]
 
@@ -21,7 +21,7 @@ environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command line, such as ["fit", "--config", "x.yaml"]; None: the process's own."""
+    """Run a command line, such as `args` = ["fit", "--config", "x.yaml"]; None: `sys.argv[1:]`."""
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
@@ -45,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Build Lightning's CLI, which takes any LightningModule and LightningDataModule by `class_path`.
 
-    `args` is the command line (None: the process's own), with a subcommand if `run` is true. If `run` is false, nothing
-    is run; the CLI has the attributes `model`, `datamodule` and `trainer`.
+    `args` is the command line; None: `sys.argv[1:]`. If `run` is true, it begins with a subcommand, which is run. If
+    `run` is false, nothing is run, and the CLI that is returned has the attributes `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,

@@ -40,7 +40,7 @@ _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
 
 def debugging() -> bool:
-    """Whether the user wants tracebacks, by jsonargparse's environment variable JSONARGPARSE_DEBUG."""
+    """Whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks instead of errors of one line."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
 
 
@@ -64,7 +64,7 @@ class _Failed(Exception):
 
 
 def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build the classes of a configuration, innermost first; return the key and the error of the first that fails."""
+    """Build the classes of `config`, children first; return key and error of the first that fails, or None."""
     try:
         for key, value in _items(config):
             _build(value, str(key))
@@ -74,7 +74,7 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 
 
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build each optimizer and schedule on a made-up parameter; return the key and the error of the first failure.
+    """Build each optimizer and schedule of `config` on a made-up parameter; return key and error of the first failure.
 
     Without this check, their errors would show only when training begins.
     """
@@ -89,7 +89,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Explain an error at a key: keep our own sentences, and quote others together with the configured value."""
+    """Return a sentence on the error of the setting `key`; messages of this package stay as they are."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -106,7 +106,7 @@ def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception)
 
 
 def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | None:
-    """Find the key of the argument that an error names, at the innermost configured object in its traceback."""
+    """Return the key of the argument that an error's message names, in the innermost class of `config` that failed."""
     nodes = list(_nodes(config, ""))
     frames: list[FrameType] = [frame for frame, _ in walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -118,11 +118,11 @@ def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | Non
 
 
 def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
-    """Shorten jsonargparse's message, a tree of all attempts, to the key's path and the sentence at the tree's end.
+    """Shorten a message of jsonargparse, a tree of all types that it tried, to one key and one reason.
 
     Args:
         message: The message, of several lines.
-        given: The contents of the command line's YAML files; they tell the position within a list or mapping.
+        given: Contents of the YAML files on the command line, in which the full path of the key is looked up.
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
@@ -136,7 +136,7 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _near(said: str, class_path: str) -> str:
-    """Offer the nearest argument of a class for one that the class does not have."""
+    """If `said` is about an argument that a class does not have, return a hint with the most similar argument."""
     unknown = _UNKNOWN.search(said)
     made = _imported(class_path) if unknown else None
     if unknown is None or not isinstance(made, type):
@@ -147,7 +147,7 @@ def _near(said: str, class_path: str) -> str:
 
 
 def within_memory() -> AbstractContextManager[Any]:
-    """Refuse tensors that are larger than the machine's memory, before they are filled."""
+    """Return a context in which creating a CPU tensor larger than the machine's memory is a ValueError."""
     return _WithinMemory()
 
 
@@ -195,7 +195,7 @@ def _nodes(value: Any, path: str) -> Iterator[_Node]:
 
 
 def _build(value: Any, path: str) -> Any:
-    """Build a value like jsonargparse does, children first; a class that lacks arguments becomes a partial."""
+    """Build an object from its configuration, children first; if required arguments are missing, return a `partial`."""
     if not _is_class(value):
         inner = [(key, _build(each, f"{path}.{key}")) for key, each in _items(value)]
         if isinstance(value, list | tuple):
@@ -245,7 +245,7 @@ def _named(node: _Node, said: str) -> str | None:
 
 
 def _decisive(node: _Node) -> str | None:
-    """Find the argument whose default would let the class be built."""
+    """Return the first argument whose value prevents the class from being built; None if there is none."""
     for name in node.arguments:
         less = {key: value for key, value in node.arguments.items() if key != name}
         try:
@@ -260,7 +260,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Follow the first branch of the tree that leads to a class: (its keys and classes, the sentence at its end)."""
+    """Follow the tree's first branch to a class; return its ("key" or "cls", name) pairs and the reason at its end."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]
@@ -291,7 +291,7 @@ def _is_noise(said: str) -> bool:
 
 
 def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator[str]:
-    """Find the paths in a configuration that fit a chain of keys and classes."""
+    """Yield each path in a configuration along which the keys and classes of `chain` occur in this order."""
     if not chain:
         yield path
         return
@@ -314,7 +314,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Whether an error's traceback has a file outside the installed packages: a bug in the user's own code."""
+    """Whether the traceback of an error has a file outside Python and its installed packages, such as a user's own."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -1,11 +1,11 @@
-"""Exchange tensors between the ranks of a distributed run; outside of one, each function returns its argument.
+"""Exchange tensors between the ranks of a distributed run; a single process exchanges nothing.
 
-Only this file calls torch.distributed, whose collectives cut the gradient; those of `torch.distributed.nn` are
-deprecated. The two collectives that a loss needs therefore have a backward here: the gradient of the sum of all ranks'
-losses. If every rank computes the same global loss, that is `world_size` times its gradient, and the mean over ranks
-that DistributedDataParallel takes gives the exact gradient.
+The collectives of torch.distributed have no gradient, and those of `torch.distributed.nn` are deprecated. Therefore
+:func:`gather` and the reductions have a backward of their own, and only this file calls torch.distributed. The backward
+gives the gradient of the sum of all ranks' losses. If every rank computes the same global loss, this is `world_size`
+times its gradient; DistributedDataParallel averages it over the ranks, which gives the exact gradient.
 
-All ranks must call each function, in the same order; a tensor requires a gradient on all ranks or on none. Any backend
+All ranks must call these functions in the same order; a tensor requires a gradient on all ranks or on none. Any backend
 works: gloo for CPU tensors, NCCL for CUDA tensors.
 """
 
@@ -38,7 +38,9 @@ def rank() -> int:
 
 
 def gather(x: Tensor) -> Tensor:
-    """Concatenate the rows of all ranks, in their order and with gradient: (sum of N, ...), equal on every rank.
+    """Concatenate the rows of all ranks, in the order of the ranks, with gradient.
+
+    Returns (sum of N over ranks, ...), equal on every rank.
 
     Args:
         x: (N, ...), of any dtype; a scalar is a ValueError. N may differ between ranks and be 0; the other sizes and
@@ -53,7 +55,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """Sum a tensor, whose shape is the same on every rank, over the ranks, element by element, with gradient."""
+    """Return the sum of the ranks' tensors `x`, all of one shape, with gradient."""
     if world_size() == 1:
         return x
     total: Tensor = _Sum.apply(x)
@@ -61,9 +63,9 @@ def all_reduce_sum(x: Tensor) -> Tensor:
 
 
 def all_reduce_mean(x: Tensor) -> Tensor:
-    """Average a float or complex tensor of one shape over the ranks, element by element, with gradient.
+    """Return the mean of the ranks' tensors `x`, all of one shape, with gradient.
 
-    Each rank has the same weight. A ValueError if `x` holds integers.
+    Each rank has the same weight. A ValueError if `x` holds integers: it must be float or complex.
     """
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"Expected `x` of a float dtype, but got {x.dtype}.")
@@ -71,19 +73,19 @@ def all_reduce_mean(x: Tensor) -> Tensor:
 
 
 def total(number: int, device: torch.device | str = "cpu") -> int:
-    """Sum an integer over the ranks, such as the number of samples of each rank.
+    """Return the sum of an integer over the ranks, such as the number of samples of each rank.
 
     Args:
-        number: The number of this rank.
-        device: The device of the exchange: with NCCL the rank's GPU. With one rank, the device is not touched.
+        number: The integer of this rank.
+        device: The device that exchanges it: the rank's GPU with NCCL. With one rank, the device is not used.
     """
     return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Average gradients over the ranks in place, for a backward that DDP does not see; one message per dtype.
+    """Average gradients over the ranks in place, after a backward pass outside of DistributedDataParallel.
 
-    The parameters are the same on every rank, and each has a gradient on all ranks or on none.
+    `parameters` are the same on every rank; each has a gradient on all ranks or on none. Cost: one message per dtype.
     """
     if world_size() == 1:
         return
@@ -98,7 +100,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def subgroup(ranks: Sequence[int]) -> Any:
-    """Make a process group of the given ranks, as torchmetrics takes it; None outside a distributed run.
+    """Return a new process group of the given ranks, such as torchmetrics takes; None outside a distributed run.
 
     All ranks must call this function; `ranks` has at least one member.
     """

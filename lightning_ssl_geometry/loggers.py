@@ -18,18 +18,19 @@ from lightning_ssl_geometry.files import append, replacing, set_aside, unfinishe
 class ResumableCSVLogger(CSVLogger):
     """Lightning's CSVLogger, with the same files and arguments, whose metrics.csv survives kills and resumes.
 
-    Each row is appended to an existing metrics.csv in one write, as soon as it is logged. A file that is no table is
-    renamed to `metrics.csv.unreadable-1`, and an incomplete last row is cut off. On a full disk the logger warns once,
-    keeps the rows in memory and writes them as soon as it can. The callbacks of this package tell the logger at which
-    step a checkpoint resumes: rows of later steps then move to `superseded-1/metrics.csv` in the run's folder. Without
-    such a callback, these rows stay before the new ones.
+    Each row is appended to metrics.csv in one write, as soon as it is logged. If there is already a metrics.csv that is
+    no table, it is renamed to `metrics.csv.unreadable-1`; an incomplete last row is cut off. If the disk is full, the
+    logger warns once, keeps the rows in memory and writes them as soon as it can.
+
+    The callbacks of this package tell the logger at which step a checkpoint resumes. Rows of later steps then move to
+    `superseded-1/metrics.csv` in the run's folder. Without such a callback, these rows stay before the new ones.
 
     Args:
-        save_dir: Folder of all runs, on a local file system, else a ValueError.
+        save_dir: Folder of all runs; a ValueError if it is not on a local file system.
         name: Folder of this experiment's runs, within `save_dir`.
         version: Folder of this run, within `name`: a number or a name; None: the next free number.
-        prefix: Put before the names of metrics.
-        flush_logs_every_n_steps: Rows are written at steps that this number divides, and whenever the Trainer logs.
+        prefix: Text before the names of metrics.
+        flush_logs_every_n_steps: Rows are written at multiples of this step, and whenever the Trainer logs.
     """
 
     def __init__(
@@ -53,17 +54,17 @@ class ResumableCSVLogger(CSVLogger):
         return self._experiment  # type: ignore[return-value]
 
     def rewind(self, step: int, superseded: Path) -> None:
-        """Move the rows of steps >= `step` to another file; a row of step `step` with values of a test only stays.
+        """Move the rows from `step` on to another file, except a row of `step` itself with values of a test only.
 
         Args:
             step: Number of batches that were logged when the checkpoint was saved.
-            superseded: The other file, which is made only if there are such rows.
+            superseded: The other file. It is made only if there are such rows.
         """
         self.experiment.rewind(step, superseded)
 
 
 class _Table(ExperimentWriter):
-    """A writer that appends; its parent's attribute `metrics` holds the rows that are not yet written."""
+    """Appends rows to metrics.csv; the inherited attribute `metrics` holds the rows that are not yet written."""
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
@@ -74,10 +75,9 @@ class _Table(ExperimentWriter):
         self._load()
 
     def _check_log_dir_exists(self) -> None:
-        """Keep an earlier metrics.csv, which the parent deletes here."""
+        """Do nothing, because the parent's method deletes an earlier metrics.csv."""
 
     def save(self) -> None:
-        """Write the waiting rows; if that fails, they wait for the next call."""
         if not self.metrics:
             return
         try:
@@ -106,7 +106,7 @@ class _Table(ExperimentWriter):
         self._replace(self.metrics_keys, [row for row in rows if _before(row, step)])
 
     def _load(self) -> None:
-        """Take over the columns of an earlier metrics.csv, and cut off an incomplete last line."""
+        """Use the columns of an earlier metrics.csv, and cut off its last line if it is incomplete."""
         if not self._path.exists():
             return
         text = self._path.read_bytes().decode(errors="replace")
@@ -142,7 +142,7 @@ def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool 
 
 
 def _before(row: Mapping[str, Any], step: int) -> bool:
-    """Whether a row is from before `step`, or holds only values of a test at `step`."""
+    """Whether a row was logged before `step`, or at `step` with values of a test only."""
     try:
         own = int(float(row["step"]))
     except (ValueError, OverflowError):

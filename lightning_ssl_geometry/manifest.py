@@ -1,7 +1,7 @@
 """The file geometry/quantities.json of a run, which maps each logged name to its quantity.
 
-The file uses the names of netCDF's CF conventions (`long_name`, `units`, `valid_range`, `references`) if there is one,
-so that other tools can read it. Malformed entries are left out, because anybody may have written the file.
+The keys are those of netCDF's CF conventions (`long_name`, `units`, `valid_range`, `references`) as far as these have
+one, so that other tools can read the file. Reading skips malformed entries, because anybody may have written the file.
 """
 
 __all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "undeclared", "written"]
@@ -34,15 +34,15 @@ class Declared:
 
     Attributes:
         quantity: The meaning of the values.
-        section: The section of the page: the quantity's own if it has one, else that of the class.
+        section: The section of the page: that of the quantity if it names one, else that of the class.
         diagnostic: Name of the class that computes the values.
-        key: The key of the quantity in that class.
-        part: The end of the result's name after the key, such as "layers_3".
-        space: The observed space: "h", "z", "h_image", ...; empty for none or several.
-        renamed: The class was given another space than the one it observes by default.
-        width: Number of dimensions of the space; None if it is unknown.
-        earlier: Different meanings of the name in earlier parts of the run, in words.
-        silent: The latest part of the run does not declare the name, so the page makes no claims about it.
+        key: The key of the quantity among the results of that class.
+        part: The text after the key in the result's name, such as "layers_3".
+        space: The tensor from which it is computed: "h", "z", "h_image", ...; empty for none or several.
+        renamed: Whether this tensor is another than the default of the class.
+        width: Number of dimensions of this tensor; None if it is unknown.
+        earlier: Different meanings of the name before the run was resumed, in words.
+        silent: Whether the name is not declared since the run was resumed; the page then makes no claims about it.
     """
 
     quantity: Quantity
@@ -58,7 +58,7 @@ class Declared:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The fields that are equal in two entries with the same meaning; wordings may change with the version."""
+        """Short fields that identify the meaning; long texts are left out, because they may change between versions."""
         if self.silent:
             return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
@@ -67,7 +67,7 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """Title, unit and class as a text, which differs if :attr:`meaning` differs."""
+        """The meaning as a text of title, unit and class; different meanings have different texts."""
         if self.silent:
             return "a result that nobody declares"
         where = f" of {_named(self.space)}" if self.space else ""
@@ -84,14 +84,14 @@ class Declared:
 
 
 def undeclared(name: str) -> Declared:
-    """Return the entry of a log that only an earlier part of the run declared."""
+    """Return the entry of a log `name` that is not declared since the run was resumed."""
     base = name.partition("/")[2] or name
     text = "Nobody declared what this log means in the latest part of the run."
     return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifests of several monitors; a ValueError if two declare one name differently."""
+    """Join the manifests of several callbacks; a ValueError if two of them declare one name differently."""
     found: dict[str, Declared] = {}
     for manifest in manifests:
         for name, each in manifest.items():
@@ -101,9 +101,9 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifests of an earlier and the present part of a run.
+    """Join the manifest of a run before it was resumed with that of `now`.
 
-    If both declare a name with different meanings, the present one counts, and its `earlier` describes the other.
+    If both declare a name with different meanings, the new one counts, and its `earlier` describes the old one.
     """
     found = dict(earlier)
     for name, each in now.items():
@@ -114,7 +114,7 @@ def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dic
 
 
 def _named(text: str) -> str:
-    """Quote a text that is no name, so that its commas cannot be mistaken for those around it."""
+    """Return a text, in quotes if it is no identifier, so that commas in it do not look like separators."""
     return text if text.isidentifier() else repr(text)
 
 
@@ -123,7 +123,7 @@ def _cut(words: str) -> str:
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
-    """Return a manifest as JSON; a page shows the entries in this order."""
+    """Return a manifest as JSON, in its order, which is also that of the page."""
     return json.dumps({name: _attributes(each) for name, each in manifest.items()}, indent=1, ensure_ascii=False)
 
 

@@ -28,14 +28,14 @@ class SaveConfig(RunCallback, SaveConfigCallback):
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write `config.yaml` if there is none; :meth:`on_train_start` handles an existing one."""
+        """Write `config.yaml` if there is none; :meth:`on_train_start` replaces an existing file."""
         super().setup(trainer, pl_module, stage)
         files = run_files(trainer)
         if files.folder is not None and not files.path("config.yaml").exists():
             self._write(files)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Replace the `config.yaml` of the run that is resumed."""
+        """Replace the `config.yaml` of a resumed run if the configuration has changed."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "config.yaml")
         files = run_files(trainer)
@@ -56,9 +56,9 @@ class SaveConfig(RunCallback, SaveConfigCallback):
 
 
 def prepare(cli: LightningCLI) -> None:
-    """Check the run's folder and find its checkpoint before a subcommand; errors end the process with one line.
+    """Before a subcommand, check the run's folder and find its checkpoint; an error ends the process with one line.
 
-    In a trial (`fast_dev_run`), the callbacks that save checkpoints are removed: Lightning's ModelCheckpoint with
+    With `fast_dev_run`, callbacks that save checkpoints are removed instead, because Lightning's ModelCheckpoint with
     `save_last` would save to the current folder.
     """
     trainer: Any = cli.trainer
@@ -78,7 +78,7 @@ def prepare(cli: LightningCLI) -> None:
 
 @contextmanager
 def _one_line(key: str) -> Iterator[None]:
-    """End the command in one line that names the wrong setting."""
+    """If the block raises a ValueError, end the process with one line that begins with the setting `key`."""
     try:
         yield
     except ValueError as error:
@@ -107,7 +107,7 @@ def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
 
 
 def _last(trainer: Any) -> str:
-    """Return the file that `--ckpt_path last` means."""
+    """Return the path of the checkpoint that `--ckpt_path last` stands for."""
     saving = [each for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
     places = [Path(each.dirpath) for each in saving if each.dirpath]
     logger = next(iter(trainer.loggers), None)

@@ -1,4 +1,4 @@
-"""The keys of batches and observations, which data, methods and diagnostics share.
+"""The keys of batches and of the results of steps (observations), which data, methods and diagnostics share.
 
     image x -> views (V) -> backbone -> representation h -> projector -> embedding z -> loss
 
@@ -23,11 +23,11 @@ class Batch(TypedDict, total=False):
         image: (N, C, H, W), the normalised samples without augmentation; for a synthetic process (N, D), the anchors.
         label: (N,) integers, the classes.
         coarse_label: (N,) integers, the superclasses, if the data set has them (CIFAR-100).
-        index: (N,) integers, the position of each sample in its data set; it depends on no order and no rank.
+        index: (N,) integers, the position of each sample in its data set, whatever the order of batches and the rank.
         latent: (V, N, d), the true latent variables of a synthetic process.
         content: (d,) booleans, true for content variables, which all views of a sample share; the others are style.
         g: V tensors with N rows, the group element of each view.
-        box: (N, 4) integers, the top, left, bottom and right (exclusive) pixels of the object's cell in the image.
+        box: (N, 4) integers, the top, left, bottom and right (both exclusive) pixels of the cell that holds the object.
     """
 
     views: tuple[Tensor, ...]
@@ -42,7 +42,7 @@ class Batch(TypedDict, total=False):
 
 
 class Observation(TypedDict, total=False):
-    """The result of a training or validation step, which diagnostics observe; all tensors but `loss` are detached.
+    """The result of a training or validation step, from which diagnostics compute; only `loss` is not detached.
 
     The keys `label`, `coarse_label`, `index`, `box`, `latent` and `content` are those of :class:`Batch`.
 
@@ -50,16 +50,16 @@ class Observation(TypedDict, total=False):
         loss: The scalar that is minimised.
         h: (V, N, D) representations, the backbone's output for each view.
         z: (V, N, P) embeddings, the projector's output for each view.
-        views: The batch's views, in evaluation only.
-        image: The batch's samples without augmentation, in evaluation only.
+        views: The views of the batch; only in evaluation.
+        image: The samples without augmentation; only in evaluation.
         h_image: (N, D) representations of `image`.
         z_image: (N, P) embeddings of `image`, if the method has them.
-        fibers: (V, N, b C) fiber bundles, if the projector sees these instead of h.
+        fibers: (V, N, b C) features that the projector gets instead of h, with b as in HSSLModule (`base_size`).
         encoder: The module that maps an image to h.
         projector: The module that maps h, or fibers, to z.
         feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W).
-        log_policy: (N, K) values of log P(T | X), one for each member T of the family and each sample X.
-        family: The `AugmentationFamily` that applies its members to images.
+        log_policy: (N, K) values of log P(T | X) for each sample X and each of the K augmentations T of `family`.
+        family: The `AugmentationFamily` whose augmentations T are applied to images.
         temperature: (P,) temperatures, if the method has one for each dimension of z.
         scores: Further scalars to log by their names, each a mean over the samples of this rank.
     """

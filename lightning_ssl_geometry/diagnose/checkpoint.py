@@ -13,21 +13,21 @@ from torch import Tensor, nn
 
 
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
-    """Load a state dict, or the one in a Lightning checkpoint, into a network, in place.
+    """Load a state dict from a file into a network, in place.
 
-    The file is always read with `weights_only=True`, because other files may run any code when they are read.
+    The file is always read with `weights_only=True`, because a pickle could otherwise run any code.
 
     Args:
-        network: Gets the weights; the file must have every one of its keys.
-        checkpoint: A file of `torch.save` or of Lightning: keys -> tensors, at its top or under `state_dict`, `model`
-            or `model_state_dict`. A FileNotFoundError if it does not exist.
+        network: The network that gets the weights. The file must have all keys of its state dict.
+        checkpoint: A file of `torch.save` or of Lightning, with a mapping from keys to tensors: the whole file, or its
+            entry `state_dict`, `model` or `model_state_dict`.
         prefix: Beginning of the network's keys in the file, such as "backbone."; it is cut off, and keys without it are
             ignored.
         ignore: Beginnings of further keys to ignore, after the prefix is cut off, such as "fc.".
 
     Raises:
-        ValueError: If the file cannot be read with `weights_only=True`, holds no state dict, or has other keys or
-            shapes.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file cannot be read with `weights_only=True`, has no state dict, or has wrong keys or shapes.
     """
     state = _state_dict(Path(checkpoint))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -75,7 +75,7 @@ _ADVICE = (
 
 
 def _reason(error: Exception) -> str:
-    """Say why torch refused a file; its message names the first object that it does not build, among much advice."""
+    """Return why torch could not read a file; torch's own message hides the reason among advice."""
     if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error)):
         return (
             f"holds {named[1]}, which is no tensor and no plain container: the file is a pickle of Python objects "

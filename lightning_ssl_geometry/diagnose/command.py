@@ -29,14 +29,12 @@ _YAML = (".yaml", ".yml")
 
 
 class _ShortHelp(DefaultHelpFormatter):
-    """Help without the list of all modules of torch."""
-
     def _expand_help(self, action: argparse.Action) -> str:
         return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
 
 
 def run(args: Sequence[str]) -> None:
-    """Run the command line, given without the word `diagnose`; a wrong option ends it with a message."""
+    """Run `ssl-geometry diagnose` with the options `args`; a wrong option ends it with a message."""
     parser = _parser()
     given = list(args)
     options = parser.parse_args(given)
@@ -94,7 +92,6 @@ def _parser() -> ArgumentParser:
 
 
 def _check(options: Namespace) -> None:
-    """Raise a ValueError if options contradict each other or would be ignored."""
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
     if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):

@@ -20,11 +20,11 @@ _FILE = "representations.npz"
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
-    """Write the page that compares diagnoses: every diagnostic, layer by layer, and CKA between the models.
+    """Write a page that compares diagnoses by every diagnostic, layer by layer, and by the CKA between the models.
 
     Args:
         diagnoses: Name of the model -> folder of its diagnosis.
-        output: Path of the page, which is returned.
+        output: Path of the page. It is returned.
         layer: The layer whose representations CKA compares; its width may differ between models.
 
     Raises:
@@ -39,9 +39,10 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Linear CKA between the models' representations of the same samples, (M, M); NaN if one is constant.
+    """Return the linear CKA (M, M) between the M models' outputs of `layer` for the same samples, in [0, 1].
 
-    It raises the errors of :func:`compare`.
+    An entry is NaN if one of its models has the same output for all samples. Arguments and errors are those of
+    :func:`compare`.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
@@ -62,7 +63,7 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
 
 
 def is_diagnosis(folder: Path) -> bool:
-    """Whether a folder holds a diagnosis; the representations of a training run are of other samples."""
+    """Whether a folder holds a diagnosis, not a training run, whose representations are of other samples."""
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
@@ -78,7 +79,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    """Return the index (n,), ascending, and the representations (n, D) in that order."""
+    """Return the indices (n,) of the samples, ascending, and their representations (n, D)."""
     path = folder / _FILE
     if not path.is_file():
         raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")

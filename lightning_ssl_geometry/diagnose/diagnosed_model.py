@@ -1,4 +1,4 @@
-"""DiagnosedModel: a network that is observed and not trained."""
+"""DiagnosedModel: a network on which diagnostics run without training."""
 
 __all__ = ["DiagnosedModel"]
 
@@ -18,22 +18,22 @@ _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
-    """Any network as a module that the diagnostics can observe: a backbone maps images to h, and a projector h to z.
+    """Any network, as a LightningModule for diagnostics: a backbone maps images to h, and a projector maps h to z.
 
     Args:
-        network: Any `torch.nn.Module` that holds the backbone and, if there is one, the projector. With `backbone`, its
-            own `forward` is not called.
+        network: Any `torch.nn.Module` that contains the backbone and any projector. If `backbone` is given, the
+            `forward` of `network` is not called.
         backbone: Dotted name of the submodule of `network` that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1).
             None: `network` itself.
-        layer: Dotted name of a submodule of the backbone whose output is h instead, such as "avgpool".
+        layer: Dotted name of a submodule of the backbone, such as "avgpool". Its output is h; None: the backbone's.
         projector: Dotted name of the submodule of `network` that maps h to z (N, P).
-        batch_keys: Places of "views", "image", "label" and "index" in a foreign batch: keys, positions or dotted paths,
-            such as {"label": 1}. Batches of this package need none.
-        augment: Makes two views of a batch's image if it has no views: called with (image, index, epoch).
+        batch_keys: Where a batch holds "views", "image", "label" and "index": keys, positions or dotted paths, such as
+            {"label": 1}. Batches of this package need no `batch_keys`.
+        augment: Makes two views of the images of a batch without views. It is called with (image, index, epoch).
 
     Raises:
-        ValueError: If a name is of no submodule, or unknown in `batch_keys`; in a pass, if h or z has another shape,
-            the batch has neither views nor an image, or `augment` cannot take the image.
+        ValueError: If there is no submodule with a given name, or `batch_keys` has an unknown key; in the forward pass,
+            if h or z has a wrong shape, a batch has neither views nor images, or `augment` cannot take the images.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DiagnosedModel(L.LightningModule):
 
     @property
     def batch_keys(self) -> BatchKeys:
-        """Places of the parts in a foreign batch."""
+        """The argument `batch_keys`."""
         return self.reader.batch_keys
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,11 +76,11 @@ class DiagnosedModel(L.LightningModule):
             return _rows(self.layer, run(x)[self.layer], len(x))
 
     def on_test_epoch_start(self) -> None:
-        """Number samples without an index from 0."""
+        """Restart at 0 the indices that samples get if a batch has none."""
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
-        """Observe the views of a batch, and its images without augmentation if it has them."""
+        """Return h and z of a batch's views and, if it has them, of its images without augmentation."""
         views, found = self._read(batch)
         n = len(found["index"])
         h = self(torch.cat(list(views))).unflatten(0, (-1, n))
@@ -92,7 +92,7 @@ class DiagnosedModel(L.LightningModule):
         return with_clean(observation)  # type: ignore[return-value]
 
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
-        """Take or make the views of a batch, and return them with the other parts, which always have an index."""
+        """Return the views of a batch, which `augment` makes if there are none, and its other entries with an index."""
         found = self.reader.read(batch, "test")
         has_views = self.reader.has_views(batch, "test")
         if not has_views and ("image" not in found or self.augment is None):

@@ -1,4 +1,4 @@
-"""diagnose: one pass over images, without training, that writes a run's folder and its page."""
+"""The function `diagnose`: one pass over images, without training, that writes a run's folder and its page."""
 
 __all__ = ["diagnose", "folder_of_images"]
 
@@ -42,30 +42,31 @@ def diagnose(
     precision: str = "32-true",
     progress: bool = True,
 ) -> Path:
-    """Observe a network as the monitor does in training, without changing it, and write the page.
+    """Run the diagnostics of training on a network, without changing it, and write the page with their results.
 
     Args:
         model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h
             (N, D).
-        data: Its test set is observed. The batches are those that a :class:`DiagnosedModel` takes.
+        data: The diagnostics run on its test set, with batches as a :class:`DiagnosedModel` takes them.
         output: Each diagnosis gets its own folder `output/name/version_0`, `version_1`, ..., which is returned; the
             page is `report.html` in it.
         name: Name of the model. None: the name of its class.
-        normalization: Mean and standard deviation per channel for the images of an ImageDataModule, instead of its own.
-        callbacks: The callbacks that observe. None: that of :func:`diagnosis_monitor`, and for each layer
-            :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
-        linear_evaluation: Also fit a linear classifier on the training set's h, and on each layer of the projector, and
-            score it on the test set; only for an ImageDataModule with labels.
+        normalization: Mean and standard deviation per channel that normalise images; None: those of `data`. It needs an
+            ImageDataModule.
+        callbacks: The callbacks that run the diagnostics. None: the callback of :func:`diagnosis_monitor` and, for the
+            layers, :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
+        linear_evaluation: Also fit linear classifiers on the training set's h and on each layer of the projector, and
+            score them on the test set. It needs an ImageDataModule with labels.
         about: Further entries for the record (`run.json`), such as the checkpoint.
         config: Text that is saved as `config.yaml`.
-        accelerator: The Trainer's.
-        devices: The Trainer's.
-        precision: The Trainer's.
-        progress: Show a progress bar.
+        accelerator: Argument of Lightning's Trainer.
+        devices: Argument of Lightning's Trainer.
+        precision: Argument of Lightning's Trainer.
+        progress: Whether to show a progress bar.
 
     Raises:
         ValueError: If `normalization` is given for another DataModule or does not fit the channels; if the test set is
-            empty or `linear_evaluation` has no labels; or if the model or a diagnostic raises it.
+            empty; if labels for `linear_evaluation` are missing; or if the model or a diagnostic raises a ValueError.
     """
     module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):
@@ -102,14 +103,14 @@ def diagnose(
 def folder_of_images(
     root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
 ) -> ImageFolderDataModule:
-    """All images of a folder, or of its subfolder `test`, as a test set; names of inner folders are the labels.
+    """Make a test set of all images in a folder, or in its subfolder `test`; names of inner folders are the labels.
 
     Args:
         root: The folder. A FileNotFoundError if it does not exist, a ValueError if it has no images.
         image_size: Height and width to which images are resized.
         batch_size: Samples per process.
-        cache: Folder for decoded images, in which each folder of images gets its own.
-        channels: 1: convert colours to grey. None: keep the channels.
+        cache: Folder for decoded images; each `root` gets its own subfolder.
+        channels: 1: convert colours to grey. None: keep the channels of the images.
     """
     if not Path(root).is_dir():
         raise FileNotFoundError(f"Expected `images` to be a folder, but there is none at {root}.")
@@ -134,7 +135,7 @@ def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: boo
 
 
 def _cuts(projector: nn.Module) -> list[str]:
-    """Names of the layers before each linear layer but the first, if the projector is a sequence of layers."""
+    """If the projector is a sequence, return the names of the layers just before each linear layer but the first."""
     name = "projector"
     while not isinstance(projector, nn.Sequential) and len(children := list(projector.named_children())) == 1:
         name, projector = f"{name}.{children[0][0]}", children[0][1]
@@ -158,7 +159,7 @@ class _Config(RunCallback):
 def _normalized(
     data: LightningDataModule, normalization: tuple[Sequence[float], Sequence[float]] | None
 ) -> Iterator[None]:
-    """Normalise the images of a DataModule by other moments than its own inside this block."""
+    """Inside this block, normalise the images of a DataModule by the given mean and standard deviation."""
     if normalization is None:
         yield
         return
@@ -182,7 +183,7 @@ def _images(data: LightningDataModule, beside: str) -> ImageDataModule:
 
 
 def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
-    """Whether the test set, which must not be empty, has labels."""
+    """Whether the test set has labels; a ValueError if the test set is empty."""
     batch = next(iter(data.test_dataloader()), None)
     if batch is None:
         raise ValueError(f"Expected a test set in {type(data).__name__}, but it is empty.")

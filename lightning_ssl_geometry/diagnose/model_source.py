@@ -27,8 +27,7 @@ class ModelSource:
     Exactly one of `run`, `timm` and `model` is given.
 
     Args:
-        run: Folder of a run of `ssl-geometry fit`, for its model with the weights of the newest checkpoint; or a
-            checkpoint in that folder.
+        run: Folder of a run of `ssl-geometry fit`, whose newest checkpoint is loaded; or a checkpoint in such a folder.
         timm: timm's name of a network, which is built without its classifier.
         model: Any LightningModule or other `torch.nn.Module`.
         pretrained: Download and load timm's weights.
@@ -38,15 +37,15 @@ class ModelSource:
             classifier's keys are always ignored.
         backbone: Name of the submodule that maps images to h, as in
             :class:`lightning_ssl_geometry.diagnose.DiagnosedModel`.
-        layer: Name of the backbone's submodule whose output is h instead.
+        layer: Name of a submodule of the backbone. Its output is h; None: the backbone's output.
         projector: Name of the submodule that maps h to z.
-        mean: Mean per channel by which the network's images are normalised. None: the mean of timm's pretrained weights
-            (not of your own checkpoint) or of the run's training data, or else of the images.
+        mean: Mean per channel by which images are normalised. None: the mean known for timm's pretrained weights or the
+            run's training data; if there is none, as with your own `checkpoint`, the mean of the diagnosed data.
         std: Standard deviation per channel, given together with `mean`.
-        batch_keys: Places of views, image, label and index in a foreign batch.
+        batch_keys: Where a batch holds views, image, label and index, as in DiagnosedModel.
 
     Raises:
-        ValueError: If not exactly one of the three is given, or an argument does not belong to the one that is given.
+        ValueError: If not exactly one of `run`, `timm` and `model` is given, or another argument does not apply to it.
     """
 
     run: str | None = None
@@ -76,7 +75,7 @@ class ModelSource:
 
     @property
     def config(self) -> Path | None:
-        """Path of the config.yaml by which the network of a `run` is built; None for other networks."""
+        """Path of the run's config.yaml if `run` is given, else None."""
         return None if self.run is None else _locate(Path(self.run))[0] / "config.yaml"
 
     @property
@@ -87,10 +86,10 @@ class ModelSource:
         return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
-        """Build the network, with its weights; `augment` makes two views of an image, for batches without views.
+        """Build the network and load its weights; `augment` makes two views of an image, for batches without views.
 
-        A FileNotFoundError if a file or folder does not exist; a ValueError if the weights do not fit, or a name is of
-        no submodule.
+        A FileNotFoundError if a file or folder does not exist; a ValueError if weights do not fit, or there is no
+        submodule with a given name.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))
@@ -118,7 +117,7 @@ class ModelSource:
         return loaded
 
     def _representation(self, network: nn.Module) -> str:
-        """Describe h for the record, because a `forward` may return something other than h."""
+        """Name the submodule whose output is h, for run.json."""
         if isinstance(network, SSLModule):
             return "backbone"
         inner = self.layer and f"{self.backbone}.{self.layer}" if self.backbone else self.layer
@@ -134,7 +133,7 @@ class Loaded:
         about: Entries for the record, such as its name and its checkpoint.
         normalization: Mean and standard deviation per channel, if known.
         image_size: Height and width in pixels, if known.
-        data: The data that it was trained on, if known.
+        data: The data on which the network was trained, if known.
     """
 
     network: nn.Module
@@ -165,7 +164,7 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
 
 
 def _classifiers(backbone: TimmBackbone) -> list[str]:
-    """Beginnings of the keys of the classifier that a timm network was built without."""
+    """Return the key prefixes, such as "fc.", of the classifier that a timm network was built without."""
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     names = known.get("classifier") or ()
     return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
@@ -233,7 +232,7 @@ def is_timm(name: str) -> bool:
 
 
 def source_name(what: str) -> str:
-    """Name a run by its folder, without `version_0` and `checkpoints`; name a YAML file by the file's name."""
+    """Return a short name of a timm network, a YAML file or a run (its folder, without `version_0`, `checkpoints`)."""
     if what.startswith("timm:"):
         return what.removeprefix("timm:")
     path = Path(what)

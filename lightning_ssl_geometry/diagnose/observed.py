@@ -1,4 +1,4 @@
-"""The diagnostics of a diagnosis."""
+"""The diagnostics that `diagnose` runs."""
 
 __all__ = ["diagnosis_monitor"]
 
@@ -25,11 +25,11 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 
 
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
-    """Make the monitor of all standard diagnostics that need no training, for the test loop.
+    """Make the callback that runs all standard diagnostics that need no training, in the test loop.
 
-    The standard set, spectrum, alpha-ReQ and intrinsic dimension of clean images' h, LiDAR, SIGReg; with a linear
-    projector, the directions that it ignores; with labels, label agreement and neural collapse. Without a projector, h
-    is observed in place of z.
+    It has the standard set, LiDAR and SIGReg, and for h of images without augmentation the spectrum, alpha-ReQ and
+    intrinsic dimension. A linear projector adds the directions that it ignores; labels add label agreement and neural
+    collapse. Without a projector, diagnostics of z take h instead.
 
     Args:
         projector: The network's projector, or None.

@@ -1,4 +1,4 @@
-"""Ask before a run's config.yaml is used, because importing its classes runs code of the file's author."""
+"""Ask before a run's config.yaml is used, because importing the classes that it names can run its author's code."""
 
 __all__ = ["TRUSTED", "ask", "foreign_names", "read_plain_yaml"]
 
@@ -19,7 +19,7 @@ _AGREED = ("y", "yes")
 
 
 def read_plain_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; a one-line ValueError if it is no YAML or asks for Python objects."""
+    """Read a YAML file; a ValueError of one line if it is not YAML or asks for Python objects."""
     import yaml
 
     try:
@@ -29,9 +29,9 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """List the files and the names outside `TRUSTED` that building the classes of a config would import.
+    """List the files, and the names outside the packages in `TRUSTED`, that building the classes of a config imports.
 
-    Names count in every place, also inside a text that is itself YAML, since the parser reads such texts, too.
+    The whole config is searched, also texts that are YAML themselves, because jsonargparse parses these, too.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
@@ -41,14 +41,14 @@ def foreign_names(held: Any) -> list[str]:
 
 
 def ask(config: Path, trust: bool) -> None:
-    """Ask the user whether classes that a run's config.yaml names outside `TRUSTED` may be imported.
-
-    A ValueError if the config is no plain YAML; if it names such classes, and the user refuses or there is no terminal
-    to ask.
+    """Ask the user to allow the imports of a run's config.yaml from outside the packages in `TRUSTED`, if any.
 
     Args:
         config: A run's config.yaml.
         trust: Whether the user agreed already.
+
+    Raises:
+        ValueError: If the file is not plain YAML, the user refuses, or there is no terminal for the question.
     """
     if trust or not config.is_file():
         return
@@ -103,7 +103,7 @@ def _named(text: str) -> Iterator[str]:
 
 
 def _is_importable(top: str) -> bool:
-    """Whether there is a package named `top`; it is not imported."""
+    """Whether Python finds a package named `top`; it is not imported."""
     try:
         return find_spec(top) is not None
     except (ValueError, ImportError):
@@ -111,7 +111,7 @@ def _is_importable(top: str) -> bool:
 
 
 def _is_trusted(name: str) -> bool:
-    """Whether a name is in a trusted package and its object was written there; imports trusted packages only."""
+    """Whether a name is in a trusted package and its object is defined in one; only trusted packages are imported."""
     if not _is_within(name):
         return False
     try:

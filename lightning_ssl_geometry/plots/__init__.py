@@ -1,7 +1,7 @@
 """Figures of a run's geometry: functions from numpy arrays to a matplotlib Figure, without pyplot.
 
-In all figures, the hue shows what is measured (in a comparison: for which group of runs), dashes show on which data,
-and grey to violet shows when. Sizes are in CSS pixels at 72 dpi, so that all figures have the same text size on a page;
+In all figures, colours show the quantity (in a comparison, the group of runs), dashes show the data set, and a scale
+from grey to violet shows the time. Sizes are in CSS pixels at 72 dpi, so all figures have one text size on a page;
 `figure.savefig("loss.png", dpi=200)` saves one.
 """
 

@@ -44,7 +44,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """Texts around a figure: a title above, (dash, meaning) pairs and lines of notes below."""
+    """Texts around a figure: a title above it, and below it (dash, meaning) pairs and lines of notes."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -52,7 +52,7 @@ class Caption:
 
 
 def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]":
-    """Make an empty figure with `count` axes in the common style; bare axes have no ticks and lines."""
+    """Make an empty figure with `count` axes in the common style; `bare` axes have no ticks and lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
@@ -77,7 +77,7 @@ def _look(axes: "Axes", bare: bool) -> None:
 
 
 def put(axes: "Axes", left: float, top: float, wide: float, tall: float) -> None:
-    """Put axes at (left, top), in pixels from the upper left corner of the figure."""
+    """Place axes of `wide` x `tall` pixels at (left, top), in pixels from the upper left corner of the figure."""
     width, height = 72 * axes.figure.get_size_inches()  # type: ignore[union-attr]
     axes.set_position((left / width, 1 - (top + tall) / height, wide / width, tall / height))
 
@@ -94,7 +94,7 @@ def arrange(
     tall: float | None = TALL,
     most: float = WIDTH,
 ) -> None:
-    """Put axes of one size in rows of two, with room for the texts beside them, and write the caption.
+    """Place axes of one size in rows of two, with room for the texts beside them, and write the caption.
 
     `left`, `right` and `foot` are the least space beside and below the axes, `wide` is the width of a row, `tall` the
     height of the axes (None: their width), and `most` their greatest width, all in pixels.
@@ -120,7 +120,7 @@ def _needed(axes: "Axes") -> tuple[float, float, float]:
 
 
 def stretch(figure: "Figure", height: float, caption: Caption) -> float:
-    """Set the height of a figure (without caption), write the caption, and return the height of the part above."""
+    """Make a figure as high as `height` and the caption, write the caption, and return the height of its title."""
     title, rows = _lines(caption.title, _TITLE), _rows(caption)
     above = _ROW * len(title) + 2 * bool(title)
     whole = above + height + _ROW * len(rows)
@@ -138,7 +138,7 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
 
 
 def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
-    """Arrange the texts below a figure in rows of (distance from the left, dash, text): first dashes, then notes."""
+    """Return the rows of text below a figure as lists of (left, dash, text); rows with dashes come before notes."""
     rows: list[list[tuple[float, Dash | None, str]]] = []
     at = WIDTH
     for dash, meaning in caption.dashes:
@@ -172,7 +172,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a line of 24 pixels in a colour and dash, at an offset in pixels from a point."""
+    """Draw a piece of line, 24 pixels long, `offset` pixels from the point `at` in the coordinates `within`."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -193,12 +193,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Mark the values that can be drawn: finite, not beyond `_MOST` (an axis overflows), and positive for `log`."""
+    """Mark the values that can be drawn: finite, within ±`_MOST` (an axis overflows beyond), and positive if `log`."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Join the values that can be drawn; a ValueError about `name` if there are none."""
+    """Join the values that can be drawn; a ValueError that mentions `name` if there are none."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -217,7 +217,7 @@ def samples(arrays: Sequence[Floats]) -> Floats:
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Return the limits of an axis: the range of the values and a margin, also for constant values."""
+    """Return the limits of an axis: the range of the values and the share `pad` of it; also for constant values."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -234,7 +234,7 @@ def y_axis(
     pad: float = 0.07,
     ceiling: float | None = None,
 ) -> None:
-    """Set the vertical axis and the name above it; the margin ends at floor and ceiling, if no value is beyond."""
+    """Set limits, ticks and name of the vertical axis; limits do not exceed `floor` and `ceiling` if no value does."""
     low, high = padded(np.log10(values) if log else values, pad)
     if floor is not None and not log and values.min() >= floor:
         low = floor
@@ -247,7 +247,7 @@ def y_axis(
 
 
 def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes; :func:`arrange` makes no room for it."""
+    """Write a text above axes; :func:`arrange` ignores the room that it needs."""
     write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
@@ -259,7 +259,7 @@ def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
 
 
 def named_axis(axes: "Axes", names: Sequence[str]) -> None:
-    """Set names at 0, 1, 2, ... of the horizontal axis, slanted if there is not enough room."""
+    """Write names at 0, 1, 2, ... of the horizontal axis, slanted if there is not enough room."""
     names = [shortened(name, 0.4 * WIDTH) for name in names]
     axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set_xticks(range(len(names)), names, parse_math=False)
@@ -270,12 +270,12 @@ def named_axis(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Choose at most `most` rows at equal distances, including both ends."""
+    """Choose at most `most` of the rows, evenly spaced, with the first and the last."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
 def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Add invisible points, and write their texts into the id of the group; the page shows them under a pointer."""
+    """Add invisible points with texts that the page shows at the pointer; the id of their SVG group holds the texts."""
     if texts:
         gid = json.dumps(["tips", *texts])
         axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
@@ -292,7 +292,7 @@ def write(
     gid: str | None = None,
     size: float = TEXT,
 ) -> None:
-    """Write a text at an offset in pixels from a point; with `gid="plain"`, the page gives it no outline."""
+    """Write a text `offset` pixels from the point `at`; with `gid="plain"`, the page gives the text no outline."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
                   fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

@@ -37,11 +37,11 @@ class Dot:
     Attributes:
         label: Text before the dot.
         value: Position of the dot.
-        spread: Half the length of the bar; NaN: no bar.
-        text: Text behind the dot.
+        spread: Half the length of a bar around the dot; NaN: no bar.
+        text: Text after the dot.
         color: A key of `COLORS`.
-        tip: Text under a pointer.
-        bounds: Least and greatest possible value; the bar ends there.
+        tip: Text that the page shows when the pointer is on the dot.
+        bounds: Least and greatest possible value, where a longer bar is cut.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar, which includes the value, even one out of bounds; without a bar, the value twice."""
+        """Both ends of the bar, which is cut at `bounds` but includes the value; without a bar, twice the value."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
@@ -63,7 +63,8 @@ class Dot:
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw a dot plot with one row per value.
 
-    `groups` are (heading or "", rows) pairs, and `xlabel` is the name of the axis; a ValueError if no value is finite.
+    `groups` are (heading or "", rows) pairs, `xlabel` is the name of the axis, and `caption` are the texts around the
+    figure. A ValueError if no value is finite.
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
@@ -94,7 +95,6 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
 
 def _thin_ticks(axes: "Axes") -> None:
-    """Keep every second tick if the labels would touch."""
     ticks, labels = axes.get_xticks(), [label.get_text() for label in axes.get_xticklabels()]
     if sum(0.6 * TEXT * (len(label) + 1.5) for label in labels) > axes.bbox.width:
         axes.set_xticks(ticks[::2], labels[::2])

@@ -1,4 +1,4 @@
-"""Pictures of embeddings: a line for each over its dimensions, or a point in the plane."""
+"""Plots of embeddings: each embedding is a line over its dimensions, or a point in the plane."""
 
 __all__ = ["overlay", "scatter"]
 
@@ -35,7 +35,7 @@ _NO_CAPTION = Caption()
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw each embedding as a thin line over its dimensions, on one scale for all runs.
 
-    `runs` are (title or "", z (n, P)), n >= 1, P >= 2; a ValueError if a shape is wrong or a value not finite.
+    `runs` are (title or "", z (n, P)) pairs, n >= 1, P >= 2. A ValueError if a shape is wrong or a value is not finite.
     """
     values = samples([z for _, z in runs])
     if wrong := [z.shape for _, z in runs if z.ndim != 2 or z.shape[1] < 2]:
@@ -56,7 +56,7 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 def scatter(
     runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw embeddings of two dimensions and the unit circle; colours are classes if there are at most ten.
+    """Draw embeddings with two dimensions as points around the unit circle; at most ten classes get a colour each.
 
     `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1; a ValueError if a shape is wrong or z is not finite.
     """

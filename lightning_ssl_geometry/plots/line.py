@@ -47,10 +47,10 @@ class Curve:
         color: A key of `COLORS`.
         dash: "solid", "dashed", "dashdot" or "dotted".
         faint: Whether the line is in the background: thin, and without label.
-        tips: R texts, shown under a pointer; or none.
-        spread: (R,), half the height of a band around the line, without a band where it is not finite; None: no band.
-        factor: Whether the band is from y / spread to y * spread, for a deviation of logarithms.
-        bounds: Least and greatest possible value; the band ends there.
+        tips: R texts that the page shows when the pointer is on the points; or none.
+        spread: (R,), half the height of a band around the line; NaN: a gap in the band; None: no band.
+        factor: Whether the band is from y / spread to y * spread; spread is then exp of a deviation of log y.
+        bounds: Least and greatest possible value, at which the band is cut.
         stepped: Whether the line is a histogram: y[r] is the height from x[r] to x[r + 1].
     """
 
@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
-        """Lower and upper edge of the band, within `bounds`, except that the band always includes the line."""
+        """Lower and upper edge of the band, which is cut at `bounds` but includes the line; None without a band."""
         if self.spread is None:
             return None
         low, high = (
@@ -104,18 +104,18 @@ def curves(
     names: Sequence[str] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw scalars over training, spectra over their index, or quantities over named places.
+    """Draw lines: scalars over training, spectra over their index, or quantities over named things such as layers.
 
     Args:
         lines: The lines; at least one value must be finite.
         xlabel: Name of the horizontal axis.
         ylabel: Name of the vertical axis.
         xlim: Limits of the horizontal axis; None: those of the data.
-        floor: Start of the vertical axis, if no value is below it; None: below the data.
-        ceiling: Largest end of the vertical axis, if no value is above it; None: above the data.
-        log: Whether the vertical axis is logarithmic and omits values that are not positive. None: if all values are
-            positive and span more than five decades.
-        names: Names for 0, 1, 2, ... of the horizontal axis, in place of numbers and `xlabel`.
+        floor: Start of the vertical axis, unless a value is below it; None: below the data.
+        ceiling: The vertical axis ends here at most, unless a value is above it; None: above the data.
+        log: Whether the vertical axis is logarithmic and omits values that are not positive. None: logarithmic if all
+            values are positive and span more than five decades.
+        names: Names of the positions 0, 1, 2, ... on the horizontal axis, in place of numbers and `xlabel`.
         caption: Texts around the figure.
 
     Raises:
@@ -170,7 +170,7 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
-    """Draw dots (on a line of few points, or at a point between gaps), crosses for values not drawn, and tips."""
+    """Draw dots (if there are few points, or between gaps), crosses for values that cannot be drawn, and tips."""
     color = COLORS[line.color]
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
     dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone
@@ -183,7 +183,7 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
-    """Choose the points to draw; of each part of a long line the lowest and the highest, so that peaks are kept."""
+    """Return the indices of the points to draw: of each part of a long line only the lowest and the highest."""
     if len(y) <= _MOST_POINTS:
         return np.arange(len(y))
     kept = {0, len(y) - 1}
@@ -204,7 +204,7 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
-    """Write labels from the top down, each with a piece of its line, since histograms end at the same height."""
+    """Write the labels as a list beside the axes, because the ends of histograms are all at the same height."""
     for row, line in enumerate(lines):
         color, down = COLORS[line.color], -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
@@ -212,7 +212,7 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:
-    """Move heights until they are at least `gap` apart and within the limits, in one pass up and one down."""
+    """Move heights by a pass up and a pass down, so that they are at least `gap` apart, and return them."""
     order = np.argsort(heights, kind="stable")
     moved = heights[order].clip(low, high)
     for number in range(1, len(moved)):

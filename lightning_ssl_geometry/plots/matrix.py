@@ -26,7 +26,7 @@ def matrix(
     limits: tuple[float, float] = (0.0, 1.0),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw a map of one value per pair; rows have names, columns numbers, and large cells their values.
+    """Draw a matrix as coloured cells. Rows have names, columns have numbers, and large cells show their values.
 
     Args:
         names: M names of the rows and columns.
@@ -59,7 +59,7 @@ def matrix(
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
-    """Draw the cells in one hue, light enough that text on them can be read on light and dark pages."""
+    """Colour the cells in one hue, light enough that text on them can be read on light and dark pages."""
     from matplotlib.patches import Rectangle
 
     share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
@@ -69,7 +69,6 @@ def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
 
 
 def _number(axes: "Axes", count: int, every: int) -> None:
-    """Number every `every`-th row and column, and remove the names of the other rows."""
     for place, name in enumerate(list(axes.texts)):
         if place % every:
             name.remove()

@@ -36,7 +36,7 @@ def trajectory(
 ) -> "Figure":
     """Draw a path through the points (x, y), each (R,), coloured from early to late; at most 120 points are drawn.
 
-    `ends` are the names of the first and the last point, `tips` none or R texts, which are shown under a pointer.
+    `ends` are the names of the first and the last point. `tips` are R texts that appear at the pointer, or none.
 
     Raises:
         ValueError: If no point is finite, or the lengths differ.

@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of a diagnosis, with its meaning."""
+    """A number on the page of a diagnosis, with its meaning."""
 
     name: str
     value: str
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Made:
-    """How a run was made: names and values, and its config."""
+    """The settings of a run, as the page shows them: a table of names and values, and the text of config.yaml."""
 
     name: str
     rows: Mapping[str, str]
@@ -111,7 +111,6 @@ def _contents(
     notes: Sequence[str],
     readings: Mapping[str, Sequence[Reading]],
 ) -> dict[str, Any]:
-    """Return what both kinds of page have; entries that only one kind has are empty."""
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
     return dict.fromkeys(["status", "groups", "tiles", "layers", "evaluation", "evaluated", "coverage"]) | {
@@ -234,7 +233,7 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
 
 
 def _coverage(view: View) -> Table | None:
-    """Make a table that says which groups have a quantity, if not all runs have it; None if all have all."""
+    """Make a table of quantities that some runs lack, and of the groups that have them; None if there are none."""
     every = members(view.runs, last_layers=True)
     found = {each.title: set(each.names) for each in every if not each.quantity.baseline and not each.role}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
@@ -252,7 +251,7 @@ def _coverage(view: View) -> Table | None:
 
 
 def _odd_widths(view: View) -> list[str]:
-    """Say which arrays or layers of a group differ in length between runs, so that they have no mean."""
+    """Say which arrays or layers have no mean, because their lengths differ between the runs of a group."""
     said = []
     for group in view.groups:
         for name in dict.fromkeys(name for run in group.runs for name in run.arrays):

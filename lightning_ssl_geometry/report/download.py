@@ -1,4 +1,4 @@
-"""Numbers as CSV files inside of a page, each behind a link that saves it without a script or a server."""
+"""Numbers as CSV files inside of a page; a link saves each of them, without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -27,7 +27,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Saved:
-    """A link that saves a table as `file`; if `thinned` is k > 1, it has every k-th row."""
+    """A link that saves a table as `file`; if `thinned` is k > 1, only every k-th row is saved."""
 
     file: str
     address: str
@@ -52,7 +52,7 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from parts: cells that all rows of a part share, followed by columns."""
+    """Make a table from (cells, columns) pairs: each row has the cells of its pair, then one entry of each column."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 

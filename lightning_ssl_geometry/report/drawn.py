@@ -1,4 +1,4 @@
-"""Draws all figures of a page; if one fails, a sentence names it and the reason, and the others are drawn."""
+"""Draws all figures of a page. If one fails, a sentence names it and the reason, and the other figures are drawn."""
 
 __all__ = ["Drawings", "draw"]
 
@@ -39,14 +39,14 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
 
 @dataclass
 class Drawings:
-    """Holds the figures of a page, so that they are drawn once, and notes which ones could not be drawn."""
+    """Holds the figures of a page, so that they are drawn only once, and the reasons why others could not be drawn."""
 
     lost: list[str] = field(default_factory=list)  # a sentence for each figure that could not be drawn
     left_out: int = 0  # figures of undeclared logs that are too many
     panels: dict[str, list[Panel]] | None = None  # by section; None before they are drawn
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
-        """Return the figures that `drawing` returns; if it raises, an empty list, and a note about `what`."""
+        """Return the figures that `drawing` returns; if it raises, note the error of `what` and return no figures."""
         try:
             drawn = drawing()
             panels = [drawn] if drawn is None or isinstance(drawn, Panel) else list(drawn)
@@ -67,7 +67,7 @@ class Drawings:
 
 
 def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
-    """Draw all figures, by section, unless `drawings` holds them; at most `_MOST_UNKNOWN` of undeclared logs."""
+    """Return all figures by section, drawn now or held by `drawings`; only `_MOST_UNKNOWN` are of undeclared logs."""
     if drawings.panels is not None:
         return drawings.panels
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so

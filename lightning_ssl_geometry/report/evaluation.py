@@ -1,4 +1,4 @@
-"""Accuracies of a linear classifier on pixels, the untrained network, the trained network, and averages of it."""
+"""Accuracies of a linear classifier on pixels, the untrained and the trained network, and averages of the latter."""
 
 __all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
 
@@ -28,12 +28,12 @@ _TITLE = "The same linear classifier on each"
 
 
 def feature_name(name: str) -> str:
-    """Name the features of a row; "frozen" is the untrained network."""
+    """Return the words for features, such as "untrained network" for "frozen"."""
     return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
-    """Whether the features `name` are those of the trained method; other features are for comparison."""
+    """Whether the features called `name` are those that the method proposes; other features are for comparison."""
     return name in ("trained", "f, learned", "head, learned")
 
 
@@ -43,7 +43,10 @@ def shown_accuracy(row: Evaluation) -> str:
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the rows by labels per class (all labels first), and by split if the runs have several splits."""
+    """Group the accuracies of a run by labels per class (all labels first).
+
+    If `run` and the runs `beside` it have several splits, they are also grouped by split.
+    """
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
     groups: dict[str, list[Evaluation]] = {}
@@ -62,13 +65,13 @@ def _member(view: View) -> Member | None:
 
 
 def evaluated(view: View) -> str:
-    """Return the section that the evaluation belongs to."""
+    """Return the name of the section in which the page shows the linear evaluation."""
     member = _member(view)
     return member.declared.section if member and member.declared else "probes"
 
 
 def evaluation_panel(view: View) -> Panel | None:
-    """Draw the accuracies as dots (for groups, only of trained features); None if there are none."""
+    """Draw the accuracies as dots (for groups, without untrained features); None if there are none."""
     member = _member(view)
     blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
     if member is None or not blocks:
@@ -112,7 +115,7 @@ def _dot(row: Evaluation) -> Dot:
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """Make the dots of groups, without pixels and the untrained network, which are equal in all groups."""
+    """Make the dots of groups; pixels and the untrained network are left out, because they are equal in all groups."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
@@ -133,7 +136,7 @@ def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
 
 
 def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
-    """Map each (features, heading) of a run to an accuracy, the mean if it has several rows."""
+    """Map each (features, heading) of a run to its accuracy, averaged over rows; pixels and "frozen" are left out."""
     held: dict[tuple[str, str], list[float]] = {}
     for heading, rows in evaluation_groups(run, view.runs).items():
         for row in rows:

@@ -1,4 +1,4 @@
-"""The line under a page's title: model, data and length of a run, or what the runs of a comparison share."""
+"""The line under a page's title: model, data and length of a run, or the facts that all runs of a comparison share."""
 
 __all__ = ["different_data", "facts", "shared_facts", "weights"]
 
@@ -17,7 +17,7 @@ def facts(run: Run) -> list[str]:
 
 
 def weights(run: Run, short: bool = False) -> str:
-    """Say where the weights of a diagnosed network are from; if `short`, without folders, and empty if unknown."""
+    """Say where the weights of a diagnosed network are from; if `short`, without folders, or "" if this is unknown."""
     if checkpoint := run.info.get("checkpoint"):
         return f"weights from {Path(str(checkpoint)).name if short else checkpoint}"
     kind = run.info.get("weights")
@@ -25,13 +25,13 @@ def weights(run: Run, short: bool = False) -> str:
 
 
 def shared_facts(runs: Sequence[Run]) -> list[str]:
-    """Say on which data and how many samples all runs were diagnosed, as far as they agree."""
+    """Return the data and the number of samples of diagnoses, each only if it is the same in all of them."""
     data, samples = ({find(run) for run in runs} for find in (_data, _samples))
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
 
 
 def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
-    """Say which run saw which data, if they differ; else an empty text."""
+    """Return a sentence on which run saw which data; empty if all saw the same data."""
     seen: dict[str, dict[str, None]] = {}
     for group, run in runs:
         named = group.name if len(group.runs) == 1 else f"{group.name}, {run.name}"

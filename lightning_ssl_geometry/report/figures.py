@@ -1,4 +1,4 @@
-"""Decides which quantities share a figure: by section, by chart, and for arrays also by the observed space."""
+"""Decides which quantities share a figure: those of one section and chart; for arrays also of one observed space."""
 
 __all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
 
@@ -48,16 +48,16 @@ class Plan:
 
     @property
     def saved_unit(self) -> str:
-        """Unit of the saved values, in which shares are not percents."""
+        """Unit of the values in CSV files, which are not in percent."""
         return self.unit.removesuffix(", %")
 
     @property
     def drawn(self) -> list[Member]:
-        """The quantities that are drawn for themselves."""
+        """The quantities to draw, without those that only serve them, such as labels."""
         return _subjects(self.members)
 
     def serving(self, asked: str) -> Member | None:
-        """Return the quantity with a role for the others, such as "label"; None if there is none."""
+        """Return the quantity whose role in the figure is `asked`, such as "label"; None if there is none."""
         return next((each for each in self.members if each.role == asked), None)
 
 
@@ -70,12 +70,12 @@ class View:
 
     @classmethod
     def of(cls, run: Run) -> "View":
-        """View a single run."""
+        """Make the view of a single run."""
         return cls((Group("", "blue", (run,)),))
 
     @property
     def alone(self) -> bool:
-        """Whether this is one run: its colours are quantities and its dashes data, else colours are groups."""
+        """Whether this is one run, in which colours show quantities and dashes data; else colours show groups."""
         return len(self.groups) == 1 and not self.groups[0].name
 
     @cached_property
@@ -85,7 +85,7 @@ class View:
 
     @property
     def grouped(self) -> list[tuple[Group, Run]]:
-        """All runs, each with its group."""
+        """All runs, as pairs of group and run."""
         return [(group, run) for group in self.groups for run in group.runs]
 
     @property
@@ -104,16 +104,16 @@ class View:
         return all(run.time_unit == "epochs" for run in self.runs)
 
     def place(self, run: Run) -> int:
-        """Return the index of a run among all."""
+        """Return the index of a run in `runs`."""
         return next(place for place, each in enumerate(self.runs) if each is run)
 
     def logged(self, run: Run, member: Member, stage: str) -> Series | Readouts | Snapshot | None:
-        """Return the log of a quantity in a run and stage; None if there is none."""
+        """Return the log of a quantity in a run and stage, such as "val"; None if there is none."""
         return logged(run, member.names.get(self.place(run), {}).get(stage, ""))
 
 
 def plans(view: View) -> dict[str, list[Plan]]:
-    """Plan the figures of each section."""
+    """Return the figures to draw, by section."""
     gathered: dict[str, dict[tuple[str, ...], list[Member]]] = {name: {} for name in SECTIONS}
     every = members(view.runs, last_layers=not view.alone)
     for member in every:
@@ -133,7 +133,7 @@ def in_order(sections: Iterable[str]) -> list[str]:
 
 
 def section_of(member: Member, runs: Sequence[Run]) -> str:
-    """Return the section of a quantity; an undeclared scalar named like a loss is in the section learning."""
+    """Return the section of a quantity: that which is declared, or "learning" for undeclared names like "loss"."""
     if member.declared:
         return member.declared.section or _OTHER
     if member.base.startswith(LAYERS):
@@ -142,7 +142,7 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
 
 
 def _figure(member: Member, view: View) -> tuple[str, ...]:
-    """Return a key of the figure: kind of log and chart, and for arrays at some moments also space and part."""
+    """Return the key of the figure that shows a quantity; quantities with the same key share a figure."""
     place, names = next(iter(member.names.items()))
     log, kind = log_kind(view.runs[place], next(iter(names.values()))), _kind(member, view)
     if kind == "layers":
@@ -190,7 +190,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Separate quantities in percent from others, since they share no axis; labels and the like are in both."""
+    """Separate quantities in percent from others, because they share no axis; labels and similar ones are in both."""
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))
@@ -199,7 +199,7 @@ def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
 
 
 def _measured(member: Member) -> Member:
-    """Turn a baseline into an ordinary quantity, if it is alone on the axis of its scale."""
+    """Return the quantity with `baseline=False`, because it has an axis for itself."""
     declared = member.declared
     if declared is None or member.role:
         return member
@@ -235,7 +235,7 @@ def _unit(members: Sequence[Member], kind: Figured) -> str:
 
 
 def _cautions(members: Sequence[Member], view: View) -> list[str]:
-    """Say which lines of a figure are of logs with different names (perhaps settings), or of different data."""
+    """Return warnings about a figure whose logs have different names (perhaps other settings) or different data."""
     named = dict.fromkeys(filter(None, (_names(member, view) for member in members if not member.quantity.baseline)))
     said = [f"Logged under different names, so settings may differ: {'; '.join(named)}."] if named else []
     places = {place for member in members for place in member.names}
@@ -254,7 +254,7 @@ def _names(member: Member, view: View) -> str:
 
 
 def _kind(member: Member, view: View) -> Figured:
-    """Return the declared picture if the shape of the values allows it, else the default picture of that shape."""
+    """Return the declared kind of picture if it fits the shape of the values, else the default of that shape."""
     place, names = next(iter(member.names.items()))
     name = next(iter(names.values()))
     log, asked = logged(view.runs[place], name), member.kind
@@ -268,7 +268,7 @@ def _kind(member: Member, view: View) -> Figured:
 
 
 def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
-    """Whether a later layer has the same figure of many lines, which is drawn only for the last layer."""
+    """Whether the quantity has a line per entry and is also in a later layer; only the last layer is drawn then."""
     if member.kind != "components":
         return False
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]

@@ -1,4 +1,4 @@
-"""Reads files of a run, which may hold anything, up to limits of size; a sentence says what could not be read."""
+"""Reads files of a run, up to limits of size. They may hold anything; a sentence says what could not be read."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
@@ -53,7 +53,7 @@ class Table:
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Return what `read` returns; if it raises, None and a note that calls the file `shown`."""
+    """Return (what `read` returns, no notes); if it raises, (None, a note in which the file is called `shown`)."""
     try:
         return read(), []
     except Exception as error:  # a file may hold anything; the others are still to be shown
@@ -68,7 +68,7 @@ class Reads:
     notes: list[str] = field(default_factory=list)
 
     def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """Return the content of a file; `without` if it cannot be read or is missing, which the note `missing` says."""
+        """Return what `read` makes of a file, or `without`; a missing file adds `missing` to the notes."""
         path = self.folder / name
         if not is_there(path):
             self.notes.extend([missing] if missing else [])
@@ -80,7 +80,7 @@ class Reads:
 
 
 def plain(text: object, most: int = 200) -> str:
-    r"""Turn a text into one line of at most `most` characters, and replace those that UTF-8 cannot encode by "?".
+    r"""Make a text one line of at most `most` characters; characters that UTF-8 cannot encode become "?".
 
     >>> plain("a\nb\udcff"), plain("abcdef", 4)
     ('a b?', 'abc…')
@@ -90,12 +90,12 @@ def plain(text: object, most: int = 200) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path exists, also as a broken link."""
+    """Whether the path exists; a broken link counts as well."""
     return os.path.lexists(path)
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Return the files with this ending below a folder, sorted, with their names, and a note if there are too many."""
+    """Return (path, name) of the files below a folder with this ending, sorted; a note says if there are too many."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]
@@ -103,7 +103,7 @@ def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]
 
 
 def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
-    """Read at most `most` bytes of a UTF-8 file; notes, which call it `shown`, say what was left out."""
+    """Return the first `most` bytes of a UTF-8 file, and notes on what was left out that call the file `shown`."""
     with _opened(path) as file:
         held = file.read(most + 1)
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
@@ -121,7 +121,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Read the complete lines of a CSV file with as many cells as the header; notes count the others."""
+    """Return the complete rows of a CSV file that are as long as its header, and notes on the other rows."""
     text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]
@@ -156,7 +156,7 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """Open a regular file only: a pipe would block, and opening a device may have side effects."""
+    """Open a regular file. Others are a ValueError: a pipe would block, and opening a device may have side effects."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
@@ -206,7 +206,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _refuse_large(name: str, file: Any) -> None:
-    """Raise an error if the header declares too large an array, before memory is allocated."""
+    """Raise a ValueError, before memory is allocated, if the header declares too many values or no numbers."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it is of version {version[0]}.{version[1]} of numpy's format")

@@ -1,4 +1,4 @@
-"""Groups of runs, with means and standard deviations over the runs of a group; a single run is a group of one."""
+"""Groups of runs, with means and standard deviations over the runs of a group; a single run is a group with one run."""
 
 __all__ = ["GROUP_COLORS", "Average", "Group", "average", "notes_on_time", "read_groups"]
 
@@ -26,7 +26,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Average:
-    """A log, averaged over the runs of a group at the moments that all have in common."""
+    """A log, averaged over the runs of a group at the times at which all of them have a value."""
 
     name: str  # as logged by the first run, with its stage
     epoch: Floats  # (R,), of the first run, as are `step`, `done` and `time`
@@ -71,9 +71,9 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 
 
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
-    """Average the logs that `find` returns for the runs, at the moments that all have; None if there is no log.
+    """Average the logs that `find` returns for the runs, at the times that all of them have; None if there is no log.
 
-    A moment is a number of optimizer steps, or, if `by_epochs` and the epochs of the runs differ in length, of epochs.
+    Times are compared in optimizer steps, or in epochs if `by_epochs` is true and the runs' epochs differ in length.
     Runs whose arrays differ in length from those of the first run are left out.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
@@ -93,7 +93,7 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
-    """Say if the epochs of a group's runs differ in length, and whether steps or epochs are averaged then."""
+    """Name the groups whose runs have epochs of different length, and say whether epochs or steps are averaged."""
     said = []
     for group in groups:
         paces: dict[float, list[str]] = {}
@@ -110,16 +110,16 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
 
 
 def _moments(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
-    """Return the moments of each run's values, on a scale that the runs share."""
+    """Return the times of each run's values, in a unit that the runs share: epochs or steps."""
     if by_epochs and not _of_one_pace([run for run, _ in found]):
         return [np.round(run.time(item), 6) for run, item in found]
     return [item.done for _, item in found]
 
 
 def _of_one_pace(runs: Sequence[Run]) -> bool:
-    """Whether the runs' epochs have the same number of steps, or a number is not known.
+    """Whether an epoch has the same number of steps in all runs; also true if a number is not known.
 
-    The numbers are estimates. If several runs logged at the same step, the epochs at that step are compared instead.
+    The numbers are estimates. If they differ, the epochs that the runs logged at the same steps are compared.
     """
     paces = {run.steps_per_epoch for run in runs}
     if len(paces) == 1 or None in paces:
@@ -133,7 +133,7 @@ def _of_one_pace(runs: Sequence[Run]) -> bool:
 
 
 def _epochs(run: Run) -> dict[float, float]:
-    """Map the number of steps done to the epoch of the logged row."""
+    """Map each number of optimizer steps done to the epoch that was logged with it."""
     logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
     return {
         float(done): float(epoch)

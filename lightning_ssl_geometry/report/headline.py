@@ -25,7 +25,7 @@ _MOST_UNKNOWN = 24
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline number with its name, the greatest possible value (`of`), and a remark."""
+    """A headline number with its name, its greatest possible value (`of`) and a remark."""
 
     name: str
     value: str
@@ -34,7 +34,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Return the headline numbers of a run: the gain by training, and the quantities declared as headlines."""
+    """Return the headline numbers of a run: the accuracy gained by training, and quantities declared as headlines."""
     order = [*SECTIONS]
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
@@ -48,7 +48,7 @@ def headline(run: Run) -> list[Tile]:
 def summary_table(run: Run | str | Path) -> "Table":
     """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
-    `run` is a folder or the result of :func:`read_run`, whose errors are raised for a folder.
+    `run` is a folder or the result of :func:`read_run`. A folder is read by that function, with its errors.
     """
     from rich.table import Table
     from rich.text import Text
@@ -76,7 +76,7 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """List at most `most` of the page's notes on missing and unreadable files for the terminal, one per line.
+    """Return at most `most` of the page's notes on missing and unreadable files, one per line.
 
     >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
     a is missing.
@@ -88,7 +88,7 @@ def remarks(run: Run, most: int = 8) -> str:
 
 
 def bound(run: Run, name: str) -> str:
-    """Say the greatest possible value if the number of rows limits it, else an empty text."""
+    """Return " (at most N here)" if the number of rows limits a value to N, else an empty text."""
     cap = cap_of(run, name)
     return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
 
@@ -106,7 +106,7 @@ def _summary(series: Series, member: Member) -> tuple[str, str, str]:
 
 
 def _gains(run: Run) -> list[Tile]:
-    """Return the gain in linear accuracy by training, in percentage points, for each number of labels."""
+    """Return a headline per number of labels: the accuracy gained by training, or the accuracy if no gain is known."""
     tiles = []
     for heading, rows in evaluation_groups(run).items():
         by_name = {row.features: row.accuracy for row in rows}
@@ -127,7 +127,7 @@ def _gains(run: Run) -> list[Tile]:
 
 
 def _tile(run: Run, member: Member) -> Tile | None:
-    """Show the last value on validation data; if there is none, that of the first stage with a value."""
+    """Return a quantity's last value on validation data; if there are none, on the first other data with a value."""
     found = [series for series in series_of(run, member) if series.finite.any()]
     if not found:
         return None
@@ -143,7 +143,7 @@ def _tile(run: Run, member: Member) -> Tile | None:
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Write the value of the quantity's baseline; an empty text if the run did not log it."""
+    """Return name and value of the quantity's baseline; an empty text if the run did not log the baseline."""
     known = member.declared
     if known is None or not known.quantity.null:
         return ""

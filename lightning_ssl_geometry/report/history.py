@@ -1,4 +1,4 @@
-"""The history of a run that was resumed in another folder: its logs continue those of the earlier folder."""
+"""The history of a run that was resumed in another folder. Its logs continue those of the earlier folder."""
 
 __all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "read_logs", "with_earlier"]
 
@@ -24,14 +24,14 @@ class Resumption:
     """A resumption of a run from a checkpoint.
 
     Attributes:
-        folder: Folder of the earlier part, relative to the run's own; None if it is not known.
-        run: Name of the earlier part in its history.json, None if it has none.
-        step: Optimizer steps done.
-        logged: Step of the first scalars that the resumed run logged.
+        folder: Folder of the earlier part, relative to the folder of the resumed run; None if it is not known.
+        run: Name of the earlier part in its history.json; None if it has no name.
+        step: Optimizer steps done at the checkpoint.
+        logged: Step of the first scalars that were logged after resuming.
         epoch: Epoch of the checkpoint, counted from 0.
         time: Date and time, in ISO form.
-        within_epoch: Whether the checkpoint was within an epoch, so that results on the training batches of this epoch
-            use its later batches only.
+        within_epoch: Whether the checkpoint was saved within an epoch. If so, results of this epoch on training batches
+            are from its later batches only.
     """
 
     folder: str | None
@@ -74,7 +74,7 @@ def is_resumed(folder: Path) -> bool:
 
 
 class Logs(NamedTuple):
-    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and declarations."""
+    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and the declared meanings."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
@@ -83,7 +83,7 @@ class Logs(NamedTuple):
 
 
 def read_logs(reads: Reads, missing: str = "") -> Logs:
-    """Read the logs in a folder; notes name missing files, followed by the text `missing`."""
+    """Read the logs in a folder. If a file is missing, its name and the text `missing` are added to the notes."""
     scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
     return Logs(
         reads.of("metrics.csv", read_scalars, {}, missing=scalars),
@@ -100,7 +100,7 @@ def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join the logs of a folder with those of all folders that it was resumed from; notes name missing parts."""
+    """Join the logs of a folder with those of all folders from which it was resumed; notes name missing parts."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:
@@ -127,7 +127,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
 
 
 def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str | None]:
-    """Return the folder of an earlier part, and the reason if it cannot be used, else None."""
+    """Return the folder of an earlier part, and the reason why it cannot be used, or None."""
     if entry.folder is None:
         return folder, "its checkpoint does not say which folder it is of"
     place = (folder / entry.folder).resolve()
@@ -142,7 +142,7 @@ def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str 
 
 
 def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logged: float) -> dict[str, Series]:
-    """Prepend the earlier values logged before the step `logged`, and those of a test at that step."""
+    """Put earlier values before the present ones: values before the step `logged`, and test values at that step."""
     joined = dict(own)
     for name, series in earlier.items():
         kept = (series.step < logged) | (name.startswith("test/") & (series.step <= logged))
@@ -152,7 +152,7 @@ def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logg
 
 
 def _join_arrays(earlier: Mapping[str, Readouts], own: Mapping[str, Readouts], step: float) -> dict[str, Readouts]:
-    """Prepend the earlier readouts up to `step`, except for arrays whose width has changed."""
+    """Put earlier rows up to `step` before the present ones, except for arrays whose number of columns has changed."""
     joined = dict(own)
     for name, array in earlier.items():
         kept = array.step <= step
@@ -167,7 +167,7 @@ def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot]
 
 
 def _joined(earlier: _Log, own: _Log | None) -> _Log:
-    """Join two parts in order of time; of several values at one time, keep that of the later part."""
+    """Join two parts of a log in order of time. If both have a value at one time, the later part's value is kept."""
     if own is None:
         return earlier
     before = earlier.rows(~np.isin(earlier.done, own.done)).columns

@@ -36,7 +36,7 @@ _BETWEEN: tuple[Dash, ...] = ("solid", "dashed", "dotted")
 
 
 def line_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw the quantities of a figure; None if there are none, or if the page is of one diagnosis."""
+    """Draw a figure of lines; None if it has no lines, or if the page is of one diagnosis, which has no time axis."""
     found = tracks(plan, view)
     return None if not found or (view.alone and view.once) else _drawn(plan, view, found)
 
@@ -60,7 +60,7 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
 
 
 def _component(track: Track, name: str, place: int, at: int, view: View) -> Track:
-    """Make the line of entry `place` of an array, which is number `at` in its figure."""
+    """Return the line of entry `place` of an array; it is line number `at` of its figure."""
     std = None if track.mean.std is None else track.mean.std[:, place]
     track = replace(track, mean=replace(track.mean, mean=track.mean.mean[:, place], std=std), label=name)
     if view.alone:
@@ -123,7 +123,7 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
 
 
 def _background(track: Track, view: View) -> list[Curve]:
-    """Draw all values of one run behind a line of means: those of the line, or those logged per step."""
+    """For one run, return a faint line of single values behind a line of means: those per step, or those averaged."""
     if not view.alone:
         return []
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
@@ -166,7 +166,7 @@ def _dot(track: Track, view: View) -> Dot:
 
 
 def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
-    """Say which data of how many runs are shown (per quantity, if that differs), and what crosses mean."""
+    """Say which data and how many runs are shown (per quantity if this differs), and what crosses mean."""
     stage = found[0].stage
     drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
     means = {
@@ -204,7 +204,7 @@ def _limits(view: View) -> tuple[float, float]:
 
 
 def _stretch(track: Track, view: View) -> int:
-    """Return how many values a point of the line averages; more than 1 for hundreds of noisy values."""
+    """Return how many values are averaged per drawn point; it is above 1 if a single run has hundreds of values."""
     return -(-len(track.mean.mean) // _MOST_POINTS) if view.alone else 1
 
 

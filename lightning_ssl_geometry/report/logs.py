@@ -1,4 +1,4 @@
-"""The logs of a run: scalars of Lightning's metrics.csv and the arrays beside it, as numpy arrays."""
+"""The logs of a run as numpy arrays: the scalars of Lightning's metrics.csv, and the arrays in geometry/."""
 
 __all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
@@ -28,25 +28,25 @@ class _OverTime:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All arrays with one row per value or readout."""
+        """All arrays of the log that have one row per time."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
 
     def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
-        """Return some of the rows."""
+        """Return the log with some of its rows only."""
         return replace(self, **{name: values[kept] for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True)
 class Series(_OverTime):
-    """One scalar over training, in order of time, with one value per time, the last that was logged.
+    """One scalar over training, in order of time. If several values were logged at one time, only the last is kept.
 
     Attributes:
-        name: As logged, with its stage: `val/loss`.
+        name: The logged name, with its stage: `val/loss`.
         epoch: (R,), counted from 0; NaN if unknown.
         step: (R,), the index of the optimizer step at which a value was logged, counted from 0.
         value: (R,), also NaN and infinities.
-        done: (R,), number of optimizer steps done: `step + 1`, but 0 for a value from before training, whose `step` is
-            0, too.
+        done: (R,), number of optimizer steps done: 0 for a value from before training (its `step` is 0), else
+            `step + 1`.
     """
 
     value: Floats
@@ -63,16 +63,16 @@ class Series(_OverTime):
 
     @property
     def drawable(self) -> bool:
-        """Whether an axis can show at least one of the values, also in percent."""
+        """Whether at least one value is small enough for an axis, also in percent."""
         return bool((np.abs(self.value) < MOST_DRAWN / 100).any())
 
 
 @dataclass(frozen=True)
 class Readouts(_OverTime):
-    """One array over training, one row per readout.
+    """One array over training, with one row for each of the R times at which it was logged.
 
     Attributes:
-        name: As logged, with its stage: `train/log_spectrum_h`.
+        name: The logged name, with its stage: `train/log_spectrum_h`.
         epoch: (R,), counted from 0.
         step: (R,), optimizer steps done.
         values: (R, K).
@@ -82,19 +82,19 @@ class Readouts(_OverTime):
 
     @property
     def done(self) -> Floats:
-        """(R,), number of optimizer steps done at each readout."""
+        """(R,), number of optimizer steps done at each time."""
         return self.step
 
     @property
     def finite_rows(self) -> "Readouts | None":
-        """The readouts with a finite number; None if there is none."""
+        """The rows that have a finite number; None if there are none."""
         kept = np.flatnonzero(np.isfinite(self.values).any(axis=1))
         return self.rows(kept) if len(kept) else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The latest readout of an array with several axes, such as images, after `step` optimizer steps."""
+    """The last logged value of an array with several axes, such as images, after `step` optimizer steps."""
 
     name: str
     epoch: float
@@ -103,7 +103,7 @@ class Snapshot:
 
 
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read metrics.csv as Lightning's CSVLogger writes it; an empty cell is no value."""
+    """Read metrics.csv as Lightning's CSVLogger writes it; an empty cell means that there is no value."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return {}, notes
@@ -135,7 +135,7 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Read geometry/<stage>/<name>.csv: columns epoch, step, 0, 1, 2, ..., one row per readout."""
+    """Read geometry/<stage>/<name>.csv, with the columns epoch, step, 0, 1, 2, ... and one row per logged time."""
     if not folder.is_dir():
         raise ValueError("it is no folder")
     return _read_each(folder, ".csv", _read_array)
@@ -164,7 +164,7 @@ def _read_each(
 
 
 def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
-    """Replace numbers that are too large for an axis by infinite ones."""
+    """Replace numbers that are too large for an axis by infinite numbers; notes count them."""
     if not np.isfinite(values).any():
         return values, [f"{shown} holds no finite number."]
     huge = np.isfinite(values) & (np.abs(values) > MOST_DRAWN)
@@ -206,7 +206,7 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
-    """Rename `x_epoch` to `x` if there is also `x_step`: Lightning adds both endings if a value is logged both ways."""
+    """Rename `x_epoch` to `x` if there is also `x_step`, because Lightning adds both endings if it logs both ways."""
     plain = {name: name.removesuffix("_epoch") for name in scalars if name.endswith("_epoch")}
     plain = {name: base for name, base in plain.items() if f"{base}_step" in scalars and base not in scalars}
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}
@@ -229,7 +229,7 @@ def _meant(cells: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
-    """Give a row without an epoch that of the next row with one, since callbacks may log only the step."""
+    """Fill in missing epochs from the next row that has an epoch, because callbacks may log only the step."""
     known = np.flatnonzero(np.isfinite(epoch) & np.isfinite(step))
     if not len(known):
         return epoch
@@ -243,9 +243,9 @@ def _countable(step: Floats) -> NDArray[np.bool_]:
 
 
 def _untrained(table: Table, epoch: Floats, step: Floats) -> NDArray[np.bool_]:
-    """Mark the rows of step 0 that were logged before training: they have values of the stage `probe` only.
+    """Mark the rows that were logged before training: those of step 0 with values of the stage `probe` only.
 
-    If the first epoch has one step, its end is also step 0; then only the first row of each such column is marked.
+    If the first epoch has only one step, rows from its end look the same; then only the first value of a column counts.
     """
     first = np.zeros(len(step), dtype=bool)
     probed: list[int] = []
@@ -268,5 +268,5 @@ def _by_time(series: Series) -> Series:
 
 
 def _last_of_each(ordered: Floats) -> NDArray[np.bool_]:
-    """Mark the last of equal neighbours, since a resumed run may log a step twice."""
+    """Mark the last of equal neighbours, because a resumed run may log a step twice."""
     return np.append(ordered[1:] != ordered[:-1], True)

@@ -1,7 +1,7 @@
 """The quantities of one or several runs. Logs of several runs with the same meaning are joined to one quantity.
 
-Logs have the same meaning if class, key of the result and observed space agree; if these occur more than once in a run,
-also the names must agree. Undeclared logs are joined by their names.
+Logs have the same meaning if their diagnostic's class, the key of the result and the observed space are equal. If one
+run has several such logs, their names must be equal, too. Undeclared logs are joined by their names.
 """
 
 __all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "space_name",
@@ -37,12 +37,12 @@ class Member:
 
     @property
     def quantity(self) -> Quantity:
-        """The declared quantity; for an undeclared log, a quantity with its name as the title."""
+        """The declared quantity; for an undeclared log, a quantity whose title is the log's name."""
         return self.declared.quantity if self.declared else Quantity(title=self.base or "value", text="-")
 
     @property
     def space(self) -> str:
-        """The observed space, or an empty text."""
+        """The tensor from which it is computed, such as "h_image", or an empty text."""
         return self.declared.space if self.declared else ""
 
     @property
@@ -57,22 +57,23 @@ class Member:
 
     @property
     def role(self) -> str:
-        """The role for other quantities of the figure, such as "label"; empty for both quantities of a path."""
+        """How the quantity serves others in their figure, such as "label"; empty for both quantities of a path."""
         picture = self.quantity.picture
         return picture.role if picture and picture.kind != "path" else ""
 
     @property
     def title(self) -> str:
-        """The title, with space, part and name if other quantities have the same title."""
+        """The title, followed by space, part and name if other quantities have the same title."""
         apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
         named = ", ".join(filter(None, apart))
         return f"{self.quantity.title} ({named})" if named else self.quantity.title
 
 
 def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
-    """Join the logs of runs to quantities, in the order in which they were declared; undeclared ones come last.
+    """Join the logs of runs to quantities, in the order in which they were declared; undeclared logs come last.
 
-    With `last_layers`, only the last of several layers is kept, so that networks of different depths can be compared.
+    If `last_layers` is true, a quantity of several layers is kept for the last layer only, so that networks of
+    different depths can be compared.
     """
     found: dict[_Identity, Member] = {}
     identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
@@ -93,14 +94,14 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 
 
 def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
-    """Return a log of a run by its name (a column of layers.csv as one readout), or None."""
+    """Return the log of a run with this name, or None; a column of layers.csv becomes an array with one row."""
     if name.startswith(LAYERS) and run.layers and (column := name.removeprefix(LAYERS)) in run.layers.values:
         return Readouts(name, np.zeros(1), np.zeros(1), values=run.layers.values[column][None])
     return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
 
 
 def log_kind(run: Run, name: str) -> str:
-    """Return the kind of a log (scalar, array or layers), since kinds of one name are drawn separately."""
+    """Return the kind of a log, such as scalar, array or layers; logs of different kinds do not share a figure."""
     return LAYERS if name.startswith(LAYERS) else type(logged(run, name)).__name__
 
 
@@ -127,17 +128,17 @@ def stage_order(stage: str) -> int:
 
 
 def _layer_name(part: str) -> str:
-    """Name a layer by the part of a result: "2" is "layer 2", and "layers_3" is "layers.3"."""
+    """Return the name of a layer from the part of a result's name: "layer 2" for "2", "layers.3" for "layers_3"."""
     return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
 
 
 def space_name(space: str) -> str:
-    """Name an observed space in words, such as "h, clean images" for "h_image"."""
+    """Return the words for an observed tensor, such as "h, clean images" for "h_image"."""
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
 def printable(text: str, most: int = 18) -> str:
-    r"""Replace control characters, and the middle of a text of more than `most` characters, as names differ in the end.
+    r"""Replace control characters; if a text is longer than `most`, replace its middle, because ends often differ.
 
     >>> printable("a\x00 name that is too long")
     'a� name t…too long'
@@ -147,7 +148,7 @@ def printable(text: str, most: int = 18) -> str:
 
 
 def _identities(run: Run) -> dict[str, _Identity]:
-    """Map each log of a run to its meaning: log -> (class, key, part, space)."""
+    """Map the name of each log of a run to its meaning, such as (class, key, part, space)."""
     twins = (name for name in run.scalars if name.endswith("_step") and name not in run.declared)
     means = {name for name in twins if name.removesuffix("_step") in run.scalars}  # Lightning logged their mean, too
     names = [name for name in run.scalars if name not in means]
@@ -160,13 +161,13 @@ def _identities(run: Run) -> dict[str, _Identity]:
 
 
 def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:
-    """Return the meanings that several logs of a stage share; their names have to distinguish them."""
+    """Return the meanings that several logs of one stage share, so that only the names distinguish these logs."""
     counts = Counter((split(name)[0], identity) for name, identity in held.items())
     return {identity for (_, identity), count in counts.items() if count > 1}
 
 
 def _last_parts(held: Mapping[str, _Identity]) -> dict[str, _Identity]:
-    """Keep the last of several layers with the same result, in the order of declaration, and drop the layer's name."""
+    """If several layers have the same result, keep it for the layer declared last, and drop the layer's name."""
     last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
     joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
     return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}

@@ -1,4 +1,4 @@
-"""Figures of arrays at some moments of training: spectra, profiles, histograms and quantiles."""
+"""Figures of arrays at a few times of training: spectra, profiles, histograms and quantiles."""
 
 __all__ = ["moment_panels"]
 
@@ -35,8 +35,6 @@ _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
 
 @dataclass(frozen=True)
 class _Line:
-    """One readout of one quantity of one group."""
-
     track: Track  # the quantity, and how it looks; the mean of a spectrum is of logarithms
     row: int  # the number of the readout
     moment: str  # the time of the readout, in words
@@ -46,15 +44,15 @@ class _Line:
 
     @property
     def words(self) -> str:
-        """Group, quantity and moment, as far as they distinguish the line from others."""
+        """Group, quantity and time, as far as they distinguish the line from others."""
         group, label = self.track.group.name, self.track.label
         return ", ".join(filter(None, [printable(group, 30), label, "" if label and not group else self.moment]))
 
 
 def moment_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw arrays at the start, half and end of training; if a figure has several quantities, only at the end.
+    """Draw arrays at the start, middle and end of training; if a figure has several quantities, only at the end.
 
-    One run has a figure for each stage; groups have one, for the stage that most of them have.
+    One run has a figure for each stage; groups have one figure, for the stage that most of them have.
     """
     stages = sorted({stage for member in plan.drawn for stage in member.names.get(0, {})}, key=stage_order)
     if not view.alone:
@@ -100,7 +98,6 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
-    """Return the lines of a figure: the readouts, and then the baselines."""
     several, found = len(plan.drawn) > 1, list[_Line]()
     for place, member in enumerate(plan.drawn):
         for track in _tracks(plan, view, member, stage=stage):
@@ -129,7 +126,7 @@ def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
 
 
 def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
-    """Make the line of a readout; `ended` says whether its name or moment is written at its end."""
+    """Make the line of an array's row `at`; `ended` says whether a text is written at the end of the line."""
     mean, (scale, show) = track.mean, shown(track.member.quantity)
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
@@ -172,7 +169,7 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
 
 
 def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
-    """Map the first, the middle and the last readout to (colour, dash); the middle one is nearest to half the time."""
+    """Map three indices to (colour, dash): the first time, the one nearest to half the time, and the last."""
     half = int(np.abs(time - (time[0] + time[-1]) / 2).argmin())
     looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
     looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}
@@ -197,7 +194,7 @@ def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
 
 
 def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
-    """Return the x values: of the member with the role "x", edges of bins, percents of quantiles, or an index."""
+    """Return the x values of a figure: bin edges, percents, the quantity with the role "x", or 1, 2, ..."""
     if plan.kind == "histogram":
         low, high = plan.drawn[0].quantity.bounds
         return np.linspace(low or 0.0, 1.0 if high is None else high, size + 1)

@@ -38,7 +38,7 @@ def percent(value: float) -> str:
 
 
 def deviation(mean: float, std: float, is_percent: bool = False) -> str:
-    """Write a standard deviation with as many decimals as its mean, but with three digits if that would show nearly 0.
+    """Write a standard deviation with as many decimals as its mean, or with three digits if these show nearly 0.
 
     >>> deviation(4.28, 0.0237), deviation(121.0, 0.577), deviation(0.333, 0.0041, is_percent=True)
     ('0.02', '0.577', '0.4')
@@ -67,7 +67,7 @@ def moment(text: object) -> str:
 
 
 def duration(started: object, ended: object) -> str | None:
-    """Write the time between two ISO dates; None if one of them is none.
+    """Write the time between two ISO dates; None if one of the two is no date.
 
     >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
     ('1 h 5 min', None)

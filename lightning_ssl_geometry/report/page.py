@@ -60,7 +60,7 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     Args:
         run: A run that was read, its folder, or a folder with versions (`version_0`, ...), of which the newest is read.
         output: Path of the page; None: `report.html` in the run's folder. Missing folders are made.
-        drawings: Keeps the figures, so that :func:`figures` of the same run does not draw them again.
+        drawings: Object that keeps the figures, so that :func:`figures` of the same run does not draw them again.
 
     Raises:
         FileNotFoundError: If `run` does not exist.
@@ -90,7 +90,7 @@ def write_comparison(
         groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
         output: Path of the page. Missing folders are made.
         title: Title of the page.
-        similarity: (names, values (M, M)), similarities of M models on the same samples, such as their linear CKA.
+        similarity: (M names, values (M, M)): how similar M models are on the same samples, such as their linear CKA.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -125,10 +125,10 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
     """Draw all figures that compare groups of runs, by name.
 
-    Each group has a colour; a line is the mean over its runs, a band their standard deviation (ddof = 1). The stage is
-    the one that most groups have, "probe" before "val", "train" and "test". Names are those of charts, followed by the
-    observed space if a chart has a figure for each space: "projector_rank", "spectrum_h". A figure that cannot be drawn
-    is left out, and a UserWarning names it.
+    Each group has a colour; a line is the mean over its runs, a band their standard deviation (ddof = 1). Values are of
+    the stage that most groups have; if there are several, "probe" comes before "val", "train" and "test". A figure has
+    the name of its chart, followed by the observed space if there is a figure for each space: "projector_rank",
+    "spectrum_h". A figure that cannot be drawn is left out, and a UserWarning names it.
 
     Args:
         groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
@@ -157,7 +157,7 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 
 
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
-    """Render the figures of each section; a sentence is written once per section."""
+    """Render the figures of each section; if several figures of a section share a sentence, only the first has it."""
     sections: dict[str, list[Shown]] = {}
     for number, (name, panels) in enumerate(drawn.items()):
         said: set[str] = set()
@@ -181,7 +181,7 @@ def _words(quantity: Quantity) -> str:
 
 
 def _last_alone(shown: list[Shown]) -> list[Shown]:
-    """Give the last of 4, 7, ... figures a row of its own, unless texts differ in length and columns fill the space."""
+    """If a section has 4, 7, ... figures, let the last fill a row, unless the texts differ much in length."""
     letters = [sum(len(text.text + text.low + text.high) for text in each.texts) for each in shown[:-1]]
     if len(shown) % _COLUMNS != 1 or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
         return shown
@@ -204,7 +204,6 @@ def _template() -> "Template":
 def _write(
     path: Path, title: str, sections: Mapping[str, Sequence[Shown]], contents: Mapping[str, Any], drawings: Drawings
 ) -> Path:
-    """Write a temporary file and rename it, so that a reader sees the old page or the new one."""
     page = _template().render(title=title, sections=sections, **contents)
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")

@@ -1,4 +1,4 @@
-"""The other files of a run: run.json, config.yaml, linear_evaluation.csv and layers.csv."""
+"""Reads run.json, config.yaml, linear_evaluation.csv and layers.csv of a run."""
 
 __all__ = ["Evaluation", "Layers", "read_config", "read_evaluations", "read_info", "read_layers", "told_of"]
 
@@ -21,7 +21,7 @@ _PYTHON = "tag:yaml.org,2002:python/"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One row of linear_evaluation.csv: a linear classifier on fixed features.
+    """One row of linear_evaluation.csv: the accuracy of a linear classifier on fixed features.
 
     Attributes:
         features: `pixels`, `frozen` (a network with random weights), `trained`, or another name.
@@ -76,7 +76,7 @@ def _evaluation(row: dict[str, str]) -> Evaluation:
 
 
 def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
-    """Read layers.csv: the columns layer, width and one per scalar; None if there is no layer."""
+    """Read layers.csv, which has the columns layer and width, and one column per scalar; None if it has no layer."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return None, notes
@@ -110,7 +110,7 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
-    """Read config.yaml as text, and its model, data and seed, with notes; no object is built from it."""
+    """Return config.yaml as text, its model, data and seed, and notes; no object is built from the file."""
     import yaml
 
     text, notes = read_text(path, path.name, _MOST_CONFIG_BYTES)
@@ -127,7 +127,7 @@ def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
 
 
 def told_of(info: Mapping[str, object]) -> list[str]:
-    """Say how a run failed, if run.json says so."""
+    """Return how a run failed, as a list with one sentence; empty if run.json records no failure."""
     error = info.get("error")
     if info.get("status") != "failed" or not isinstance(error, Mapping):
         return []

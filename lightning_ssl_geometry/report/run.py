@@ -37,9 +37,9 @@ class Run:
 
     Attributes:
         folder: Folder of the files.
-        name: Name of the folder, for a version after that of its parent.
-        scalars: metrics.csv, by name (`val/loss`); of a resumed run with the earlier parts in other folders.
-        arrays: geometry/*.csv, by name (`train/log_spectrum_h`); of a resumed run with the earlier parts.
+        name: Name of the folder; `version_0` comes after the name of its parent.
+        scalars: metrics.csv, by name (`val/loss`); if the run was resumed, also from its earlier folders.
+        arrays: geometry/*.csv, by name (`train/log_spectrum_h`); if the run was resumed, also from its earlier folders.
         evaluations: linear_evaluation.csv.
         info: run.json.
         config: config.yaml as text.
@@ -47,7 +47,7 @@ class Run:
         steps_per_epoch: Estimated from the logged steps; None within one epoch.
         snapshots: geometry/*.npz, arrays of several axes, by name (`val/policy_maps_image`).
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv, by stage: samples, views, and the widths of h and z of each readout.
+        seen: geometry/<stage>/rows_seen.csv, by stage: at each time, the number of samples and views, D and P.
         resumed: The resumptions from checkpoints, the earliest first.
         declared: geometry/quantities.json, the meanings of the logged names that are declared.
     """
@@ -152,7 +152,7 @@ def _name(folder: Path) -> str:
 
 
 def _compared(series: Series) -> Series:
-    """Drop a first value of NaN, if the quantity compares with earlier readouts, of which there were none."""
+    """Drop the first value if it is NaN: a quantity that compares with an earlier time has no value at the first."""
     return series if series.finite[0] or not series.finite.any() else series.rows(np.arange(1, len(series.step)))
 
 
@@ -176,9 +176,9 @@ def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared])
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
-    """Estimate the steps of an epoch: the least number for which each logged step is within its epoch.
+    """Estimate the steps of an epoch by the least number for which each logged step is within its logged epoch.
 
-    If there is no such number, it is the median number of steps between the ends of two successive epochs.
+    If there is no such number, return the median number of steps between the ends of two successive epochs.
     """
     first: dict[float, float] = {}
     last: dict[float, float] = {}

@@ -1,4 +1,4 @@
-"""Figures of the latest readout (matrices, points, images), of paths of two scalars, and of layers."""
+"""Figures of the last logged matrices, points and images, of one scalar against another, and of layers."""
 
 __all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel"]
 
@@ -58,7 +58,7 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
-    """Draw the similarities of models."""
+    """Draw the similarities (M, M) of M models."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
     label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
     return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])
@@ -76,7 +76,7 @@ def _cells(names: Sequence[str], values: Floats, unit: str) -> Numbers:
 
 
 def path_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw one scalar against another, from the first to the last readout, for each stage that has both."""
+    """Draw one scalar against another, from the first to the last time, for each stage that has both."""
     run, (y_of, x_of) = view.runs[0], _sides(plan)
     panels = []
     for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
@@ -112,7 +112,7 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw images and their maps: all samples of a run, or for groups some samples of each group's first run."""
+    """Draw images with their maps: all samples of a run, or for groups a few samples of each group's first run."""
     images, maps = plan.drawn[0], plan.serving("overlay")
     found = []
     for name, run in _firsts(view):
@@ -132,7 +132,7 @@ def image_panel(plan: Plan, view: View) -> Panel | None:
 
 
 def point_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw embeddings: as points if all have two dimensions, else as lines over the dimensions."""
+    """Draw embeddings as points if all have two dimensions, else as lines over the dimensions."""
     found: list[tuple[str, Floats, NDArray[np.int64] | None]] = []
     for name, run in _firsts(view):
         z, label = (_latest(run, member, view) for member in (plan.drawn[0], plan.serving("label")))
@@ -188,7 +188,7 @@ def _column(run: Run, member: Member, view: View) -> Readouts | None:
 
 
 def _names(view: View, count: int) -> list[str]:
-    """Return the names of the layers if they are the same in all runs, else numbers from 1."""
+    """Return the names of the layers; a layer whose name differs between runs gets its number, from 1."""
     held = [run.layers.names for run in view.runs if run.layers]
     places = [{names[at] for names in held if at < len(names)} for at in range(count)]
     return [next(iter(names)) if len(names) == 1 else f"{at}" for at, names in enumerate(places, start=1)]

@@ -30,7 +30,7 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
     """Render a figure of `plots` for an HTML page.
 
-    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids are unique to
+    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids begin with
     `key`, and the texts of points become `<title>` elements. `label` describes the figure for a screen reader.
     """
     root = ElementTree.fromstring(_render(figure))
@@ -68,7 +68,7 @@ def _compact(value: str) -> str:
 
 
 def _drop_empty(parent: ElementTree.Element) -> None:
-    """Remove empty groups, and matplotlib's style sheet, which would change the whole page."""
+    """Remove empty groups, and matplotlib's style sheet, because it would change the whole page."""
     for child in list(parent):
         _drop_empty(child)
         if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):
@@ -76,7 +76,7 @@ def _drop_empty(parent: ElementTree.Element) -> None:
 
 
 def _explain(group: ElementTree.Element) -> None:
-    """Move the texts from the id of a group to its points."""
+    """Move the texts in the id of a group into `<title>` elements of its points."""
     if group.get("id") == "plain":
         group.set("class", "plain")
     if not group.get("id", "").startswith('["tips"'):
@@ -91,7 +91,7 @@ def _explain(group: ElementTree.Element) -> None:
 
 
 def _rename(root: ElementTree.Element, key: str) -> None:
-    """Rename the ids that are referred to, so that they are unique on the page, and remove the others."""
+    """Give ids that are referred to a name that is unique on the page, and remove all other ids."""
     used: dict[str, str] = {}
     for node in root.iter():
         for name, value in node.attrib.items():
@@ -107,5 +107,5 @@ def _rename(root: ElementTree.Element, key: str) -> None:
 
 
 def _referred(name: str, value: str) -> list[str]:
-    """Return the ids that an attribute refers to; the `href` of an image is data instead."""
+    """Return the id in an attribute `href="#id"`, as a list; empty for other attributes and for data of images."""
     return [value[1:]] if name == "href" and value.startswith("#") else []

@@ -1,4 +1,4 @@
-"""The lines of a figure. For one run, colours show quantities and dashes stages; else colours show groups."""
+"""The lines of a figure. For one run, colours show quantities and dashes stages; for groups, colours show groups."""
 
 __all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "tracks"]
 
@@ -24,7 +24,7 @@ _NAME = 14
 
 @dataclass(frozen=True)
 class Track:
-    """One quantity of one group in one stage."""
+    """A line of a figure: one quantity of one group in one stage, such as "val"."""
 
     member: Member
     group: Group
@@ -44,7 +44,7 @@ class Track:
 
 
 def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...]:
-    """Return the first name of each dash; an empty tuple if all lines are solid."""
+    """Return the (dash, meaning) pairs of a figure, each dash once; an empty tuple if all lines are solid."""
     names: dict[Dash, str] = {}
     for dash, name in found:
         names.setdefault(dash, name)
@@ -52,7 +52,7 @@ def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...
 
 
 def tracks(plan: Plan, view: View) -> list[Track]:
-    """Return the lines of a figure, baselines last; an empty list if there are only baselines."""
+    """Return the lines of a figure without repeated ones, baselines last; empty if there are only baselines."""
     found = _of_one(plan, view) if view.alone else _of_groups(plan, view)
     if not any(not track.member.quantity.baseline for track in found):
         return []
@@ -66,7 +66,7 @@ def tracks(plan: Plan, view: View) -> list[Track]:
 
 
 def labels(plan: Plan) -> dict[int, str]:
-    """Map the id of each member of a figure to a label that distinguishes it from the others."""
+    """Map the Python `id` of each quantity in a figure to a label that distinguishes it from the others."""
     drawn = [member for member in plan.members if not member.role]
     spaces, parts = {member.space for member in drawn}, {member.part for member in drawn}
     found = {}
@@ -86,7 +86,7 @@ def labels(plan: Plan) -> dict[int, str]:
 def mean_of(
     member: Member, group: Group, stage: str, view: View, transform: Callable[[Floats], Floats] | None = None
 ) -> Average | None:
-    """Average a quantity, or a transform of its arrays, over the runs of a group that have it; None if none has."""
+    """Average a quantity, or a transform of its arrays, over the runs of a group; None if no run has the quantity."""
 
     def find(run: Run) -> Series | Readouts | None:
         log = view.logged(run, member, stage)
@@ -100,7 +100,7 @@ def mean_of(
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
-    """Choose the stage in which most groups have one of the quantities; of equals probe, then val, train, test."""
+    """Return the stage in which most groups have a quantity (first probe, then val, train, test); None without any."""
 
     def count(stage: str) -> int:
         return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)
@@ -110,7 +110,7 @@ def shared_stage(members: Sequence[Member], view: View) -> str | None:
 
 
 def counted(means: Mapping[str, Average | None], what: str = "") -> str:
-    """Say over how many runs a figure averages, and which ones were left out."""
+    """Return a sentence on how many runs a figure averages, and on which it leaves out."""
     whole = {each.runs if each and each.runs == each.of and len(each.step) else None for each in means.values()}
     if len(whole) == 1 and (runs := next(iter(whole))) is not None:
         text = f"mean and standard deviation of {runs} runs each" if runs > 1 else "1 run each"
@@ -170,7 +170,7 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
 
 
 def _once(track: Track, before: Track) -> bool:
-    """Whether a line repeats one before: an equal baseline, or a result of the weights, equal in all stages."""
+    """Whether a line repeats the line `before`: an equal baseline, or a result of the weights, equal in all stages."""
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:
