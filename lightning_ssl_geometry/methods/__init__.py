@@ -1,4 +1,4 @@
-"""Methods, one paper per file, on the SSLModule that they share."""
+"""Methods, mostly one paper per file. All derive from SSLModule."""
 
 __all__ = [
     "AdaptiveTemperatureModule",
