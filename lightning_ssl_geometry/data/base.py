@@ -90,7 +90,7 @@ class ImageDataModule(ResumableDataModule):
     Args:
         batch_size: Samples per process.
         views: Called with (image, index, epoch, mean, std). Its method `batch_entries`, if it has one, adds entries to
-            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: SimCLR's views for large images.
+            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
         subset: Number of training samples to use, drawn before validation samples are held out; None: all.
         channels: 3: grey images are repeated to 3 channels. 1: colour images become grey. None: no change.
@@ -194,7 +194,7 @@ class ImageDataModule(ResumableDataModule):
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch, and keep a copy of `index` on the CPU, since drawing views from it does not wait for a GPU."""
+        """Move the batch, and keep a copy of `index` on the CPU, since drawing views from it waits for no GPU."""
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
@@ -261,7 +261,7 @@ class _Slices:
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Split the numbers 0 to n - 1 at random, by `seed`, into training and test rows, each sorted.
 
-    `test_fraction`, in (0, 1), is the fraction of test rows. If no row is left for one of the two, a ValueError.
+    `test_fraction`, in (0, 1), is the fraction of test rows. A ValueError is raised if one of the two gets no row.
     """
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:

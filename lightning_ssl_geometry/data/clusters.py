@@ -27,8 +27,8 @@ class ClusterDataModule(SyntheticDataModule):
     Here x_i is a point of the cluster q(i), and T(x_i) a view (Calder & Lee 2025, Sec. 4.2, Eq. 16). M is the span of
     the first `manifold_dim` coordinates. Batches have `views` (two tensors (N, D) with different noise), `label` (the
     cluster) and `index`; for validation and test also `image`, the points x. All splits have the same points, because
-    :class:`ContrastiveFlowModule` may train each embedded point by itself. Points depend only on (seed, index), and
-    noise on (seed, epoch, position in the epoch, view).
+    :class:`ContrastiveFlowModule` can train the embedding of each point by itself. Points depend only on (seed, index),
+    and noise on (seed, epoch, position in the epoch, view).
 
     Args:
         centers: "collinear": centres on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in
@@ -98,7 +98,7 @@ class ClusterDataModule(SyntheticDataModule):
             raise ValueError(f"Expected `batch_size` of at most {len(self.points)} points, but got {batch_size}.")
 
     def size(self, split: Split) -> int:
-        """Return the number of points, for "train" times `passes`."""
+        """Return the number of points, multiplied by `passes` if the split is "train"."""
         return self.passes * len(self.points) if split == "train" else len(self.points)
 
     def training_loader(self) -> BatchLoader:
@@ -152,7 +152,7 @@ def cluster_centers(
 ) -> Tensor:
     """Return the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim.
 
-    `centers`, `clusters` and `spacing` are arguments of that class. If they do not fit together, a ValueError.
+    `centers`, `clusters` and `spacing` are arguments of that class. If they are invalid, a ValueError is raised.
     """
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)

@@ -123,7 +123,7 @@ def _list(root: Path) -> Listing:
 
 
 def _classes(folder: Path) -> list[str]:
-    """Return the names of the class folders. Images beside these folders have no class: a ValueError."""
+    """Return the names of the class folders; raise a ValueError for images beside them, which have no class."""
     inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     classes = sorted(entry.name for entry in inside if entry.is_dir())
     loose = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in _ENDINGS]

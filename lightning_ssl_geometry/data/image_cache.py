@@ -28,7 +28,7 @@ class Listing(NamedTuple):
     classes: list[str]
 
     def source(self, image: Tensor) -> Source:
-        """Return the decoded images (M, C, H, W) as a training set and a test set with labels."""
+        """Return the decoded images (M, C, H, W) as a training set and a test set, with their labels."""
         cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
         train, test = (None, None) if label is None else (label[:cut], label[cut:])
         return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
@@ -57,7 +57,7 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
     """Decode images on all CPU cores, with a progress bar, to uint8 (M, 3, size, size) in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails, a ValueError names the first five such files.
+    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names five of them.
     """
     from rich.progress import track
 
@@ -83,7 +83,7 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
 
 
 def read_rgb(file: Path) -> Tensor:
-    """Read an image file in colour, uint8 (3, H, W). If it has more than 8 bits per channel, a ValueError."""
+    """Read an image file in colour, uint8 (3, H, W); raise a ValueError if it has more than 8 bits per channel."""
     import numpy as np
     from PIL import Image
 

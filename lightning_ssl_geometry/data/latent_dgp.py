@@ -21,11 +21,11 @@ from lightning_ssl_geometry.types import Batch
 class LatentDGPDataModule(SyntheticDataModule):
     """Pairs of observations x = g(z), x~ = g(z~) with known latents: z~ keeps the content of z and changes its style.
 
-    The content is the first latent dimensions, the style is the others. Batches have `views` (x, x~), `latent` (z, z~)
-    of shape (2, N, d), `content` (d,), true for content dimensions, and `index`; for validation and test also `image`,
-    which is x. Latents depend only on (seed, split, epoch, index), so 1 and 2 processes train on the same global
-    batches, and a run can be resumed. Validation and test sets, and under `overfit_batches` also the training set, are
-    the same in every epoch. Observations have the precision of the run, latents are always float32.
+    The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
+    `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`; for validation and
+    test also `image`, which is x. Latents depend only on (seed, split, epoch, index), so 1 and 2 processes train on the
+    same global batches, and a run can be resumed. Validation and test sets, and under `overfit_batches` also the
+    training set, are the same in every epoch. Observations have the precision of the run, latents are always float32.
 
     Args:
         dim: d, dimension of the latents.
@@ -108,7 +108,7 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     @torch.no_grad()
     def _observe(self, latent: Tensor) -> tuple[Tensor, ...]:
-        """Return the observations x and x~, both (N, D), computed in float32, in the precision of the run."""
+        """Return the observations x and x~, both (N, D): computed in float32, then in the precision of the run."""
         with torch.autocast(latent.device.type, enabled=False):
             views = tuple(self.mixing.to(latent.device)(latent.flatten(0, 1)).chunk(2))
         converted = views if self.trainer is None else self.trainer.precision_plugin.convert_input(views)

@@ -99,10 +99,10 @@ class BatchSource(Protocol):
 
 
 class BatchLoader:
-    """Yields whole batches, each with the number of its `epoch`. Lightning saves the loader's position in training.
+    """Yields whole batches, each with the number of its `epoch`. Lightning saves in checkpoints how many were used.
 
-    A torch DataLoader would draw from the global random state in every pass. Lightning would also recommend workers for
-    it, and under `overfit_batches` would split its batches into single positions.
+    It is used in place of a torch DataLoader, which would draw from the global random state in every pass. For that,
+    Lightning would also recommend workers, and under `overfit_batches` it would split batches into single positions.
 
     Args:
         source: Maps a tensor of positions to a batch.

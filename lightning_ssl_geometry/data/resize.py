@@ -11,7 +11,7 @@ from lightning_ssl_geometry.checks import shaped
 def fit(image: Tensor, size: int | None) -> Tensor:
     """Resize or pad uint8 images (N, C, H, W) to uint8 (N, C, size, size). With `size` None, return `image`.
 
-    An axis longer than `size` is resized. A shorter axis is padded with zeros, an odd zero at the bottom or right.
+    An axis longer than `size` is resized. A shorter axis is padded with zeros (an odd one at the bottom or right).
     """
     if size is None or image.shape[2:] == (size, size):
         return image

@@ -39,7 +39,7 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         """Make the loader of the training set."""
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split: each sample once, in order, with `image`. An unknown split is a ValueError.
+        """Make the loader of a split: each sample once, in order, with `image`. An unknown split raises a ValueError.
 
         A subclass has to define it.
         """

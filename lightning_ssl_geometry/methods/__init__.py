@@ -1,4 +1,4 @@
-"""Methods, mostly one paper per file. All derive from SSLModule."""
+"""Methods of self-supervised learning, most with a file per paper. All derive from SSLModule."""
 
 __all__ = [
     "AdaptiveTemperatureModule",

@@ -39,7 +39,7 @@ class AdaptiveTemperatureModule(SSLModule):
         standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
             without weights at the end of the projector. With several processes, set the Trainer's `sync_batchnorm` for
             the same result.
-        temperature: Deprecated, as are all arguments from here to `mode`. Use `loss=InfoNCELoss(...)` with them.
+        temperature: Deprecated, as are all arguments from here to `mode`. Pass them to `InfoNCELoss` as `loss` instead.
         normalize: Deprecated.
         similarity: Deprecated.
         p: Deprecated.

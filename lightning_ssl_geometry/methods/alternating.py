@@ -78,7 +78,8 @@ class AlternatingModule(SSLModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers, those per epoch only after its last batch, before a checkpoint can be saved."""
+        """Step the schedulers per batch and, after the last batch of an epoch, also the schedulers per epoch."""
+        # Lightning saves no checkpoint before this, because `descend` is part of the training step.
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:
             for config in self.trainer.lr_scheduler_configs:

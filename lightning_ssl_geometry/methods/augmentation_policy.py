@@ -32,8 +32,8 @@ POLICY_QUANTITIES = {
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
     """Return log P(T | X), (N, K), in at least float32, of N images X and K = `members` augmentations T.
 
-    `policy` maps `image` (N, C, H, W) to logits (N, K); None: the distribution is uniform. A ValueError if the logits
-    have a wrong shape, or are not finite (checked on the CPU only).
+    `policy` maps `image` (N, C, H, W) to logits (N, K); None: the distribution is uniform. A ValueError is raised if
+    the logits have a wrong shape, or are not finite (checked on the CPU only).
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)

@@ -146,7 +146,7 @@ class SSLModule(L.LightningModule):
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
-        """Return a dict of `loss`, `h` (V, N, D), `z` (V, N, P), and what else diagnostics shall see of a batch."""
+        """Return a dict of `loss`, `h` (V, N, D), `z` (V, N, P), and further entries for diagnostics, from a batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (N, C, H, W) to representations h (N, D)."""
@@ -161,7 +161,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P). If the projector takes another D, a ValueError."""
+        """Map h (N, D) to z (N, P); raise a ValueError if the projector takes another D."""
         try:
             return self.projector(h)
         except RuntimeError as error:

@@ -111,7 +111,7 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Freeze the target. If it was never updated, copy the online weights to it, which may have been loaded."""
+        """Freeze the target. Before its first update, copy the online weights to it, which may have been loaded."""
         self.target.requires_grad_(False)
         if self.target.n_averaged == 1:
             self.target.module.load_state_dict(self._online().state_dict())
@@ -142,7 +142,7 @@ class BYOLModule(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        """Update the target by the module's Eq. 1, and restore its buffers, which `AveragedModel` overwrites."""
+        """Update the target by Eq. 1 of the paper, and restore its buffers, which `AveragedModel` overwrites."""
         buffers = list(self.target.module.buffers())
         own = [buffer.clone() for buffer in buffers]
         self.target.update_parameters(self._online())

@@ -60,7 +60,7 @@ class CRLTACModule(AlternatingModule):
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
         draws: m >= 2, the number of members drawn for an image in each phase; 8 in the paper.
         beta: Inverse temperature, > 0, multiplies the cosine; 0.5 in the paper, 1 for plain MNIST.
-        entropy_weight: lambda >= 0; 0.0025 in the paper, where policies often collapsed below 0.0001.
+        entropy_weight: lambda >= 0; 0.0025 in the paper. With values below 0.0001, its policies often collapsed.
         jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.

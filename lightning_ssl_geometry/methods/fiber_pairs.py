@@ -74,7 +74,7 @@ class FiberPairs:
         return 1 if self.mode == "h-ssl" else 2
 
     def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the first V views of a batch. If it has fewer, a ValueError."""
+        """Return the first V views of a batch; raise a ValueError if it has fewer."""
         if len(views) < self.num_views:
             wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")

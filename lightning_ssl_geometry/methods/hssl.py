@@ -145,7 +145,7 @@ class HSSLModule(SSLModule):
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z`, `fibers`, and as `loss` that of the fiber bundles plus that of any classifier."""
+        """Return `h`, `z`, `fibers`, and as `loss` the loss of the fiber bundles plus that of any classifier."""
         views = self.pairs.chosen(batch["views"])
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)

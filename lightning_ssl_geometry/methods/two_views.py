@@ -48,7 +48,7 @@ class TwoViewModule(SSLModule):
 
 
 def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the two views of a batch. If there are more or fewer, a ValueError."""
+    """Return the two views of a batch; raise a ValueError if there are more or fewer."""
     views = batch["views"]
     if len(views) != 2:
         raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")

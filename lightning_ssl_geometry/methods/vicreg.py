@@ -22,7 +22,7 @@ from lightning_ssl_geometry.quantity import Quantity
 class VICRegModule(TwoViewModule):
     """VICReg with any backbone and projector; the default loss has the official weights 25, 25 and 1.
 
-    Variance and covariance are computed over the samples of all processes, which must be at least two. The covariance
+    Variance and covariance are computed over the samples of all processes, at least two samples. The covariance
     matrix has P^2 numbers per view. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`.
     """
 

@@ -148,7 +148,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Do what :meth:`distinct` does, for the views that `wanted` (N, K) marks. Without `share`, list each of them.
+        """Do what :meth:`distinct` does, for the views that `wanted` (N, K) marks. Without `share`, list all of them.
 
         `inverse` has one entry per marked view.
         """

@@ -103,7 +103,7 @@ def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, setting
 
 
 def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Do the same as :func:`render_exact`, but with one affine map of the colours per view, which is faster."""
+    """Write views to `out`, with one affine map of colours per view. Arguments are those of :func:`render_exact`."""
     kernel_size, normalize, chunk_size = settings
     dtype = _working_dtype(image)
     kernel = kernel_size if bool(parameters.blur.any()) else None
