@@ -103,9 +103,10 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
 
 def rows(least: int, **arguments: Tensor) -> None:
     """Raise a ValueError if the first axis of a tensor has fewer than `least` entries."""
+    noun = "row" if least == 1 else "rows"
     for name, value in arguments.items():
         if len(value) < least:
-            raise ValueError(f"Expected `{name}` of at least {least} rows, but got {len(value)}.")
+            raise ValueError(f"Expected `{name}` of at least {least} {noun}, but got {len(value)}.")
 
 
 def floating(**arguments: Tensor) -> None:

@@ -29,7 +29,8 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     The folder `root` holds `tiny-imagenet-200`, as published. The published test set has no labels, so the published
     validation set is the test set here, and `val_fraction` is held out of the training set. A label is the position of
     a WordNet identifier in sorted order; its class name is the first of its words in `words.txt`. Every image is
-    decoded once, in colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), mapped into memory. An interrupted download is continued; the archive stays in `root`. The arguments are those of
+    decoded once, in colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), which every run maps into
+    memory. An interrupted download is continued; the archive stays in `root`. The arguments are those of
     :class:`TorchvisionDataModule`.
 
     Raises:

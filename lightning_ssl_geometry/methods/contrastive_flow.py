@@ -57,7 +57,7 @@ class ContrastiveFlowModule(SSLModule):
         loss: Maps (z1, z2), each (N, d), to a scalar; None: :class:`VariationalLoss` at temperature 0.5.
         radius: r > 0, the length of h at the start. The larger it is, the later the network influences z. Ignored
             without a network.
-        bunching: Shift of the uniform points b along the first axis, in [0, 1), before their projection onto the sphere.
+        bunching: Shift of the uniform points b on the first axis, in [0, 1), before their projection onto the sphere.
         seed: Seed of the points b.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
             must be 0.
