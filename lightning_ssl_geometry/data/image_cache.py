@@ -57,7 +57,7 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
     """Decode images on all CPU cores, with a progress bar, to uint8 (M, 3, size, size) in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names five of them.
+    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names at most five.
     """
     from rich.progress import track
 

@@ -128,7 +128,7 @@ class SSLModule(L.LightningModule):
         The checkpoint cannot run code: only tensors and plain containers are unpickled, and no class that it names is
         imported. Its hyper-parameters (`save_hyperparameters`) are used if they are plain values. `weights_only=False`
         loads as Lightning does, which can run code from the file: use it for trusted files only. The other arguments
-        are those of Lightning's method.
+        are those of Lightning's method; `strict`, True by default, means that all names of weights must agree.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False

@@ -135,7 +135,7 @@ class CRLTACModule(AlternatingModule):
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Average f and the embedding over the family, with S distributions over its members, `weight` (S, N, K).
+        """Average f and the embedding of images (N, C, H, W) over the family, by S distributions `weight` (S, N, K).
 
         Returns the means of f, (S, N, D), and the means of the normalised embeddings, normalised again, (S, N, P).
         """

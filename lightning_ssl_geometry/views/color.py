@@ -38,7 +38,7 @@ _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 
 def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply images (N, C, H, W) in [0, 1] by a factor (N,) >= 0, and clamp to [0, 1]."""
+    """Multiply images (N, C, H, W) in [0, 1] by `factor` (N,), >= 0, and clamp to [0, 1]; 1 changes nothing."""
     _check_factor(image, factor)
     return _on_planes(image, lambda x: x.mul(_per_sample(factor, x)).clamp(0, 1))
 
