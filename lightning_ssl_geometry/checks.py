@@ -1,4 +1,4 @@
-"""Checks of arguments: one wording for each kind, "Expected `name` ..., but got ...."."""
+"""Checks of arguments, passed by name. Each error reads "Expected `name` ..., but got ....", with that name."""
 
 __all__ = [
     "at_least",
@@ -22,33 +22,21 @@ from torch import Tensor
 
 
 def at_least(least: float, **arguments: float) -> None:
-    """Check that numbers are at least `least`.
-
-    Raises:
-        ValueError: If a number is smaller or NaN.
-    """
+    """Raise a ValueError if a number is smaller than `least` or NaN."""
     for name, value in arguments.items():
         if not value >= least:
             raise ValueError(f"Expected `{name}` >= {least}, but got {value}.")
 
 
 def integer(least: int, **arguments: object) -> None:
-    """Check that arguments are ints of at least `least`; a bool is no int here.
-
-    Raises:
-        ValueError: If an argument is smaller or of another type.
-    """
+    """Raise a ValueError if an argument is no integer of at least `least`. True and False are no integers here."""
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
 
 
 def positive(**arguments: float) -> None:
-    """Check that numbers are above 0.
-
-    Raises:
-        ValueError: If a number is not above 0.
-    """
+    """Raise a ValueError if a number is not above 0, or is NaN."""
     for name, value in arguments.items():
         if not value > 0:
             raise ValueError(f"Expected `{name}` > 0, but got {value}.")
@@ -58,12 +46,12 @@ def inside(interval: str, **arguments: float) -> None:
     """Check that numbers are in an interval.
 
     Args:
-        interval: Such as "[0, 1)": a square bracket includes the bound, a round one excludes it; "(0, inf)" are the
-            finite numbers above 0.
+        interval: Such as "[0, 1)". A square bracket includes the bound, a round bracket excludes it, so "(0, inf)"
+            means the finite numbers above 0.
         arguments: The numbers.
 
     Raises:
-        ValueError: If a number is outside or NaN.
+        ValueError: If a number is outside of the interval or NaN.
     """
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     if high == math.inf:
@@ -78,11 +66,7 @@ def inside(interval: str, **arguments: float) -> None:
 
 
 def one_of(choices: Sequence[object], **arguments: object) -> None:
-    """Check that each argument is one of the choices.
-
-    Raises:
-        ValueError: If an argument is none of them.
-    """
+    """Raise a ValueError if an argument is not among `choices`."""
     for name, value in arguments.items():
         if value not in choices:
             raise ValueError(f"Expected `{name}` to be one of {tuple(choices)}, but got {value!r}.")
@@ -92,13 +76,13 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     """Check the shapes of tensors.
 
     Args:
-        axes: Names of the axes, such as "V, N, D"; a number stands for itself. Axes of one name have the same size,
-            within a tensor and in all of them.
-        sizes: Axis -> its size, where it is known before.
+        axes: Names of the axes, such as "V, N, D". Axes with the same name must have the same size, in one tensor
+            and across all tensors. A number in place of a name is the required size of that axis.
+        sizes: Maps the name of an axis to its required size. None: no size is required.
         arguments: The tensors.
 
     Raises:
-        ValueError: If a tensor has another number of axes, or an axis of another size.
+        ValueError: If a tensor has a wrong number of axes, or an axis of a wrong size.
 
     >>> import torch
     >>> shaped("N,", {"N": 3}, label=torch.ones(2))
@@ -118,11 +102,7 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
 
 
 def rows(least: int, **arguments: Tensor) -> None:
-    """Check that the first axis of each tensor has at least `least` entries.
-
-    Raises:
-        ValueError: If a tensor has fewer.
-    """
+    """Raise a ValueError if the first axis of a tensor has fewer than `least` entries."""
     noun = "row" if least == 1 else "rows"
     for name, value in arguments.items():
         if len(value) < least:
@@ -130,44 +110,28 @@ def rows(least: int, **arguments: Tensor) -> None:
 
 
 def floating(**arguments: Tensor) -> None:
-    """Check that tensors are of a floating point dtype.
-
-    Raises:
-        ValueError: If a tensor is not.
-    """
+    """Raise a ValueError if a tensor is not of a floating point dtype."""
     for name, value in arguments.items():
         if not value.is_floating_point():
             raise ValueError(f"Expected `{name}` of a float dtype, but got {value.dtype}.")
 
 
 def integers(**arguments: Tensor) -> None:
-    """Check that tensors are of an integer dtype; bool is not one.
-
-    Raises:
-        ValueError: If a tensor is not.
-    """
+    """Raise a ValueError if a tensor is not of an integer dtype. Bool is no integer dtype here."""
     for name, value in arguments.items():
         if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"Expected `{name}` of an integer dtype, but got {value.dtype}.")
 
 
 def finite(**arguments: Tensor) -> None:
-    """Check that tensors hold no NaN and no infinite number.
-
-    Raises:
-        ValueError: If a tensor holds one.
-    """
+    """Raise a ValueError if a tensor holds NaN or an infinite number."""
     for name, value in arguments.items():
         if bad := int((~value.isfinite()).sum()):
             raise ValueError(f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not.")
 
 
 def switch(**arguments: object) -> None:
-    """Check that arguments are bools, since the string "false" would count as true.
-
-    Raises:
-        ValueError: If an argument is not.
-    """
+    """Raise a ValueError if an argument is no bool. For example, the string "false" would count as true."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
             raise ValueError(f"Expected `{name}` to be True or False, but got {value!r}.")

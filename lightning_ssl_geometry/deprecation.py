@@ -1,4 +1,4 @@
-"""Support for old names and calls, which warn but work for one more release."""
+"""Support for old names and old ways to call a function, which work for one more release, with a warning."""
 
 __all__ = ["by_position", "deprecated", "old_names"]
 
@@ -16,11 +16,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def deprecated(old: str, new: str) -> None:
-    """Warn the nearest caller outside this package that something will be removed in the next release.
+    """Warn that `old` will be removed in the next release; the warning shows the nearest line outside this package.
 
     Args:
-        old: The old name or call.
-        new: The replacement.
+        old: The old name or call, as text.
+        new: The replacement, as text.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
@@ -31,7 +31,7 @@ def deprecated(old: str, new: str) -> None:
 
 
 def _callers() -> int:
-    """Count the calls from :func:`deprecated` up to the user's, as `warnings.warn` counts them."""
+    """Return the `stacklevel` with which `warnings.warn` in :func:`deprecated` shows the user's line."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and (_imports(frame) or _name(frame).startswith(_PACKAGE)):
         frame = frame.f_back
@@ -48,7 +48,7 @@ def _imports(frame: FrameType) -> bool:
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make a `__getattr__` for a module that returns renamed objects by their old names, with a warning.
+    """Make the function `__getattr__` of a module, which returns renamed objects by old names, with a warning.
 
     `names` maps an old name to the new one, or to the new import path of an object that moved.
     """
@@ -64,7 +64,7 @@ def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def by_position(*names: str) -> Callable[[_Function], _Function]:
-    """Make a decorator that still accepts keyword-only arguments by position, with a warning.
+    """Make a decorator, so that a function accepts keyword-only arguments also by position, with a warning.
 
     Args:
         names: Names of these arguments, in the order of their old positions.

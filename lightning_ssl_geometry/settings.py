@@ -1,4 +1,4 @@
-"""Keyword arguments that a constructor passes on to another."""
+"""Keyword arguments `**settings` that a constructor passes on to another constructor."""
 
 __all__ = ["all_named", "passed_on"]
 
@@ -11,11 +11,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def passed_on(function: _Function) -> _Function:
-    """Let the command line show defaults and descriptions of a constructor's `**settings: Unpack[...]`.
+    """Decorate a constructor, so that the command line shows defaults and descriptions of its `**settings`.
 
-    From `Unpack[...]`, jsonargparse reads names without defaults. Without an annotation, it finds in the source to
-    which constructor the settings are passed, and reads that one. So this decorator replaces the annotation by `Any` at
-    run time; type checkers still see it in the source.
+    From an annotation `Unpack[...]`, jsonargparse would read only the names. Without this annotation, it finds in the
+    source to which constructor the settings are passed, and reads that constructor. So this decorator replaces the
+    annotation by `Any` at run time. Type checkers still see the annotation in the source.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
@@ -33,9 +33,9 @@ def passed_on(function: _Function) -> _Function:
 
 @contextmanager
 def all_named(kind: type) -> Iterator[None]:
-    """Within this context, the signature of a class's constructor lists the names that its `**settings` accepts.
+    """Within this context, the signature of the constructor of `kind` lists what its `**settings` accepts.
 
-    Lightning then ignores those hyper-parameters of a checkpoint that the constructor does not accept.
+    From the signature, Lightning sees which hyper-parameters in a checkpoint are unknown, and ignores them.
 
     >>> class Base:
     ...     def __init__(self, depth=1): ...
@@ -58,7 +58,7 @@ def all_named(kind: type) -> Iterator[None]:
 
 
 def _signature(kind: type) -> inspect.Signature:
-    """Join the constructor's parameters with those of the parents, up to a constructor without `**settings`."""
+    """Join the parameters of a constructor and of its parents', up to the first without `**settings`."""
     found: dict[str, inspect.Parameter] = {}
     for each in kind.__mro__:
         if "__init__" not in vars(each):

@@ -1,4 +1,4 @@
-"""Data as LightningDataModules, one source per file."""
+"""Data sets as LightningDataModules, one data set per file."""
 
 __all__ = [
     "CIFAR10DataModule",

@@ -1,4 +1,4 @@
-"""ImageDataModule: images as one uint8 tensor, batches as slices of it, views made on the training device."""
+"""ImageDataModule, which holds all images in one uint8 tensor and makes views on the training device."""
 
 __all__ = [
     "ImageDataModule",
@@ -30,15 +30,15 @@ _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
 
 
 class Images(NamedTuple):
-    """The images of a part of a data set.
+    """The images of a training set or of a test set.
 
     Attributes:
         image: uint8 (M, C, H, W).
         label: int64 (M,); None for a data set without labels.
         coarse_label: int64 (M,), superclasses; None if the data set has none.
-        rows: int64 (N,), the rows of the other tensors that belong to this part; None: all rows.
-        box: Integers (M, 4): top, left, bottom and right (exclusive) of the cell that holds each image. The pixels
-            outside of the image are zeros, which count in `mean` and `std`. None: no cells.
+        rows: int64 (N,), which of the M images belong to this set; None: all. Two sets may share the other tensors.
+        box: Integers (M, 4), in pixels: top, left, bottom and right (exclusive) of the cell in a larger black image in
+            which each image is placed. The black pixels count in `mean` and `std`. None: images are not placed.
     """
 
     image: Tensor
@@ -82,19 +82,19 @@ class ImageDataModule(ResumableDataModule):
     """Base of the image data sets. A subclass reads the images in :meth:`load`.
 
     Training batches have `views`. Validation and test batches have `views`, the same in every epoch, and `image`,
-    without augmentation. All have `index`, the position in the published training or test set (in the whole set if no
-    split was published), `label` if the set has labels, and `box` if each image lies in a cell. Images are resized and
-    views are made on the training device, in `on_after_batch_transfer`; there are no worker processes. Views are
-    functions of (seed of the views, epoch, index, view).
+    without augmentation. All batches have `index`, the position in the published training or test set (in the whole set
+    if no split was published), `label` if the set has labels, and the `box` of :class:`Images` if there is one. Images
+    are resized and views are made on the training device, in `on_after_batch_transfer`; there are no worker processes.
+    A view depends only on (seed of the views, epoch, index, number of the view).
 
     Args:
         batch_size: Samples per process.
         views: Called with (image, index, epoch, mean, std). Its method `batch_entries`, if it has one, adds entries to
-            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: SimCLR's views for large images.
+            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
-        subset: Number of training samples to use, chosen by seed before the split; None: all.
-        channels: 3 repeats grey images, 1 turns colour into grey, None leaves the channels.
-        seed: Seed of subset, split and order.
+        subset: Number of training samples to use, drawn before validation samples are held out; None: all.
+        channels: 3: grey images are repeated to 3 channels. 1: colour images become grey. None: no change.
+        seed: Seed of the subset, of the held-out validation samples and of the order.
         drop_last: Leave out the training samples that do not fill a batch.
         image_size: Height and width of the images in a batch. Smaller images are padded by zeros on all sides (an odd
             pixel at the bottom and right), larger ones are resized with antialiasing. None: the images keep their size.
@@ -108,7 +108,7 @@ class ImageDataModule(ResumableDataModule):
 
     Raises:
         ValueError: If an argument is out of range; in `setup`, if there are fewer samples than `subset` or only one
-            class, or if the split leaves too few samples; in a loader, if its split is empty.
+            class, or if `val_fraction` leaves too few samples; when a loader is made, if its set is empty.
     """
 
     num_classes: int
@@ -148,10 +148,10 @@ class ImageDataModule(ResumableDataModule):
 
     @abstractmethod
     def load(self) -> Source:
-        """Read the images."""
+        """Read and return the images, their labels and the names of the classes."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the images and split them, once for all stages."""
+        """Read the images, and split them into training, validation and test set; a second call does nothing."""
         if self._images:
             return
         source = self.load()
@@ -176,11 +176,11 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Make the loader of an epoch: in a new order for each epoch, or in one order under `overfit_batches`."""
+        """Make the loader of the training set, shuffled anew in each epoch, or not at all under `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the loader of the validation set, each sample once, in order; an empty list with `val_fraction=0`."""
+        """Make the loader of the validation set, each sample once, in order. With `val_fraction=0`, return []."""
         self.setup()
         return self._loader("val", augmented=True) if len(self._positions["val"]) else []
 
@@ -189,12 +189,12 @@ class ImageDataModule(ResumableDataModule):
         return self._loader("test", augmented=True)
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader without views: `image`, `label`, `index` and any `box` of each sample once, in order."""
+        """Make a loader without views: each sample once, in order, with `image`, `index` and any `label` and `box`."""
         one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch, and keep a copy of the index on the CPU, so that views can be drawn without device syncs."""
+        """Move the batch, and keep a copy of `index` on the CPU, since drawing views from it waits for no GPU."""
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
@@ -259,7 +259,10 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the rows 0 to n - 1 at random into training and test rows, each sorted; a ValueError if one is empty."""
+    """Split the numbers 0 to n - 1 at random, by `seed`, into training and test rows, each sorted.
+
+    `test_fraction`, in (0, 1), is the fraction of test rows. A ValueError is raised if one of the two gets no row.
+    """
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:
         raise ValueError(
@@ -275,14 +278,13 @@ def _all_rows(images: Images) -> Tensor:
 
 
 def _recolour(image: Tensor, channels: int | None) -> Tensor:
-    """Turn colour into grey if `channels` is 1; grey images are repeated to 3 channels later, on the device."""
     if channels != 1 or image.shape[1] == 1:
         return image
     return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Compute exact mean and standard deviation per channel in [0, 1], counting `around` zeros per image."""
+    """Return the exact mean and standard deviation per channel, in [0, 1], with `around` more zeros per image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

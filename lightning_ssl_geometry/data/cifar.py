@@ -14,9 +14,9 @@ from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 
 class CIFAR10DataModule(TorchvisionDataModule):
-    """50,000 + 10,000 colour images of 32 x 32 pixels, 10 classes.
+    """CIFAR-10: 50,000 training and 10,000 test images in colour, 32 x 32 pixels, 10 classes.
 
-    `root` holds `cifar-10-batches-py`, as published. The arguments are those of :class:`TorchvisionDataModule`.
+    `root` holds the folder `cifar-10-batches-py` as published. Arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
@@ -30,9 +30,10 @@ class CIFAR10DataModule(TorchvisionDataModule):
 
 
 class CIFAR100DataModule(TorchvisionDataModule):
-    """50,000 + 10,000 colour images of 32 x 32 pixels, 100 classes in 20 superclasses (`coarse_label`).
+    """CIFAR-100: 50,000 training and 10,000 test images in colour, 32 x 32 pixels, 100 classes, 20 superclasses.
 
-    `root` holds `cifar-100-python`, as published. The arguments are those of :class:`TorchvisionDataModule`.
+    `root` holds the folder `cifar-100-python`, as published. `coarse_label` in a batch is the superclass. The arguments
+    are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:

@@ -1,4 +1,4 @@
-"""ClusterDataModule: points in clusters on a flat manifold, seen through noise that is orthogonal to it."""
+"""ClusterDataModule: clusters of points on a linear subspace, and views with noise orthogonal to it."""
 
 __all__ = ["ClusterDataModule", "cluster_centers"]
 
@@ -19,15 +19,16 @@ _POINT, _NOISE, _ORDER = 0, 1, 2  # streams of draws
 
 
 class ClusterDataModule(SyntheticDataModule):
-    r"""Clusters around centres xi_q on a manifold M, with views that leave M.
+    r"""Clusters of points around centres xi_q on a manifold M. A view adds noise orthogonal to M to a point.
 
     .. math:: x_i = \xi_{q(i)} + \epsilon_i, \quad T(x_i) = x_i + \alpha_i, \quad
         \epsilon_i \in \mathcal{M}, \; \alpha_i \in \mathcal{M}^\perp
 
-    Calder & Lee (2025), Sec. 4.2, Eq. 16. The manifold M is the span of the first `manifold_dim` coordinates. Batches
-    have `views` (two tensors (N, D) with different noise), `label` (the cluster) and `index`; for validation and test
-    also `image`, the points x. All splits have the same points, because a flow moves only the points that it is trained
-    on. Points are functions of (seed, index), noise of (seed, epoch, draw, view).
+    Here x_i is a point of the cluster q(i), and T(x_i) a view (Calder & Lee 2025, Sec. 4.2, Eq. 16). M is the span of
+    the first `manifold_dim` coordinates. Batches have `views` (two tensors (N, D) with different noise), `label` (the
+    cluster) and `index`; for validation and test also `image`, the points x. All splits have the same points, because
+    :class:`ContrastiveFlowModule` can train the embedding of each point by itself. Points depend only on (seed, index),
+    and noise on (seed, epoch, position in the epoch, view).
 
     Args:
         centers: "collinear": centres on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in
@@ -36,12 +37,12 @@ class ClusterDataModule(SyntheticDataModule):
         clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", else the list's length.
         dim: D, the number of coordinates of a point.
         manifold_dim: Dimension of M, below `dim` unless `noise` is 0.
-        points_per_cluster: A number, or one number per cluster.
+        points_per_cluster: Number of points of every cluster, or a list with one number per cluster; >= 1.
         spacing: Distance between neighbouring collinear centres, or of orthogonal centres from 0; > 0.
-        spread: Half width of a cluster, >= 0: epsilon is uniform on a cube of M. `spread` sqrt(`manifold_dim`), the
-            largest |epsilon|, is the delta of the theorems.
-        noise: Half width of alpha, >= 0, which is uniform on a cube orthogonal to M.
-        batch_size: Points per process and step. None: all points in every step, in their order, as a flow needs.
+        spread: Each coordinate of epsilon on M is uniform on [-`spread`, `spread`]; >= 0. The largest |epsilon|,
+            `spread` sqrt(`manifold_dim`), is the delta of the theorems.
+        noise: Each coordinate of alpha orthogonal to M is uniform on [-`noise`, `noise`]; >= 0.
+        batch_size: Points per process and step. None: all points in every step, in their order, as gradient flow needs.
         passes: How often an epoch goes through the points, each time in a new order. With `batch_size=None`, the number
             of steps in an epoch.
         seed: Seed of points, noise and order.
@@ -54,8 +55,8 @@ class ClusterDataModule(SyntheticDataModule):
         class_names: "0", "1" and so on.
 
     Raises:
-        ValueError: If an argument is out of range or contradicts another; in a loader with `batch_size` None, if the
-            number of points is no multiple of the number of processes.
+        ValueError: If an argument is out of range or contradicts another; when a loader is made with `batch_size` None,
+            if the number of points is no multiple of the number of processes.
 
     >>> ClusterDataModule(points_per_cluster=2, spread=0.0).points[:, 0].tolist()
     [-3.0, -3.0, -1.0, -1.0, 1.0, 1.0, 3.0, 3.0]
@@ -97,11 +98,11 @@ class ClusterDataModule(SyntheticDataModule):
             raise ValueError(f"Expected `batch_size` of at most {len(self.points)} points, but got {batch_size}.")
 
     def size(self, split: Split) -> int:
-        """Count the points; for training, once per pass of an epoch."""
+        """Return the number of points, multiplied by `passes` if the split is "train"."""
         return self.passes * len(self.points) if split == "train" else len(self.points)
 
     def training_loader(self) -> BatchLoader:
-        """Make the loader of an epoch: all points in every step if `batch_size` is None, else shuffled batches."""
+        """Make the training loader. Each step gets all points if `batch_size` is None, else a shuffled batch."""
         if self._all_points:
             processes = 1 if self.trainer is None else self.trainer.world_size
             if len(self.points) % processes:
@@ -113,13 +114,13 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of all points, each once, in order, with `image` and fixed views; equal for all splits."""
+        """Make a loader of all points, the same for all splits: each once, in order, with `image` and fixed views."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Look up the points and add noise, on the device of the indices."""
+        """Make the batch from indices, on their device: look up the points, and add noise to make the views."""
         draw, clean = batch["index"], batch["clean"]
         epoch = -1 if clean else 0 if self._overfits else batch["epoch"]
         index = draw % len(self.points) if clean or self._all_points else self._shuffled(draw, epoch)
@@ -131,7 +132,7 @@ class ClusterDataModule(SyntheticDataModule):
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
 
     def _shuffled(self, draw: Tensor, epoch: int) -> Tensor:
-        """Map draws to points. Each pass has its own order, a function of (seed, epoch, pass)."""
+        """Map positions in the epoch to indices of points. Each pass is ordered by (seed, epoch, pass)."""
         n = len(self.points)
         index = draw % n
         for turn in (draw // n).unique().tolist():
@@ -149,7 +150,10 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Compute the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim, or raise a ValueError."""
+    """Return the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim.
+
+    `centers`, `clusters` and `spacing` are arguments of that class. If they are invalid, a ValueError is raised.
+    """
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)
     if centers not in get_args(Arrangement):

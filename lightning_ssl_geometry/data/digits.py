@@ -13,13 +13,13 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class DigitsDataModule(ImageDataModule):
-    """1,797 grey images of 8 x 8 pixels, 10 classes (UCI's optical recognition of handwritten digits, test part).
+    """1,797 grey images of 8 x 8 pixels, 10 classes: the test part of UCI's handwritten digits.
 
     Args:
         batch_size: Samples per process.
-        test_fraction: Fraction held out as the test set, in (0, 1).
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
-            chooses the test set), `drop_last`, `image_size`.
+        test_fraction: Fraction of the images that is held out as the test set, in (0, 1).
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (also for
+            the choice of the test set), `drop_last`, `image_size`.
 
     Raises:
         ValueError: If an argument is out of range.

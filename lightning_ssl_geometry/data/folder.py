@@ -1,4 +1,4 @@
-"""A folder of images, decoded once."""
+"""ImageFolderDataModule: the images of a folder, which are decoded only once."""
 
 __all__ = ["ImageFolderDataModule"]
 
@@ -20,19 +20,20 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 class ImageFolderDataModule(ImageDataModule):
     """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
 
-    Every image is decoded once into one file (`.ssl_geometry-<image_size>.pt`), which every run maps into memory: its
-    short side is resized to `image_size`, and its centre cropped. A changed folder is decoded again.
+    Every image is decoded once: its short side is resized to `image_size`, and its centre is cropped. One file,
+    `.ssl_geometry-<image_size>.pt`, holds all decoded images, and every run maps this file into memory. If the folder
+    has changed, the images are decoded again.
 
     Args:
         root: The folder. If it has no folder `train`, its folders are the classes; images without class folders have no
-            labels. If it has no `test`, the folder `val` is the test set; without both, the test set is chosen by seed.
+            labels. If it has no `test`, the folder `val` is the test set; without both, `seed` draws the test set.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction held out as the test set if the folder has none, in (0, 1]. With 1, all images are the
-            test set, for a network that is not trained, and `mean` and `std` are computed from it.
-        cache: Folder of the decoded file, a different one for each data set; None: `root` itself.
+        test_fraction: Fraction of the images, in (0, 1], that is held out if the folder has no test set. With 1, all
+            images are the test set, for a network that is not trained, and give `mean` and `std`.
+        cache: Folder for the decoded file; two data sets must not share it. None: `root` itself.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are decoded
-            in colour), `seed` (which also chooses the test set), `drop_last`.
+            in colour), `seed` (also for the choice of the test set), `drop_last`.
 
     Raises:
         ValueError: If an argument is out of range, the folder has no images or only one class, a file is not an 8-bit
@@ -122,7 +123,7 @@ def _list(root: Path) -> Listing:
 
 
 def _classes(folder: Path) -> list[str]:
-    """List the class folders. Images beside them are an error, because they have no class."""
+    """Return the names of the class folders; raise a ValueError for images beside them, which have no class."""
     inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     classes = sorted(entry.name for entry in inside if entry.is_dir())
     loose = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in _ENDINGS]

@@ -1,4 +1,4 @@
-"""An invertible, fixed generative model g from latents z to observations x."""
+"""An invertible generative model g, which maps latents z to observations x and is not trained."""
 
 __all__ = ["InvertibleMLP"]
 
@@ -21,15 +21,15 @@ class InvertibleMLP(nn.Module):
 
     Network and choice of matrices follow the published code of Zimmermann et al., Contrastive Learning Inverts the Data
     Generating Process (2021). Entries are uniform on [-1, 1], and columns are then scaled to unit length. A matrix is
-    used if its condition number is at most the `quantile` of the condition numbers of `candidates` such matrices. With
-    the default 0, their minimum, each layer takes about `candidates` further draws. Weights are not trained; a
-    checkpoint restores weights, slope and threshold.
+    used if its condition number is at most the `quantile` of the condition numbers of `candidates` such matrices. The
+    default 0 means their minimum; about `candidates` further matrices are then drawn for each layer. Weights are not
+    trained; a checkpoint restores weights, slope and threshold.
 
     The search takes about a second for d = 10, but minutes for d >= 32, and may then fail: raise `quantile` there.
 
     Args:
-        dim: d, of latents and observations, >= 1.
-        depth: Number of matrices, >= 1; 1 is the linear mixing.
+        dim: d, the dimension of latents and observations, >= 1.
+        depth: Number of matrices, >= 1; with 1, g is linear.
         slope: Slope of LeakyReLU below 0, in (0, 1].
         candidates: Number of matrices whose condition numbers set the threshold, >= 1.
         quantile: Quantile of these condition numbers, in [0, 1].
@@ -38,7 +38,7 @@ class InvertibleMLP(nn.Module):
 
     Attributes:
         weight: (depth, d, d), the matrices.
-        threshold: The largest condition number that they may have.
+        threshold: The largest condition number that these matrices may have.
 
     Raises:
         ValueError: If an argument is out of range, or fewer than `depth` of `tries` matrices are within the threshold.
@@ -78,11 +78,11 @@ class InvertibleMLP(nn.Module):
         self.register_buffer("weight", torch.stack(layers).float())
 
     def get_extra_state(self) -> dict[str, float]:
-        """Save slope and threshold beside the weights."""
+        """Return slope and threshold, which a checkpoint saves beside the weights."""
         return {"slope": self.slope, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore slope and threshold."""
+        """Restore slope and threshold from a checkpoint."""
         self.slope, self.threshold = state["slope"], state["threshold"]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class InvertibleMLP(nn.Module):
 
 
 def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield the matrices, of `tries` random ones, whose condition number is at most `threshold`."""
+    """Draw `tries` random matrices, and yield those whose condition number is at most `threshold`."""
     for matrix in _matrices(dim, tries, generator):
         # The bound takes half the time of an SVD of every matrix.
         likely = matrix[_condition_bound(matrix) <= threshold * (1 + 1e-6)]
@@ -123,7 +123,7 @@ def _condition(matrix: Tensor) -> Tensor:
 
 
 def _condition_bound(matrix: Tensor) -> Tensor:
-    r"""Bound condition numbers (n,) from below by |G|_F^2 / tr G and the least Cholesky pivot, :math:`G = W^\top W`."""
+    r"""Return lower bounds (n,) of the condition numbers of W, unit columns, from :math:`G = W^\top W`."""
     gram = matrix.mT @ matrix
     least = torch.linalg.cholesky_ex(gram).L.diagonal(dim1=1, dim2=2).amin(1).square()  # >= its least eigenvalue
     return (gram.square().sum((1, 2)) / (matrix.shape[-1] * least)).sqrt()

@@ -19,21 +19,21 @@ from lightning_ssl_geometry.types import Batch
 
 
 class LatentDGPDataModule(SyntheticDataModule):
-    """Pairs of observations, anchor and positive, whose latents are known; some latent dimensions are content.
+    """Pairs of observations x = g(z), x~ = g(z~) with known latents: z~ keeps the content of z and changes its style.
 
-    Batches have `views` (x, x~), `latent` (2, N, d), `content` (d,), true for content, and `index`; for validation and
-    test also `image`, the observations x of the anchors. Latents are functions of (seed, split, epoch, index), so 1 and
-    2 processes train on the same global batches and a run can be resumed. Validation and test sets, and under
-    `overfit_batches` also the training set, are the same in every epoch. Observations have the precision of the run,
-    latents are always float32.
+    The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
+    `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`; for validation and
+    test also `image`, which is x. Latents depend only on (seed, split, epoch, index), so 1 and 2 processes train on the
+    same global batches, and a run can be resumed. Validation and test sets, and under `overfit_batches` also the
+    training set, are the same in every epoch. Observations have the precision of the run, latents are always float32.
 
     Args:
         dim: d, dimension of the latents.
         content_dim: d_c: the first d_c dimensions are content.
-        mixing: g, maps latents (N, d) to observations (N, D) in float32. It is frozen, all processes use the weights of
-            the first one, and checkpoints hold them. None: `InvertibleMLP(dim, seed=seed)`.
+        mixing: g, maps latents (N, d) to observations (N, D) in float32. It is not trained, all processes use the
+            weights of the first process, and checkpoints hold them. None: `InvertibleMLP(dim, seed=seed)`.
         batch_size: Samples per process.
-        epoch_size: Number of pairs in an epoch, in full batches.
+        epoch_size: Number of pairs in an epoch. Pairs that do not fill a batch are left out.
         val_size: Number of pairs for validation; 0: no validation.
         test_size: Number of pairs for testing.
         seed: Seed of the latents and of the default mixing.
@@ -42,11 +42,11 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     Attributes:
         process: The :class:`LatentProcess`.
-        mixing: g; the default one has `inverse`.
+        mixing: g. The default module has the method `inverse`.
 
     Raises:
         ValueError: If an argument is out of range, or `mixing` does not map a latent (1, d) to (1, D); in `setup`, if
-            an epoch has one pair only, which leaves no negatives.
+            an epoch has only one pair, and so no negatives.
     """
 
     @by_position(
@@ -82,18 +82,18 @@ class LatentDGPDataModule(SyntheticDataModule):
         self.test_size = test_size
 
     def size(self, split: Split) -> int:
-        """Count the pairs of a split."""
+        """Return the number of pairs in a split."""
         return {"train": self.epoch_size, "val": self.val_size, "test": self.test_size}[split]
 
     def setup(self, stage: str) -> None:
-        """Copy the mixing of the first process to all processes, since a user's module may have random weights."""
+        """Copy the weights of `mixing` from the first process to all, because they may have been drawn at random."""
         at_least(2, epoch_size=self.epoch_size)
         if self.trainer is not None and self.trainer.world_size > 1:
             state = self.mixing.cpu().state_dict()
             self.mixing.load_state_dict(self.trainer.strategy.broadcast(state))
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Draw latents and mix them, on the device of the indices."""
+        """Make the batch from indices, on their device: draw the latents, and compute the observations."""
         index, split, clean = batch["index"], batch["split"], batch["clean"]
         epoch = 0 if clean or self._overfits else batch["epoch"]
         home = torch.device("cpu") if index.device.type == "mps" else index.device  # MPS has no float64
@@ -108,7 +108,7 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     @torch.no_grad()
     def _observe(self, latent: Tensor) -> tuple[Tensor, ...]:
-        """Mix latents (2, N, d) in float32, and return two tensors (N, D) in the precision of the run."""
+        """Return the observations x and x~, both (N, D): computed in float32, then in the precision of the run."""
         with torch.autocast(latent.device.type, enabled=False):
             views = tuple(self.mixing.to(latent.device)(latent.flatten(0, 1)).chunk(2))
         converted = views if self.trainer is None else self.trainer.precision_plugin.convert_input(views)
@@ -117,7 +117,6 @@ class LatentDGPDataModule(SyntheticDataModule):
 
 @torch.no_grad()
 def _check_mixing(mixing: nn.Module, dim: int) -> None:
-    """Check that g maps a zero latent (1, d) to (1, D)."""
     expected = f"Expected `mixing` to map latents (N, d = {dim}) to (N, D), but got"
     device = next(chain(mixing.parameters(), mixing.buffers()), torch.empty(0)).device
     try:

@@ -1,4 +1,4 @@
-"""Pairs of latents (z, z~) of a known distribution: the positive keeps the anchor's content and changes its style."""
+"""Random pairs of latents, anchor z and positive z~: the positive keeps the anchor's content and changes its style."""
 
 __all__ = ["Conditional", "LatentProcess", "LatentSettings", "Marginal", "Space"]
 
@@ -43,7 +43,7 @@ class LatentSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LatentProcess:
-    r"""The distribution of anchors z and positives z~, whose first `content_dim` dimensions are content.
+    r"""The distribution of anchors z and positives z~. The first `content_dim` dimensions are content, the rest style.
 
     Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the
     spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). Anchors follow a
@@ -54,13 +54,13 @@ class LatentProcess:
       truncated to the box, per coordinate.
     - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
     - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content is
-      kept, so style moves on its own sphere of radius :math:`|z_s|`. With "von_mises_fisher", the density is
+      kept, so the style :math:`z_s` moves on a sphere of radius :math:`|z_s|`. With "von_mises_fisher", the density is
       :math:`\exp(\kappa \langle z, \tilde z \rangle)` given the content, which is von Mises-Fisher with concentration
       :math:`\kappa |z_s|^2` on that sphere. The other conditionals add noise to the style and scale it back to the
       radius; if `content_scale` is not 0, they add noise to all dimensions and scale back to length 1.
 
-    A scale is the standard deviation of "normal" before truncation, b of "laplace" (density :math:`\exp(-|x| / b)`) and
-    s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
+    "Scale" means the standard deviation of "normal" before truncation, b of "laplace" (density :math:`\exp(-|x| / b)`)
+    and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
 
     Args:
         dim: d.
@@ -117,11 +117,11 @@ class LatentProcess:
 
     @property
     def content(self) -> Tensor:
-        """Boolean (d,), true for content."""
+        """Boolean (d,), true for the content dimensions."""
         return torch.arange(self.dim) < self.content_dim
 
     def sample(self, key: Tensor) -> Tensor:
-        """Draw a pair from each key: int64 keys (N,) to anchors and positives, float32 (2, N, d), on their device."""
+        """Return anchors and positives, float32 (2, N, d). Each entry of `key` (N,), int64, determines one pair."""
         anchor = self._anchors(counter_hash(key, _ANCHOR))
         return torch.stack([anchor, self._positives(anchor, counter_hash(key, _POSITIVE))])
 
@@ -152,7 +152,7 @@ class LatentProcess:
         return generalized_normal(mean, factor * scale, shape, key=key, low=low, high=high)
 
     def _turned(self, style: Tensor, key: Tensor) -> Tensor:
-        """Draw styles (N, d_s) about the given ones, of the same lengths."""
+        """Draw a new style (N, d_s) around each given style, with the same length."""
         style = style.double()
         radius = torch.linalg.vector_norm(style, dim=1, keepdim=True)
         if self.conditional == "von_mises_fisher":
@@ -183,12 +183,11 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """Return p and the factor from a distribution's own scale to s, as a generalised normal distribution."""
+    """Return p and s / scale of the generalised normal distribution that is equal to `law`."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 
 def _numbers(given: object) -> Tensor | None:
-    """Convert to float64; None if that fails."""
     try:
         return torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""A sampler of the same global batches for any number of processes, and a loader that resumes within an epoch."""
+"""A sampler with the same global batches for any number of processes, and a loader that resumes within an epoch."""
 
 __all__ = ["BatchLoader", "GlobalBatchSampler"]
 
@@ -14,12 +14,12 @@ from lightning_ssl_geometry.random import counter_hash
 
 
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
-    """Yields this rank's part of each global batch, as a tensor of positions.
+    """Yields this process's part of each global batch, as a tensor of positions in the data set.
 
     The order is a function of (seed, epoch), and a global batch is a slice of it. Rank r takes the positions r, r +
     world_size, ... of the slice. So 1 process with batch size B and 2 processes with B / 2 see the same global batches.
-    Nothing is padded or repeated. Without `drop_last`, the order is cut into balanced batches, so that every rank has
-    the same number of batches and none is empty.
+    Nothing is padded or repeated. Without `drop_last`, the order is cut into batches of nearly equal size, so that
+    every process has the same number of batches and no batch is empty.
 
     Args:
         size: Number of samples in the data set.
@@ -31,7 +31,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
         rank: Number of this process.
 
     Raises:
-        ValueError: If there are too few samples for a full global batch, or for a sample on every rank in each batch.
+        ValueError: If there are too few samples for a full global batch, or for a sample of each process in a batch.
 
     >>> [batch.tolist() for batch in GlobalBatchSampler(7, batch_size=2, world_size=2, rank=1)]
     [[1, 3], [5]]
@@ -63,7 +63,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
             )
 
     def __len__(self) -> int:
-        """Number of batches."""
+        """Return the number of batches."""
         return self.size // self.global_batch_size if self.drop_last else -(-self.size // self.global_batch_size)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -77,11 +77,11 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
             yield batch[self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; Lightning calls this when the epoch starts."""
+        """Choose the order of the samples for an epoch. Lightning calls this method when the epoch starts."""
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
-        """Give the epoch that was set last the number `epoch`, and count later epochs from there."""
+        """Change the number of the current epoch to `epoch`, and number later epochs on from there."""
         self._lag += self.epoch - epoch
         self.epoch = epoch
 
@@ -99,16 +99,16 @@ class BatchSource(Protocol):
 
 
 class BatchLoader:
-    """Yields whole batches with their `epoch`; Lightning saves its position in training.
+    """Yields whole batches, each with the number of its `epoch`. Lightning saves in checkpoints how many were used.
 
-    A torch DataLoader would draw from the global random state in every pass. Lightning would also ask for workers, and
-    under `overfit_batches` it would split the batches into single positions.
+    It is used in place of a torch DataLoader, which would draw from the global random state in every pass. For that,
+    Lightning would also recommend workers, and under `overfit_batches` it would split batches into single positions.
 
     Args:
         source: Maps a tensor of positions to a batch.
-        sampler: Yields the positions; Lightning sets its epoch.
-        trained: Returns how many batches of the current epoch were trained; None: all that were yielded. At an
-            interruption, a batch may be yielded but not trained.
+        sampler: Yields tensors of positions; Lightning sets its epoch.
+        trained: Returns how many batches of the current epoch the network was trained on. At an interruption, these may
+            be fewer than the loader has yielded. None: the number of batches that the loader has yielded.
     """
 
     repeatable = True  # batches are functions of the epoch, so a second pass beside Lightning's changes nothing
@@ -125,11 +125,11 @@ class BatchLoader:
         self._resumed_at: int | None = None
 
     def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
+        """Return the number of batches of a whole epoch."""
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of the epoch; in the first pass after a resume, only the untrained ones."""
+        """Yield the batches of the epoch. The first pass after a resume leaves out the batches trained before."""
         self._handed = 0 if self._resumed_at is None else self._resume(self._resumed_at)
         self._epoch = self.sampler.epoch
         for positions in islice(self.sampler, self._handed, None):
@@ -137,7 +137,7 @@ class BatchLoader:
             yield self._source[positions] | {"epoch": self._epoch}
 
     def state_dict(self) -> dict[str, int]:
-        """Save the number of the current epoch, and how many of its batches were trained."""
+        """Return the number of the current epoch, and on how many of its batches the network was trained."""
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""MNIST, read from its original files, packed or not."""
+"""MNIST, read from its original files, compressed or not."""
 
 __all__ = ["MNISTDataModule"]
 
@@ -17,14 +17,14 @@ _IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 
 
 class MNISTDataModule(TorchvisionDataModule):
-    """60,000 + 10,000 grey images of 28 x 28 pixels, 10 classes.
+    """MNIST: 60,000 training and 10,000 test images in grey, 28 x 28 pixels, 10 classes.
 
-    `root` holds `MNIST/raw/train-images-idx3-ubyte` and the three other files, packed (`.gz`) or not; it may be
-    read-only. The arguments are those of :class:`TorchvisionDataModule`.
+    The folder `root` holds `MNIST/raw/train-images-idx3-ubyte` and the three other files, compressed (`.gz`) or not. It
+    may be read-only. The arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
-        """Download the files, unless all are there."""
+        """Download the files, unless all exist."""
         if not all(_found(self._raw / name.format(part)) for part in ("train", "t10k") for name in (_IMAGES, _LABELS)):
             from torchvision.datasets import MNIST
 
@@ -54,7 +54,7 @@ def _found(path: Path) -> Path | None:
 
 
 def _read_idx(path: Path, axes: int) -> Tensor:
-    """Read an IDX file: the bytes 0, 0, 8 and number of axes, the sizes of the axes as big-endian int32, the values."""
+    """Read an IDX file: bytes 0, 0, 8 and the number of axes; the axes' sizes as big-endian int32; uint8 values."""
     found = _found(path)
     if found is None:
         raise FileNotFoundError(f"Expected `root` to have {path} or {path}.gz. Set `download` to True to fetch them.")

@@ -1,4 +1,4 @@
-"""Bases of the DataModules, whose batches are functions of (seed, epoch, position)."""
+"""Base classes of the DataModules. A batch depends only on (seed, epoch, positions in the data set)."""
 
 __all__ = ["ResumableDataModule", "Split", "SyntheticDataModule"]
 
@@ -17,12 +17,12 @@ Split = Literal["train", "val", "test"]
 
 
 class ResumableDataModule(L.LightningDataModule, ABC):
-    """Base of DataModules with which a checkpoint resumes training within an epoch, exactly on the same processor.
+    """Base of DataModules that resume training within an epoch, with exactly equal results on the same processor.
 
     Args:
         batch_size: Samples per process, >= 1.
-        seed: Seed of the order, and of the draws of a subclass.
-        saved: A module whose state is saved in checkpoints, too; None: no such module.
+        seed: Seed of the order of the samples, and of the random numbers of a subclass.
+        saved: A module whose state checkpoints save as well; None: no such module.
     """
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:
@@ -36,10 +36,10 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     @abstractmethod
     def training_loader(self) -> BatchLoader:
-        """Make the loader of the training batches of an epoch."""
+        """Make the loader of the training set."""
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split: each sample once, in order, with `image`; a ValueError for another split.
+        """Make the loader of a split: each sample once, in order, with `image`. An unknown split raises a ValueError.
 
         A subclass has to define it.
         """
@@ -57,14 +57,14 @@ class ResumableDataModule(L.LightningDataModule, ABC):
             cls.unaugmented_dataloader = _renamed(old)  # type: ignore[method-assign, assignment]
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
-        """Call :meth:`unaugmented_dataloader`, the new name of this method."""
+        """Call :meth:`unaugmented_dataloader`. This is the old name of that method."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
         loaders = (vars(kind).get("unaugmented_dataloader") for kind in type(self).__mro__)
         # a subclass that overrides this method by its old name calls it as `super()`, and must not get itself
         return next(load for load in loaders if load and not hasattr(load, "renamed"))(self, split)
 
     def train_dataloader(self) -> BatchLoader:
-        """Make the training loader; after a resume, it begins at the position that the checkpoint saved."""
+        """Make the training loader. After a resume, it begins at the position in the checkpoint."""
         self._training = self.training_loader()
         if self._resumed is not None:
             self._training.load_state_dict(self._resumed)
@@ -72,12 +72,12 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self._training
 
     def state_dict(self) -> dict[str, Any]:
-        """Save the position in training, and the state of `saved`."""
+        """Return the position in training and the state of the module `saved`, for a checkpoint."""
         state: dict[str, Any] = {} if self._training is None else {"training": self._training.state_dict()}
         return state if self._saved is None else state | {"saved": self._saved.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of `saved`; in `fit`, the next training loader begins at the saved position."""
+        """Restore the state of the module `saved`. In `fit`, the next training loader begins at the saved position."""
         if self._saved is not None:
             self._saved.load_state_dict(state_dict["saved"])
         if self.trainer is not None and self.trainer.state.fn == "fit":
@@ -88,7 +88,6 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
 
     def _batches(self, source: BatchSource, size: int, shuffle: bool = False, drop_last: bool = False) -> BatchLoader:
-        """Make this rank's loader for a source of `size` samples."""
         trainer = self.trainer
         world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
         order = {"shuffle": shuffle, "drop_last": drop_last}
@@ -110,16 +109,16 @@ def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split],
 class SyntheticDataModule(ResumableDataModule):
     """Base of DataModules that compute samples on the training device, in `on_after_batch_transfer`.
 
-    A loader yields `index`, positions in a split, with `split`, `epoch` and `clean`, which is true if the batch comes
-    from :meth:`unaugmented_dataloader`.
+    Its loaders yield dicts of `index` (positions in a split), `split`, `epoch` and `clean`. `clean` is true if the
+    loader comes from :meth:`unaugmented_dataloader`.
     """
 
     @abstractmethod
     def size(self, split: Split) -> int:
-        """Count the samples of a split."""
+        """Return the number of samples in a split."""
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the loader of the validation set, each sample once; an empty list without samples."""
+        """Make the loader of the validation set, each sample once. If the set is empty, return []."""
         return self.unaugmented_dataloader("val") if self.size("val") else []
 
     def test_dataloader(self) -> BatchLoader:
@@ -127,12 +126,12 @@ class SyntheticDataModule(ResumableDataModule):
         return self.unaugmented_dataloader("test")
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split: each sample once, in order, with `image`; "train" is the first epoch."""
+        """Make the loader of a split: each sample once, in order, with `image`. "train" means the first epoch."""
         one_of(get_args(Split), split=split)
         return self._batches(_Positions(split, clean=True), self.size(split))
 
     def training_loader(self) -> BatchLoader:
-        """Make the loader of an epoch; every epoch has new samples, except under `overfit_batches`."""
+        """Make the training loader. Every epoch has new samples, except under `overfit_batches`."""
         return self._batches(_Positions("train", clean=False), self.size("train"), drop_last=True)
 
 

@@ -1,4 +1,4 @@
-"""Digits in one of the cells of a larger image, most of which is empty."""
+"""ShiftedMNISTDataModule: each digit lies in one cell of a larger image, which is otherwise black."""
 
 __all__ = ["ShiftedMNISTDataModule"]
 
@@ -22,30 +22,30 @@ _STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # keep the
 
 
 class ShiftedMNISTDataModule(ImageDataModule):
-    """Each digit in one cell of a grid, on a canvas of zeros.
+    """Black images (canvases) with a grid of cells, and a digit in one of these cells.
 
     The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
-    Representation Learning with Trainable Augmentation Channel (2021). The cell is uniform, and a function of (seed,
-    training or test set, index): the same in every epoch, for any subset, batch size or number of processes. Every
-    batch has `box`, the top, left, bottom and right of the cell. The canvases are made on the training device; `mean`
-    and `std` are those of whole canvases, zeros included.
+    Representation Learning with Trainable Augmentation Channel (2021). The cell is drawn uniformly, and depends only on
+    (seed, training or test set, index): it is the same in every epoch, for any subset, batch size or number of
+    processes. Every batch has `box`, the top, left, bottom and right of the cell. The canvases are made on the training
+    device; `mean` and `std` are those of whole canvases, with the black pixels.
 
     Args:
-        root: The folder that contains `MNIST/raw`; not used for "digits".
+        root: The folder that contains `MNIST/raw`; ignored for "digits".
         source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
         grid: Cells per row and per column, >= 1.
         cell: Height and width of a cell in pixels, with the digit in its middle; None: the size of a digit.
-        canvas: Height and width of an image in pixels, with the cells in its middle; None: `grid` x `cell`.
+        canvas: Height and width of a canvas in pixels, with the grid in its middle; None: `grid` x `cell`.
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std); by default one view, the normalised image.
-        seed: Seed of cells, subset, split and order; for "digits" also of the test set.
+        views: Called with (image, index, epoch, mean, std). None: one view, the normalised image.
+        seed: Seed of cells, subset, held-out validation samples and order; for "digits" also of the test set.
         download: Fetch MNIST's files if they are missing.
-        test_fraction: Fraction of "digits" held out as the test set, in (0, 1).
+        test_fraction: Fraction of "digits" that is held out as the test set, in (0, 1); ignored for "mnist".
         **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
 
     Raises:
-        ValueError: If an argument is out of range, a file of MNIST is not as published, or a cell is too small for a
-            digit, or the canvas for the cells.
+        ValueError: If an argument is out of range, a file of MNIST is not as published, a cell is too small for a
+            digit, or the canvas is too small for the cells.
         FileNotFoundError: If a file of MNIST is missing.
     """
 
@@ -91,7 +91,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         self.digits.prepare_data()
 
     def load(self) -> Source:
-        """Read the digits, and choose a cell for each."""
+        """Read the digits, and draw a cell for each digit."""
         source = self.digits.load()
         return source._replace(train=self._shifted(source.train, "train"), test=self._shifted(source.test, "test"))
 

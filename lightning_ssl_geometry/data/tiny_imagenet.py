@@ -24,13 +24,14 @@ _SIZE = 64
 
 
 class TinyImageNetDataModule(TorchvisionDataModule):
-    """100,000 + 10,000 colour images of 64 x 64 pixels, 200 classes.
+    """Tiny ImageNet: 100,000 training and 10,000 test images in colour, 64 x 64 pixels, 200 classes.
 
-    `root` holds `tiny-imagenet-200`, as published. The published test set has no labels, so the published validation
-    set is the test set here, and `val_fraction` is held out of the training set. Labels number the WordNet identifiers
-    in sorted order; `class_names` are the first word of each. Every image is decoded once, in colour, into one file
-    (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), which every run maps into memory. An interrupted download is
-    continued; the archive stays in `root`. The arguments are those of :class:`TorchvisionDataModule`.
+    The folder `root` holds `tiny-imagenet-200`, as published. The published test set has no labels, so the published
+    validation set is the test set here, and `val_fraction` is held out of the training set. A label is the position of
+    a WordNet identifier in sorted order; its class name is the first of its words in `words.txt`. Every image is
+    decoded once, in colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), which every run maps into
+    memory. An interrupted download is continued; the archive stays in `root`. The arguments are those of
+    :class:`TorchvisionDataModule`.
 
     Raises:
         ValueError: If a setting is out of range, the archive has a wrong checksum or a member outside its folder, or
@@ -118,7 +119,7 @@ def _annotated_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
 
 
 def _jpegs(folder: Path) -> list[Path]:
-    """List the files that are not hidden, in the order of their numbers."""
+    """Return the files that are not hidden, sorted by the number in their names."""
     files = folder.iterdir() if folder.is_dir() else ()
     return sorted((f for f in files if not f.name.startswith(".")), key=lambda file: (len(file.name), file.name))
 
@@ -144,7 +145,7 @@ def _decode_one(file: Path) -> Tensor:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Download a file, or the rest of it after an interruption."""
+    """Download a file to `path`; after an interruption, only the rest of the file."""
     from torchvision.datasets.utils import check_integrity
 
     if path.is_file():
@@ -167,7 +168,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Request the rest of a partial file; unless the status is 206, the response is the whole file."""
+    """Request the rest of the file `part`. If the response has a status other than 206, it is the whole file."""
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:
@@ -197,7 +198,7 @@ def _compare(path: Path, md5: str, remedy: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a folder of an archive beside `folder`, and rename it when it is complete."""
+    """Unpack an archive into a temporary folder beside `folder`, and rename it to `folder` when it is complete."""
     from rich.progress import track
 
     with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
@@ -214,7 +215,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _unwanted(member: ZipInfo) -> str:
-    """Say what is wrong with a member of an archive; an empty text if nothing is."""
+    """Return what is wrong with a member of an archive, or an empty text."""
     path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "a link or device"

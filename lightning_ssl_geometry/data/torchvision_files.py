@@ -11,7 +11,7 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class TorchvisionDataModule(ImageDataModule):
-    """Base of the data sets that are read from their published files, and can download them.
+    """Base of the data sets that are read from their published files and can be downloaded.
 
     Args:
         root: The folder that contains the data set's own folder, as in torchvision.

@@ -1,4 +1,4 @@
-"""Methods, one paper per file, on the SSLModule that they share."""
+"""Methods of self-supervised learning, most with a file per paper. All derive from SSLModule."""
 
 __all__ = [
     "AdaptiveTemperatureModule",

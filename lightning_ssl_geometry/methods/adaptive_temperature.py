@@ -1,8 +1,8 @@
 """Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
 SimCLR with a temperature for each dimension of z. Two views share their content and differ in style. InfoNCE is lower
-for an embedding of the content alone; on unnormalised embeddings, a lower temperature for the dimensions with content
-removes this advantage.
+if the embedding shows only the content. If embeddings are not normalised, a lower temperature for the dimensions with
+content removes this advantage.
 """
 
 __all__ = ["AdaptiveTemperatureModule"]
@@ -28,8 +28,8 @@ from lightning_ssl_geometry.types import Batch, Observation
 class AdaptiveTemperatureModule(SSLModule):
     """InfoNCE with a temperature per dimension, on normalised, unnormalised or standardised embeddings.
 
-    The rows of Table 2: "regular" is `loss=InfoNCELoss(0.5)`; "w/o norm." is `standardize=True`; "w/o norm + diff. tau"
-    is `standardize=True` and a loss whose temperature is a :class:`losses.ContentStyleTemperature`.
+    The rows of Rusak et al.'s Table 2 are: "regular", `loss=InfoNCELoss(0.5)`; "w/o norm.", `standardize=True`; "w/o
+    norm + diff. tau", `standardize=True` and a loss whose temperature is a :class:`losses.ContentStyleTemperature`.
 
     Args:
         backbone: Maps (N, C, H, W), or (N, D_in), to h (N, D).
@@ -39,12 +39,20 @@ class AdaptiveTemperatureModule(SSLModule):
         standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
             without weights at the end of the projector. With several processes, set the Trainer's `sync_batchnorm` for
             the same result.
-        temperature: Deprecated, as all arguments from here to `mode`: pass them to `loss` instead.
+        temperature: Deprecated, as are all arguments from here to `mode`. Pass them to `InfoNCELoss` as `loss` instead.
+        normalize: Deprecated.
+        similarity: Deprecated.
+        p: Deprecated.
+        power: Deprecated.
+        symmetric: Deprecated.
+        negatives: Deprecated.
+        include_self: Deprecated.
+        mode: Deprecated.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: If an argument is not valid, the projector has no linear layer for `standardize`, or a deprecated
-            argument is given with `loss`; in a step, if a batch has not two views.
+            argument is given with `loss`; in a step, if a batch does not have two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
@@ -82,7 +90,7 @@ class AdaptiveTemperatureModule(SSLModule):
         self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast the embeddings of the two views; the observation also has the `temperature`."""
+        """Return the `loss` of the embeddings of two views, `h`, `z` and the loss's `temperature`."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
@@ -99,7 +107,6 @@ def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
 
 
 def _outputs(projector: nn.Module) -> int:
-    """Return P, the output width of the projector's last linear layer."""
     linear = [layer for layer in projector.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ValueError(

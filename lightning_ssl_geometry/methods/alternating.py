@@ -1,4 +1,4 @@
-"""AlternatingModule: several optimizers that take turns on every batch, on any number of processes."""
+"""AlternatingModule: several optimizers, each of which takes a step on every batch."""
 
 __all__ = ["AlternatingModule", "Part", "with_kept_statistics"]
 
@@ -25,13 +25,13 @@ from lightning_ssl_geometry.settings import passed_on
 
 @dataclass(frozen=True)
 class Part:
-    """Modules that share an optimizer.
+    """Modules that one optimizer trains.
 
     Attributes:
-        modules: The modules whose parameters are optimized.
+        modules: The modules whose parameters the optimizer changes.
         optimizer: Makes the optimizer from parameter groups.
-        lr_scheduler: Makes a scheduler that is stepped once per epoch; None: warm-up and cosine, per step.
-        grad_clip: Largest norm of the gradient; None: no limit.
+        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: warm-up and cosine, stepped per batch.
+        grad_clip: A gradient with a larger norm is scaled to this norm. None: no limit.
     """
 
     modules: tuple[nn.Module, ...]
@@ -41,12 +41,17 @@ class Part:
 
 
 class AlternatingModule(SSLModule):
-    """A method that takes an optimizer step for each of its parts on every batch, one after the other.
+    """A method with several optimizers, which take a step on every batch one after the other.
 
-    A subclass lists its :meth:`parts`. Its `descend` calls :meth:`take_step` for each part, and then
-    :meth:`step_schedulers`. Optimization is manual: `global_step` counts batches, whatever the number of parts. Several
-    processes need the strategy "ddp", without further options. The Trainer's `gradient_clip_val` and
-    `accumulate_grad_batches` cannot be used. The arguments are those of :class:`SSLModule`.
+    A subclass lists the optimizers and their modules in :meth:`parts`. Its `descend` calls :meth:`take_step` for each
+    part, and then :meth:`step_schedulers`. Optimization is manual: `global_step` counts batches, for any number of
+    parts. Several processes need the strategy "ddp", without further options. The Trainer's `gradient_clip_val` and
+    `accumulate_grad_batches` cannot be used.
+
+    Args:
+        backbone: Maps (N, C, H, W) to h (N, D).
+        projector: Maps h (N, D) to z (N, P).
+        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
         ValueError: If an argument is not valid; when training begins, if several processes use another strategy than
@@ -60,10 +65,10 @@ class AlternatingModule(SSLModule):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """List the parts in the order of their steps; only the step of the first part counts in `global_step`."""
+        """Return the parts in the order of their steps. Only the step of the first part counts in `global_step`."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
-        """Take a step down a loss with the optimizer of `parts()[place]`."""
+        """Compute the gradient of a loss, and take a step with the optimizer of `parts()[place]`."""
         optimizer = self._optimizers[place]
         self._backward(loss, optimizer)
         if place == 0:
@@ -73,7 +78,8 @@ class AlternatingModule(SSLModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers that are due, before a checkpoint can be written."""
+        """Step the schedulers per batch and, after the last batch of an epoch, also the schedulers per epoch."""
+        # Lightning saves no checkpoint before this, because `descend` is part of the training step.
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:
             for config in self.trainer.lr_scheduler_configs:
@@ -81,7 +87,7 @@ class AlternatingModule(SSLModule):
                     config.scheduler.step()  # type: ignore[call-arg]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make an optimizer for each part, with its schedule."""
+        """Make an optimizer and a scheduler for each part."""
         strategy = self.trainer.strategy
         if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
             wanted = "the Trainer's strategy to be 'ddp' or one device"
@@ -89,7 +95,7 @@ class AlternatingModule(SSLModule):
         return tuple(self._optimization(part) for part in self.parts())
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient, which is unscaled at this point also in half precision."""
+        """Clip the gradient. The loss scaling of half precision is already undone at this point."""
         clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
         self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
 
@@ -99,7 +105,7 @@ class AlternatingModule(SSLModule):
         return found if isinstance(found, list) else [found]
 
     def _backward(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
-        """Compute one optimizer's gradient, averaged over processes."""
+        """Compute the gradient of one optimizer's parameters, averaged over processes."""
         strategy = self.trainer.strategy  # DDP itself would wait for the gradients of all parameters
         optimizer.zero_grad()
         with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
@@ -117,11 +123,11 @@ class AlternatingModule(SSLModule):
 
 
 def with_kept_statistics(module: nn.Module, x: Tensor) -> Tensor:
-    """Apply a module in its current mode (train or eval), but do not update its running statistics."""
+    """Return module(x) in the module's current mode (train or eval), without updating its running statistics."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     y: Tensor = functional_call(module, buffers, (x,))
     return y
 
 
 def _nothing() -> None:
-    """The closure of an optimizer whose gradient is computed already."""
+    """Do nothing: the closure for an optimizer step after the gradient has been computed."""

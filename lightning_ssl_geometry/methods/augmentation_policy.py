@@ -1,4 +1,4 @@
-"""A policy network's distribution over a family of augmentations, and a warning when it collapses."""
+"""A policy network's distribution P(T | X) over a family of augmentations, and a warning when it collapses."""
 
 __all__ = ["POLICY_QUANTITIES", "EntropyWatch", "log_probabilities"]
 
@@ -30,9 +30,10 @@ POLICY_QUANTITIES = {
 
 
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
-    """Compute log P(T | X), (N, K), of images in at least float32; without a policy it is uniform.
+    """Return log P(T | X), (N, K), in at least float32, of N images X and K = `members` augmentations T.
 
-    Logits of a wrong shape, or on the CPU also logits that are not finite, raise a ValueError.
+    `policy` maps `image` (N, C, H, W) to logits (N, K); None: the distribution is uniform. A ValueError is raised if
+    the logits have a wrong shape, or are not finite (checked on the CPU only).
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)
@@ -46,7 +47,12 @@ def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> 
 
 
 class EntropyWatch:
-    """Warns if the mean entropy of a policy over K members is below `least` nats in every batch of an epoch."""
+    """Warns if the mean entropy of a policy is too low in every batch of an epoch.
+
+    Args:
+        least: The least entropy without a warning, in nats, from 0 to below log K.
+        members: K, the number of augmentations.
+    """
 
     def __init__(self, least: float, members: int) -> None:
         self.uniform = math.log(members)
@@ -57,12 +63,12 @@ class EntropyWatch:
         self._epoch, self._highest = -1, torch.tensor(-math.inf)
 
     def see(self, epoch: int, entropy: Tensor) -> None:
-        """Record the mean entropy of a batch, a scalar, without a device sync."""
+        """Record the mean entropy of a batch, a scalar, without waiting for the GPU."""
         self._highest = entropy if epoch != self._epoch else torch.maximum(self._highest, entropy)
         self._epoch = epoch
 
     def end(self, epoch: int, entropy_weight: float) -> None:
-        """Warn if the policy was collapsed in this epoch."""
+        """Warn if the entropy was too low in every batch of this epoch."""
         if epoch == self._epoch and self._highest < self.least:
             rank_zero_warn(
                 f"The policy has collapsed: the mean entropy of P(T | X) was at most {self._highest:.3g} nats in every "

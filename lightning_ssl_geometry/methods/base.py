@@ -62,7 +62,7 @@ class SSLSettings(TypedDict, total=False):
 
 
 class SSLModule(L.LightningModule):
-    """Base of the methods: computes, minimises and logs the loss of a batch. A method implements :meth:`step`.
+    """Base class of the methods, which minimises and logs a loss. A method implements :meth:`step`.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -71,7 +71,7 @@ class SSLModule(L.LightningModule):
             another default.
         lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to zero
             over all optimizer steps of the run, unless the method has another default.
-        warmup_epochs: Length of the warm-up in epochs, >= 0, also a fraction. Must be 0 with an `lr_scheduler`.
+        warmup_epochs: Length of the warm-up in epochs, >= 0, such as 0.5. Must be 0 with an `lr_scheduler`.
         exclude_norm_and_bias: Use no weight decay and, with timm's LARS, no trust ratio for parameters with one axis
             (biases, normalisation), as in SimCLR.
 
@@ -123,12 +123,12 @@ class SSLModule(L.LightningModule):
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Build the module from `kwargs`, at least the networks, and load the weights of a checkpoint.
+        """Build the module from `kwargs`, which must have at least the networks, and load a checkpoint's weights.
 
         The checkpoint cannot run code: only tensors and plain containers are unpickled, and no class that it names is
-        imported. Of its hyper-parameters (`save_hyperparameters`), plain values are used. `weights_only=False` loads as
-        Lightning does, which can run code from the file: use it for trusted files only. The other arguments are those
-        of Lightning's method.
+        imported. Its hyper-parameters (`save_hyperparameters`) are used if they are plain values. `weights_only=False`
+        loads as Lightning does, which can run code from the file: use it for trusted files only. The other arguments
+        are those of Lightning's method; `strict`, True by default, means that all names of weights must agree.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False
@@ -146,14 +146,14 @@ class SSLModule(L.LightningModule):
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
-        """Compute `loss`, `h` (V, N, D) and `z` (V, N, P) of a batch, and further entries of the observation."""
+        """Return a dict of `loss`, `h` (V, N, D), `z` (V, N, P), and further entries for diagnostics, from a batch."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Represent images: (N, C, H, W) to h (N, D)."""
+        """Map images (N, C, H, W) to representations h (N, D)."""
         return self.backbone(x)
 
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Pass V views (N, ...) through both networks in one batch: to h (V, N, D) and z (V, N, P)."""
+        """Map V views (N, ...) to h (V, N, D) and z (V, N, P), in one batch through both networks."""
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
@@ -161,7 +161,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P); a ValueError if the projector takes another D."""
+        """Map h (N, D) to z (N, P); raise a ValueError if the projector takes another D."""
         try:
             return self.projector(h)
         except RuntimeError as error:
@@ -174,9 +174,10 @@ class SSLModule(L.LightningModule):
             ) from error
 
     def observe(self, batch: Batch) -> Observation:
-        """Compute the observation of :meth:`step`, detach all tensors except the loss, and add what diagnostics need.
+        """Return the dict of :meth:`step` for the diagnostics; its h, z and similar tensors are detached.
 
-        In eval mode, the batch's `views`, `image` and its representation `h_image` are added.
+        The networks and the batch's `label`, `index` and other entries of `types.COLUMNS` are added; in eval mode also
+        the batch's `views`, its `image` and the image's representation `h_image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -195,11 +196,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the optimizer steps, if the method uses manual optimization; else Lightning takes them."""
+        """Return the observation. A method with manual optimization takes its optimizer steps here."""
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch; the mean loss of the epoch over all samples is logged as `train/loss`."""
+        """Return the observation of a batch, and log the mean loss over all samples of the epoch as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -208,15 +209,15 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch of the validation set, and log the loss as `val/loss`."""
+        """Return the observation of a batch of the validation set, and log the loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Observe a batch of the test set, and log the loss as `test/loss`."""
+        """Return the observation of a batch of the test set, and log the loss as `test/loss`."""
         return self._evaluation_step(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Represent the images of a batch without augmentation: h (N, D)."""
+        """Return h (N, D) of the images of a batch, without augmentation."""
         return self(batch["image"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -232,7 +233,7 @@ class SSLModule(L.LightningModule):
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raise a ValueError if the checkpoint is of another class."""
+        """Raise a ValueError if another class saved the checkpoint."""
         found = checkpoint.get(_CLASS, "a class of another package")
         if found != type(self).__name__:
             raise ValueError(f"Expected a checkpoint of {type(self).__name__}, but got one of {found}.")
@@ -247,7 +248,7 @@ class SSLModule(L.LightningModule):
         return observation
 
     def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
-        """Log means over the samples of all ranks."""  # Lightning's own weights round the number of samples
+        # the mean over the samples of all processes; Lightning's own weights round the number of samples
         scores = observation.get("scores", {})
         if not scores:
             return
@@ -257,7 +258,7 @@ class SSLModule(L.LightningModule):
             self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
-        """Group the parameters of these modules (or of all, if none is given) with and without weight decay."""
+        """Group the parameters of the given modules, by default of all, into those with and without weight decay."""
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
@@ -268,9 +269,9 @@ class SSLModule(L.LightningModule):
         return [group for group in groups if group["params"]]
 
     def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
-        """Draw numbers (len(like), size) in [0, 1), a function of (seed, epoch, stream, index); in evaluation epoch 0.
+        """Draw numbers (len(like), size) in [0, 1), which depend only on (seed, epoch, stream, index).
 
-        If the batch has no `index`, the numbers come from the global random state.
+        In evaluation, the epoch is 0. If the batch has no `index`, the numbers come from the global random state.
         """
         if "index" not in batch:
             return torch.rand(len(like), size, device=like.device)

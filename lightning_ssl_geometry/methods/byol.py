@@ -33,20 +33,20 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class BYOLModule(SSLModule):
-    """BYOL with any backbone, projector and predictor; h and z are those of the online network, before the predictor.
+    """BYOL with any backbone, projector and predictor. h and z are outputs of the online backbone and projector.
 
     The target (`target`, a torch `AveragedModel` that is part of checkpoints) starts as a copy of backbone and
     projector, and is updated after each step of the optimizer. As in the official code, only weights are averaged: the
     batch statistics of the target are computed from its own features, with both views in one batch.
 
     The momentum goes from `momentum` to `final_momentum` by half a cosine over all steps of the run, and is logged as
-    `train/momentum`. The paper begins at 0.996 for 1000 epochs on ImageNet, at 0.99 for 300 and at 0.97 for 100: in a
-    shorter run, the target has to follow faster.
+    `train/momentum`. In a shorter run, the target has to follow faster: on ImageNet, the paper begins at 0.996 for 1000
+    epochs, at 0.99 for 300 epochs and at 0.97 for 100 epochs.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        predictor: Maps z (N, P) to a prediction (N, P); in the paper, with the architecture of the projector.
+        predictor: Maps z (N, P) to a prediction (N, P); in the paper, its architecture is that of the projector.
         momentum: tau at the first step, in [0, 1].
         final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. If it is not equal to `momentum`, the
             length of the run must be known.
@@ -55,8 +55,8 @@ class BYOLModule(SSLModule):
 
     Raises:
         ValueError: If an argument is not valid; when training begins, if weights are in half precision, which loses
-            small updates (mixed precision is fine), or the length of the run is not known; in a step, if a batch has
-            not two views, or the predictor does not map P to P.
+            small updates (mixed precision is fine), or the length of the run is not known; in a step, if a batch does
+            not have two views, or the predictor does not map P to P.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -102,7 +102,7 @@ class BYOLModule(SSLModule):
         self._steps = 1
 
     def step(self, batch: Batch) -> Observation:
-        """Predict the target's embedding of each view from the other."""
+        """Return `h`, `z` and the `loss` of predicting the target's embedding of each view from the other view."""
         views = two_views(batch)
         h, z = self.embed(views)
         q = self._predict(z)
@@ -111,7 +111,7 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Freeze the target, and copy online weights that were loaded after the target was made."""
+        """Freeze the target. Before its first update, copy the online weights to it, which may have been loaded."""
         self.target.requires_grad_(False)
         if self.target.n_averaged == 1:
             self.target.module.load_state_dict(self._online().state_dict())
@@ -131,7 +131,6 @@ class BYOLModule(SSLModule):
         return nn.Sequential(OrderedDict(backbone=self.backbone, projector=self.projector))
 
     def _predict(self, z: Tensor) -> Tensor:
-        """Pass both views (2, N, P) through the predictor in one batch."""
         width = z.shape[-1]
         if (wanted := _in_features(self.predictor)) not in (None, width):
             raise ValueError(f"Expected `predictor` to take P = {width}, the projector's output, but got {wanted}.")
@@ -143,7 +142,7 @@ class BYOLModule(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        """Apply Eq. 1, but keep the target's own buffers, which `AveragedModel` overwrites."""
+        """Update the target by Eq. 1 of the paper, and restore its buffers, which `AveragedModel` overwrites."""
         buffers = list(self.target.module.buffers())
         own = [buffer.clone() for buffer in buffers]
         self.target.update_parameters(self._online())
@@ -155,12 +154,12 @@ class BYOLModule(SSLModule):
         get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
 
     def _tau(self) -> float:
-        """Compute tau_k, where k is `global_step`, since the Trainer counts a step after the optimizer's hooks."""
+        """Return tau_k. Here k is `global_step`, because the Trainer counts a step after the optimizer's hooks."""
         ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}
         return byol_momentum(self.trainer.global_step, self._steps, **ends)
 
     def _length(self) -> int:
-        """Return K, the optimizer steps of the run; 1 if the momentum is constant, as K has no effect then."""
+        """Return K, the number of optimizer steps of the run. For a constant momentum, K has no effect: return 1."""
         if self.momentum == self.final_momentum:
             return 1
         steps = self.trainer.estimated_stepping_batches
@@ -173,7 +172,6 @@ class BYOLModule(SSLModule):
 
 
 def _in_features(network: nn.Module) -> int | None:
-    """Return the input width of a network whose first layer is linear."""
     while isinstance(network, nn.Sequential) and len(network):
         network = network[0]
     return network.in_features if isinstance(network, nn.Linear) else None

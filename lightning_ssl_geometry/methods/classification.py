@@ -1,4 +1,4 @@
-"""Cross entropy and accuracy of methods with labels."""
+"""Cross entropy and accuracy, for methods that train a classifier."""
 
 __all__ = ["ACCURACY", "CROSS_ENTROPY", "classification"]
 
@@ -26,10 +26,10 @@ ACCURACY = replace(
 
 
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Compute the cross entropy over the samples of all ranks, and the accuracy over those of this rank.
+    """Return the cross entropy over the samples of all processes, and the accuracy on this process, in [0, 1].
 
-    `logits` (V N, classes) are those of V views, one view after the other, of the N samples with `label` (N,). A
-    missing label or a wrong shape raises a ValueError.
+    `logits` (V N, classes) are the logits of V views, one view after the other, of N samples. `batch` must have `label`
+    (N,). A missing label or a wrong shape raises a ValueError.
     """
     if "label" not in batch:
         raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")

@@ -6,10 +6,10 @@ a finite family of augmentations. Policy and encoder h = g o f maximise the mutu
 
 .. math:: \max_{h, P} \; I(X; Z) + \lambda H(T | X)
 
-Algorithm 1 has two phases per batch, each with its own optimizer. Phase 1 draws m members for each image from P(T | X)
-and updates h. Phase 2 draws m members uniformly, weighs them by P(T | X), normalised over the m draws, and updates the
-policy with the new h. Both minimise :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy this
-is SimCLR.
+Algorithm 1 has two phases per batch, each with its own optimizer. Phase 1 draws m members of the family for each image
+from P(T | X), and updates h. Phase 2 draws m members uniformly, weighs them by P(T | X), normalised over the m draws,
+and updates the policy with the new h. Both phases minimise :func:`functional.augmentation_channel_loss`. With m = 2 and
+a uniform policy this is SimCLR.
 """
 
 __all__ = ["CRLTACModule"]
@@ -41,17 +41,17 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 
 
 class CRLTACModule(AlternatingModule):
-    """An encoder and a policy P(T | X) over a family of augmentations, trained in turn on every batch.
+    """Train an encoder, and then a policy P(T | X) over a family of augmentations, on every batch.
 
     The members of the family are applied to the first view of a batch, in validation to `image` if the batch has it. So
-    the views of the DataModule should leave the image whole, like those of :class:`ShiftedMNISTDataModule`. Draws are
-    functions of (seed, epoch, sample index), in validation of epoch 0; if a batch has no `index`, they come from the
-    global random state.
+    the views of the DataModule should be whole images, as :class:`ShiftedMNISTDataModule` makes them. Draws depend only
+    on (seed, epoch, sample index), in validation with epoch 0. If a batch has no `index`, they come from the global
+    random state.
 
-    The representation h (`forward`) is f integrated over P(T | X), and `z_image` is the embedding, integrated and
-    normalised again (Section 3.1). In training and validation h and z are (m, N, ...), those of the m drawn members.
-    Batch statistics, also the running ones, are those of phase 1. Encoder and policy take one step each per batch;
-    :class:`AlternatingModule` says which options of the Trainer cannot be used.
+    `forward` returns the mean of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X),
+    normalised again (Section 3.1). In the loss and the observation, h and z (m, N, ...) are those of the m drawn
+    members. Running statistics of batch norm are updated in phase 1 only. :class:`AlternatingModule` says which options
+    of the Trainer cannot be used.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
@@ -60,14 +60,14 @@ class CRLTACModule(AlternatingModule):
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
         draws: m >= 2, the number of members drawn for an image in each phase; 8 in the paper.
         beta: Inverse temperature, > 0, multiplies the cosine; 0.5 in the paper, 1 for plain MNIST.
-        entropy_weight: lambda >= 0; 0.0025 in the paper, where policies often collapsed below 0.0001.
+        entropy_weight: lambda >= 0; 0.0025 in the paper. With values below 0.0001, its policies often collapsed.
         jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
         grad_clip_pi: Largest norm of the policy's gradient, > 0. None: no limit.
-        collapse_entropy: In nats, from 0 to below log K. A warning says if the policy's mean entropy is lower in every
-            batch of an epoch.
+        collapse_entropy: In nats, from 0 to below log K. There is a warning if the policy's mean entropy is lower in
+            every batch of an epoch.
         seed: Seed of the draws.
         **settings: Those of :class:`SSLModule`: `optimizer` and `lr_scheduler` for backbone and projector,
             `warmup_epochs` and `exclude_norm_and_bias` for the policy, too.
@@ -127,17 +127,17 @@ class CRLTACModule(AlternatingModule):
         self._entropy = EntropyWatch(collapse_entropy, len(family))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Represent images: (N, C, H, W) to h (N, D), f integrated over P(T | X)."""
+        """Map images (N, C, H, W) to representations (N, D), the mean of f over P(T | X)."""
         return self.represent(x, self.probabilities(x)[None])[0][0]
 
     def probabilities(self, image: Tensor) -> Tensor:
-        """Compute P(T | X): images (N, C, H, W) to (N, K), uniform without a policy."""
+        """Return P(T | X), (N, K), of images (N, C, H, W). Without a policy it is uniform."""
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Integrate f and the embedding over the family, for S distributions per image, `weight` (S, N, K).
+        """Average f and the embedding of images (N, C, H, W) over the family, by S distributions `weight` (S, N, K).
 
-        Returns the weighted means of f, (S, N, D), and those of the normalised embeddings, normalised again, (S, N, P).
+        Returns the means of f, (S, N, D), and the means of the normalised embeddings, normalised again, (S, N, P).
         """
         widths: list[int] = []
 
@@ -152,7 +152,7 @@ class CRLTACModule(AlternatingModule):
         return f, normalize(head, dim=-1)
 
     def step(self, batch: Batch) -> Observation:
-        """Compute the loss of phase 1: contrast the embeddings of members drawn from P(T | X)."""
+        """Return the observation of phase 1, whose loss contrasts the embeddings of members drawn from P(T | X)."""
         image = batch["views"][0] if self.training or "image" not in batch else batch["image"]
         log_policy = log_probabilities(self.policy, image, len(self.family))
         member = draw_members(log_policy.detach().exp(), self._draws_of(_ENCODER_PHASE, batch, image))
@@ -185,7 +185,7 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def parts(self) -> list[Part]:
-        """List the encoder (backbone and projector) and the policy, if there is one."""
+        """Return the encoder (backbone and projector) and the policy, if there is one."""
         encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, grad_clip=self.grad_clip_h)
         if self.policy is None:
             return [encoder]
@@ -193,7 +193,7 @@ class CRLTACModule(AlternatingModule):
         return [encoder, policy]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Raise a ValueError if all images are empty; only for the first batch, since the check syncs the device."""
+        """Raise a ValueError if all images of an epoch's first batch are empty. The check waits for the GPU."""
         if batch_idx == 0 and self.family.empty(batch["views"][0]).all():
             n = len(batch["views"][0])
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
@@ -203,13 +203,12 @@ class CRLTACModule(AlternatingModule):
         self._entropy.end(self.current_epoch, self.entropy_weight)
 
     def _views(self, image: Tensor, member: Tensor) -> Tensor:
-        """Apply members (N, m) to images (N, C, H, W): (N m, C, h, w)."""
         sample = torch.arange(len(image), device=image.device).repeat_interleave(member.shape[1])
         views: Tensor = self.family(image, sample, member.flatten())
         return views
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
-        """Compute the loss of phase 2: uniform draws weighted by the policy, minus lambda times its entropy."""
+        """Return the loss of phase 2: that of uniform draws weighted by P(T | X), minus lambda times the entropy."""
         image = batch["views"][0]
         member = (self._draws_of(_POLICY_PHASE, batch, image) * len(self.family)).long()
         with torch.no_grad():
@@ -220,5 +219,4 @@ class CRLTACModule(AlternatingModule):
         return self.loss(z, log_policy.gather(1, member)) - self.entropy_weight * entropy
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
-        """Draw the numbers (N, m) in [0, 1) that choose the members in a phase."""
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))

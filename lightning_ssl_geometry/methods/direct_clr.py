@@ -1,8 +1,8 @@
 """DirectCLR: Understanding Dimensional Collapse in Contrastive Self-supervised Learning (Jing et al. 2022).
 
 InfoNCE on the first dimensions of the representation, without a projector; the representation keeps all dimensions. In
-a ResNet, the last residual branch then acts as the projector: its weights for the other dimensions have no gradient and
-decay to zero, so these dimensions are those of the layer before (Rusak et al., Content suppresses style, 2022, App. E).
+a ResNet, the last residual branch then acts as the projector. Its weights for the other dimensions have no gradient and
+decay to zero, so it leaves these dimensions unchanged (Rusak et al., Content suppresses style, 2022, App. E).
 """
 
 __all__ = ["DirectCLRModule"]
@@ -24,17 +24,18 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class DirectCLRModule(TwoViewModule):
-    """InfoNCE on the first dimensions of the representation: h (r in the papers) has all dimensions, z the first.
+    """InfoNCE on z, the first `subvector_dim` dimensions of the representation h (r in the papers).
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
-        subvector_dim: d_0, the number of dimensions in z, from 1 to D; 360 of ResNet-50's 2048 in the paper.
+        subvector_dim: d_0, the number of dimensions of z, from 1 to D; 360 of ResNet-50's 2048 in the paper.
         loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of the cosines at temperature
-            0.1, whose negatives are the other view's samples.
+            0.1, whose negatives are the other samples' embeddings in the other view.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; in a step, if `subvector_dim` is above D, or a batch has not two views.
+        ValueError: If an argument is not valid; in a step, if `subvector_dim` is above D, or a batch does not
+            have two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}

@@ -1,4 +1,8 @@
-"""Pairs of fiber bundles of feature maps, which are contrasted (Keller, Suau & Zappella 2022, Appendix B)."""
+"""Pairs of fiber bundles for a contrastive loss (Keller, Suau & Zappella 2022, Appendix B).
+
+A fiber is the C features of a feature map at one group element. A base space is a set of b group elements, and the
+fiber bundle over it has the b C features at these elements.
+"""
 
 __all__ = ["FiberPairs", "Mode"]
 
@@ -23,7 +27,16 @@ Mode = Literal["h-ssl", "a-ssl", "hybrid"]
 
 
 class FiberPairs:
-    """Draws base spaces, and selects the fiber bundles over them. The arguments are those of :class:`HSSLModule`."""
+    """Draws pairs of base spaces, and selects the fiber bundles over them.
+
+    Args:
+        mode: "h-ssl", "a-ssl" or "hybrid".
+        group: The axes of a feature map's group: "scale", "rotation", "translation" or several of them.
+        base_size: b, the number of group elements in a base space, >= 1.
+        max_distance: Largest squared distance between the base spaces of a pair, >= 1; None: no limit.
+        wrap_distance: Whether the distance along a cyclic axis is the shorter of its two directions.
+        circular: Whether rows and columns are cyclic.
+    """
 
     def __init__(
         self,
@@ -57,18 +70,18 @@ class FiberPairs:
 
     @property
     def num_views(self) -> int:
-        """V, the number of views of each sample that are used."""
+        """V, how many views of each sample the mode uses: 1 for "h-ssl", else 2."""
         return 1 if self.mode == "h-ssl" else 2
 
     def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the V views of a batch that are used; a ValueError if there are fewer."""
+        """Return the first V views of a batch; raise a ValueError if it has fewer."""
         if len(views) < self.num_views:
             wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")
         return views[: self.num_views]
 
     def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
-        """Return the fiber bundles that are contrasted: (2, N, b C), the pairs; (3, N, b C) for "hybrid".
+        """Return the fiber bundles: pairs (2, N, b C); for "hybrid" (3, N, b C), the first with each of the others.
 
         Args:
             features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W), or (V N, C, H, W).
@@ -104,7 +117,7 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """Make the base spaces of a group once; with `max_distance`, also the list of the spaces near each."""
+        """Return the base spaces of a group, and with `max_distance` the near base spaces of each and their number."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved

@@ -1,17 +1,19 @@
 r"""Homomorphic Self-Supervised Learning (Keller, Suau & Zappella 2022).
 
 If a backbone f is equivariant to a group, augmenting the image moves the feature map along its group axes. So two fiber
-bundles of one feature map can be contrasted in place of two augmented images (Eq. 3):
+bundles of one feature map can replace two augmented images in a contrastive loss (Eq. 3). A fiber z(g) is the features
+at a group element g, a base space g_0 is a set of group elements, and a fiber bundle z(g_0) is the fibers over it.
 
 .. math:: L = -\frac{1}{N} \sum_i E_{g_1, g_2} \log \frac{\exp(sim(h(z_i(g_1^{-1} g_0)), h(z_i(g_2^{-1} g_0))) / \tau)}
     {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
 
-where h is the projection head (`projector` here; our h is the pooled representation). In the denominator the paper
-prints z_k(g_k^-1 g_0), but the sum runs over l, as in Appendix C, Eq. 6. A pair is
+where i and k are images, g_1 and g_2 move the base space, and h is the projection head (`projector` here; our h is the
+pooled representation). In the denominator the paper prints z_k(g_k^-1 g_0), but the sum runs over l, as in Appendix C,
+Eq. 6. A pair is
 
 - "h-ssl": one view in two base spaces, drawn independently for each sample (Appendix B);
 - "a-ssl": two views in one base space (Eq. 2);
-- "hybrid": view 1 and view 2 in one base space (A-SSL), and view 1 in that and another (H-SSL).
+- "hybrid": view 1 and view 2 in one base space (A-SSL); also view 1 in this and in another base space (H-SSL).
 
 With a log-bilinear similarity and a small base space, this is the local objective of Deep InfoMax; with neighbouring
 positions and other images as negatives, that of CPC and Greedy InfoMax (Section 3): see `examples/homomorphic_ssl`.
@@ -42,24 +44,24 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class HSSLModule(SSLModule):
-    """H-SSL, A-SSL or both, over the fibers of a feature map.
+    """H-SSL, A-SSL or both, on the fiber bundles of a feature map.
 
-    Base spaces are functions of (seed, epoch, sample index), in validation of epoch 0. The representation h (`forward`)
-    is the feature map's maximum over the group and mean over space. The input of the projector are fiber bundles,
-    `fibers` (2, N, b C) in the observation.
+    Base spaces depend only on (seed, epoch, sample index), in validation with epoch 0. The representation h (`forward`)
+    is the feature map's maximum over the group and mean over space. The projector's input is the fiber bundles, which
+    the observation has as `fibers` (2, N, b C).
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
-        group: The axes of a fiber: "scale", "rotation", "translation" or several of them.
+        group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
         mode: "h-ssl", "a-ssl" or "hybrid".
         projector: Maps fiber bundles (N, b C) to z (N, P). None, for a backbone with `out_dim`: the paper's head for
             MNIST, three linear layers of 128 outputs with batch norm after each.
-        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1, InfoNCE without the
-            positive in the denominator and with four terms for every other sample.
-        base_size: |g_0| = b, the number of fibers in a base space.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1: InfoNCE with
+            four terms for every other sample (both j and l are 1 or 2) and no positive in the denominator.
+        base_size: |g_0| = b, the number of group elements in a base space.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
-            >= 1. The second base space is uniform among those within this distance of the first, the first included.
-            None: no limit, and both are independent.
+            >= 1. The second base space is drawn uniformly from those within this distance of the first, the first
+            included. None: no limit, and both base spaces are drawn independently.
         wrap_distance: Whether the distance along a cyclic axis is the shorter of its two directions.
         circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
         group_shape: (S, R), the numbers of scales and orientations along the group axis. None: the backbone's own.
@@ -139,11 +141,11 @@ class HSSLModule(SSLModule):
         self.pool = GroupPool()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Represent images: (N, C_in, H, W) to h (N, C)."""
+        """Map images (N, C_in, H, W) to representations h (N, C)."""
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Contrast fiber bundles, and add the loss of the classifier on the detached feature map."""
+        """Return `h`, `z`, `fibers`, and as `loss` the loss of the fiber bundles plus that of any classifier."""
         views = self.pairs.chosen(batch["views"])
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
@@ -169,9 +171,9 @@ class HSSLModule(SSLModule):
         return observation
 
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces by the `index` of the batch, or at random without it, and return their fiber bundles.
+        """Draw base spaces (from `index`, if the batch has it), and return the fiber bundles over them.
 
-        `features` is the backbone's output for V views, one after the other. Returns (2, N, b C), the positive pairs;
+        `features` is the backbone's output for V views, one after the other. Returns the positive pairs, (2, N, b C);
         for "hybrid" (3, N, b C): view 1 and view 2 in one base space, and view 1 in another.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)

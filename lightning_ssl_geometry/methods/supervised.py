@@ -1,4 +1,4 @@
-"""Supervised training, and a classifier on a frozen random network, as controls of self-supervised methods."""
+"""Supervised training, and a classifier on a frozen random network, to compare self-supervised methods with."""
 
 __all__ = ["SupervisedModule"]
 
@@ -17,10 +17,10 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class SupervisedModule(SSLModule):
-    """Train a backbone and a classifier with labels, or a classifier on the frozen random backbone.
+    """Train a backbone and a classifier with labels, or only a classifier on a random backbone.
 
-    Every view of a batch is a sample; z are the logits. `{stage}/accuracy` is computed on views in training, and on
-    images without augmentation in validation and test.
+    Every view of a batch counts as a sample; z are the logits. The accuracy (`train/accuracy`, `val/accuracy`,
+    `test/accuracy`) is computed on views in training, and on images without augmentation in validation and test.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
@@ -52,11 +52,11 @@ class SupervisedModule(SSLModule):
             self.backbone.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Represent images: (N, C, H, W) to h (N, D)."""
+        """Map images (N, C, H, W) to representations h (N, D)."""
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Classify every view."""
+        """Return `h`, the logits as `z`, the cross entropy as `loss`, and the accuracy."""
         views = batch["views"]
         with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
             features = self.backbone(torch.cat(views))

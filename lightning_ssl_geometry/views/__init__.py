@@ -1,4 +1,4 @@
-"""Batched random views, made on the device of the images; arguments not as documented raise a ValueError."""
+"""Random views of a batch of images, made on the images' device. Every wrong argument raises a ValueError."""
 
 __all__ = [
     "AugmentationFamily",

@@ -1,4 +1,4 @@
-"""Base of the modules that make views, and functions that ask any module for its entries and its range of images."""
+"""Base of the modules that make views, and two functions that also work with modules that do not derive from it."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 
@@ -15,10 +15,10 @@ Normalization = tuple[Tensor, Tensor]
 
 
 class ImageViews(nn.Module, ABC):
-    """Base of views that are functions of (seed, epoch, sample index, view) and an image in [0, 1].
+    """Base of modules whose views depend only on (seed, epoch, sample index, number of the view) and the image.
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
-    define the two members below; without them it adds no entries to the batch and takes images in [0, 1].
+    define `batch_entries` and `image_range`; without them it adds no entries to the batch and takes images in [0, 1].
 
     Attributes:
         image_range: Least and greatest value of the floating-point images that the module takes; None: the module
@@ -28,10 +28,10 @@ class ImageViews(nn.Module, ABC):
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return tensors, or tuples of V tensors, to add to a batch by key, on any device; by default none.
+        """Return a dict of tensors, or tuples of V tensors, to add to a batch, on any device. By default it is empty.
 
-        An entry replaces the batch's entry of the same key. The arguments are each sample's position in its data set
-        `index` (N,) int64, the epoch of the training, and the height and the width of the images.
+        An entry replaces the batch's entry of the same key. The arguments are `index` (N,) int64, the position of each
+        sample in its data set, the epoch of the training, and the height and width of the images in pixels.
         """
         return {}
 
@@ -42,18 +42,18 @@ class ImageViews(nn.Module, ABC):
         """Make V views of every image.
 
         Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 where colours change, H = W where images
-                are turned.
+            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change, H = W if images are
+                rotated.
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training; the views differ between epochs.
-            mean: (C,), subtracted from the views, which are in [0, 1]; None: 0.
-            std: (C,), divides the views after that; None: 1.
+            mean: (C,), subtracted from the views in [0, 1]; None: 0.
+            std: (C,), by which the views are divided after that; None: 1.
 
         Returns:
             V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.
 
         Raises:
-            ValueError: If an argument has another shape or dtype, or a blur's kernel is too large for the view.
+            ValueError: If an argument has a wrong shape or dtype, or a blur's kernel is too large for the view.
         """
         check_image(image, allow_uint8=True, color=self._changes_colors)
         if index.shape != image.shape[:1] or index.dtype != torch.int64:
@@ -79,11 +79,11 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return the entries that any module of views adds to a batch; see :meth:`ImageViews.batch_entries`."""
+    """Return `views.batch_entries(index, epoch, height, width)`, or {} if the module has no such method."""
     entries = getattr(views, "batch_entries", None)
     return {} if entries is None else entries(index, epoch, height, width)
 
 
 def image_range(views: nn.Module) -> tuple[float, float] | None:
-    """Return the range of the floating-point images that any module of views takes, by default [0, 1]."""
+    """Return the module's `image_range`, or (0, 1) if it has no such attribute."""
     return getattr(views, "image_range", ImageViews.image_range)

@@ -1,16 +1,16 @@
-r"""Batched colour operations with a factor per sample, equal to torchvision's v2 operations on each image.
+r"""Colour operations on batches, with one factor per image; results are equal to those of torchvision's v2 operations.
 
 Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the shape and the dtype of the images
-and are in [0, 1]. Arguments of another shape or with values out of range raise a ValueError. Hue, saturation and
+and are in [0, 1]. Arguments of a wrong shape or with values out of range raise a ValueError. Hue, saturation and
 grayscale do not change images with one channel. With the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, three
-operations blend with a reference and clamp to [0, 1]:
+operations change a colour x by a factor f and clamp the result to [0, 1]:
 
     brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
 
-Hue turns without conversion to HSV. With :math:`M`, :math:`m` the greatest and the least channel, the distance of a
+The hue turns without conversion to HSV. With :math:`M`, :math:`m` the greatest and the least channel, the distance of a
 colour from pure red on the hexagon of hues, in sixths of a turn, is :math:`|k| = (M - r + g - m + b - m) / (M - m)`,
-and k has the sign of :math:`g - b`. A channel whose pure hue lies at distance k has the value :math:`m + (M - m) \,
-\mathrm{clamp}(2 - |k|, 0, 1)`.
+and k has the sign of :math:`g - b`. If k is the distance of a colour from the pure hue of a channel, this channel has
+the value :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`.
 """
 
 __all__ = [
@@ -38,15 +38,15 @@ _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 
 def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply images (N, C, H, W) in [0, 1] by a factor (N,) >= 0 and clamp; 1 changes nothing."""
+    """Multiply images (N, C, H, W) in [0, 1] by `factor` (N,), >= 0, and clamp to [0, 1]; 1 changes nothing."""
     _check_factor(image, factor)
     return _on_planes(image, lambda x: x.mul(_per_sample(factor, x)).clamp(0, 1))
 
 
 def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp.
+    """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp to [0, 1].
 
-    A factor, of shape (N,) and >= 0, is the weight of the image: 0 gives the mean, 1 changes nothing.
+    `factor` (N,), >= 0, is the weight of each image: 0 gives the mean, 1 changes nothing.
 
     >>> adjust_contrast(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([0.5])).flatten().tolist()
     [0.25, 0.75]
@@ -56,9 +56,9 @@ def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp.
+    """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp to [0, 1].
 
-    A factor, of shape (N,) and >= 0, is the weight of the image: 0 gives the luma, 1 changes nothing.
+    `factor` (N,), >= 0, is the weight of each image: 0 gives the luma, 1 changes nothing.
     """
     _check_factor(image, factor)
     if image.shape[1] == 1:
@@ -67,9 +67,9 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue of images (N, C, H, W) in [0, 1]; saturation and value of HSV stay the same.
+    """Turn the hue of images (N, C, H, W) in [0, 1]. Saturation and value of HSV stay the same.
 
-    A shift, of shape (N,) and within [-0.5, 0.5], is in turns: 0 changes nothing, 1/3 makes red green.
+    `shift` (N,), in [-0.5, 0.5], is the angle in turns: 0 changes nothing, 1/3 maps red to green.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> adjust_hue(red, torch.tensor([1 / 3])).round().flatten().tolist()
@@ -84,18 +84,18 @@ def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
 
 
 def grayscale(image: Tensor, gray: Tensor) -> Tensor:
-    """Replace every channel by the luma in the images (N, C, H, W) that `gray` (N,) bool marks."""
+    """Replace every channel by the luma in those images (N, C, H, W) for which `gray` (N,), bool, is true."""
     check_image(image, color=True, gray=gray)
     return _on_planes(image, lambda x: torch.where(gray.bool()[:, None, None], luma(x), x))
 
 
 def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
-    """Adjust brightness, contrast, saturation and hue of every sample in its own order.
+    """Adjust brightness, contrast, saturation and hue of every image, in an order of its own.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
-        factor: (N, 4): brightness, contrast, saturation >= 0, and the shift of the hue in turns.
+        order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        factor: (N, 4), the factors of brightness, contrast and saturation, >= 0, and the shift of the hue in turns.
     """
     check_image(image, color=True)
     shaped("N, 4", {"N": len(image)}, order=order, factor=factor)
@@ -111,17 +111,17 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 
 
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
-    """Jitter colours (C, N, H, W) in [0, 1] of samples whose hue turns at the same position of their order.
+    """Jitter the colours of images (C, N, H, W) in [0, 1] that all turn the hue at the same position of their order.
 
-    Turning the hue is the slowest operation, so callers group the samples by its position. At each other position, a
-    sample is blended with black (brightness), its mean luma (contrast) or its luma (saturation), as its order says.
+    Turning the hue is the slowest operation, so callers group the images by the position of the hue. At each other
+    position, the order decides with what an image is blended: black (brightness), its mean luma or its luma.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4), of :func:`color_jitter`; column `hue_at` is 3.
-        factor: (N, 4), of :func:`color_jitter`.
+        order: (N, 4), as for :func:`color_jitter`, with column `hue_at` equal to 3.
+        factor: (N, 4), as for :func:`color_jitter`.
         hue_at: The common position of the hue: 0, 1, 2 or 3.
-        in_place: Overwrite x, which is faster and not differentiable.
+        in_place: Whether to overwrite x, which is faster but not differentiable.
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
     use_mean, use_luma = (order == _CONTRAST), (order == _SATURATION)
@@ -173,7 +173,7 @@ def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _planes(image: Tensor) -> Tensor:
-    """Return (C, N, H, W) in float32 at least: half precision is too coarse for hues."""
+    """Return images as (C, N, H, W) in at least float32, because half precision is too coarse for hues."""
     return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
 
 

@@ -1,8 +1,8 @@
 r"""Finite families of augmentations :math:`T_1, \dots, T_K` for a distribution :math:`P(T | X)` over them.
 
 Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679): the representation
-of an image is an average over the whole family, :math:`\sum_k w_k(x) \, h(T_k x)`. If images are mostly blank, most of
-their views are equal and have to be embedded only once.
+of an image x is an average over the whole family, :math:`\sum_k w_k(x) \, h(T_k x)`. If images are mostly blank, most
+of their views are equal and have to be embedded only once.
 """
 
 __all__ = ["AugmentationFamily", "CropFamily", "QuarterTurnFamily"]
@@ -22,13 +22,13 @@ _PAIRS = 2**14  # views in one part of `integrate`
 
 
 class AugmentationFamily(nn.Module, ABC):
-    """K transformations of images; each may be applied to each image of a batch.
+    """K transformations of images, the members. Each member can be applied to each image of a batch.
 
-    A subclass defines the number of members (`__len__`), how they transform images (:meth:`transform`), and the least
-    and greatest value of every view (:meth:`extremes`), preferably without making the views.
+    A subclass defines the number of members (`__len__`), how members transform images into views (:meth:`transform`),
+    and the least and greatest value of every view (:meth:`extremes`), preferably without making the views.
 
     Args:
-        grid: Rows and columns of a map with one value per member, row by row; None: the members form no grid.
+        grid: Rows and columns of the grid that the members form, row by row; None: they form no grid.
     """
 
     def __init__(self, grid: tuple[int, int] | None = None) -> None:
@@ -37,11 +37,11 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """K, the number of members."""
+        """Return K, the number of members."""
 
     @abstractmethod
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Compute :meth:`forward`, which has checked the arguments and moved them to the image's device."""
+        """Return the result of :meth:`forward`, which has checked the arguments and moved them to one device."""
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,11 +88,11 @@ class AugmentationFamily(nn.Module, ABC):
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W); equal constant views are listed only once in the batch.
+        """List the views of images (N, C, H, W), but of equal constant views only one in the whole batch.
 
-        Views that are not constant are all listed, even if some are equal. The result, all int64, is `sample` (U,) and
-        `member` (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the index of each view in the
-        list.
+        Views that are not constant are all listed, even if some are equal. The result is three int64 tensors: `sample`
+        (U,) and `member` (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the place of each view in
+        the list.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))
         return sample, member, inverse.view(len(image), len(self))
@@ -109,9 +109,9 @@ class AugmentationFamily(nn.Module, ABC):
         images need a gradient, every view with a weight other than 0 is embedded.
 
         Args:
-            network: h, from (U, C, h, w) to (U, D). Each row depends on its view alone: no batch statistics.
+            network: h, maps views (U, C, h, w) to (U, D), each view by itself, so without batch statistics.
             image: x, (N, C, H, W).
-            weight: w, (S, N, K), floating point: S weightings, which need not sum to 1.
+            weight: w, (S, N, K), floating point: S weights for each view, which need not sum to 1.
             chunk_size: Largest number of views in a call of the network; None: 256 on the CPU, where larger batches of
                 crops leave the cache and take twice as long, or 8,192 on an accelerator.
 
@@ -148,7 +148,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute :meth:`distinct` for the views that `wanted` (N, K) marks; without `share`, list every marked view.
+        """Do what :meth:`distinct` does, for the views that `wanted` (N, K) marks. Without `share`, list all of them.
 
         `inverse` has one entry per marked view.
         """
@@ -174,7 +174,7 @@ class CropFamily(AugmentationFamily):
     Args:
         image_size: Height and width of the images, in pixels.
         size: Height and width of the crops, in pixels.
-        stride: Distance of neighbouring crops, in pixels.
+        stride: Distance between neighbouring crops, in pixels.
 
     Raises:
         ValueError: If an argument is no integer >= 1, or fewer than two crops fit.
@@ -201,7 +201,7 @@ class CropFamily(AugmentationFamily):
         return len(self.corner)
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Crop by gathering the rows of pixels of all crops at once."""
+        """Make the crops, by gathering the rows of pixels of all crops at once."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         c, width = image.shape[1], self.image_size
         channel = torch.arange(c, device=image.device).view(-1, 1)
@@ -225,10 +225,9 @@ class CropFamily(AugmentationFamily):
         return lowest.amin(-1).flatten(2).mT, highest.amax(-1).flatten(2).mT
 
     def overlap(self, box: Tensor) -> Tensor:
-        """Return the area in pixels of every crop inside of each sample's box, (N, K) int64 in [0, size^2].
+        """Return how many pixels of every crop lie in each image's box, (N, K) int64 in [0, size^2].
 
-        A row of `box` (N, 4), an integer tensor, is top, left, bottom and right in pixels; bottom and right are
-        exclusive.
+        A row of `box` (N, 4), of an integer dtype, is top, left, bottom and right in pixels, the last two exclusive.
 
         >>> CropFamily(image_size=6, size=2, stride=4).overlap(torch.tensor([[0, 1, 5, 6]]))
         tensor([[2, 4, 1, 2]])
@@ -267,7 +266,7 @@ class QuarterTurnFamily(AugmentationFamily):
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Return the index of each row of (M, C) among the distinct rows, (M,) int64, and the number of distinct rows."""
+    """Return the index (M,) of each row of (M, C) in the list of distinct rows, and the length of this list."""
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

@@ -1,4 +1,4 @@
-r"""Batched crops, flips and blurs with parameters per sample, as separable linear maps.
+r"""Crops, flips and blurs on batches, with parameters per image, as separable linear maps.
 
 Cropping with resizing, flipping and blurring map each channel x of an image to :math:`A x B^\top`, with matrices A over
 rows and B over columns that depend on the sample. Two batched matrix products compute this.
@@ -28,18 +28,17 @@ def resized_crop(
 
     Args:
         image: (N, C, H, W), floating point.
-        top: (N,) first row of the crop, in pixels.
-        left: (N,) first column.
-        height: (N,) number of rows.
-        width: (N,) number of columns.
-        size: Side of the result in pixels, or (height, width).
+        top: (N,), first row of the crop, in pixels.
+        left: (N,), first column of the crop, in pixels.
+        height: (N,), number of rows of the crop.
+        width: (N,), number of columns of the crop.
+        size: Height and width of the result in pixels: one number for both, or two.
 
     Returns:
         (N, C, *size), of the image's dtype.
 
     Raises:
-        ValueError: If a shape is wrong, or a box is empty or not inside of its image. The check reads the boxes, so it
-            synchronises with a GPU.
+        ValueError: If a shape is wrong, or a box is empty or not inside of its image. This check waits for the GPU.
 
     >>> one, two = torch.tensor([1]), torch.tensor([2])
     >>> resized_crop(torch.arange(16.0).view(1, 1, 4, 4), one, one, height=two, width=two, size=2).flatten().tolist()
@@ -62,7 +61,7 @@ def resized_crop(
 
 
 def horizontal_flip(image: Tensor, flip: Tensor) -> Tensor:
-    """Mirror the floating-point images (N, C, H, W) that `flip` (N,) bool marks, left to right."""
+    """Mirror those floating-point images (N, C, H, W), left to right, for which `flip` (N,), bool, is true."""
     check_image(image, flip=flip)
     return torch.where(flip.bool()[:, None, None, None], image.flip(-1), image)
 
@@ -76,7 +75,7 @@ def gaussian_blur(image: Tensor, sigma: Tensor, kernel_size: int | tuple[int, in
     Args:
         image: (N, C, H, W), floating point; the result has the same shape and dtype.
         sigma: (N,) standard deviation, > 0, in pixels.
-        kernel_size: k, odd and at most twice the image's side minus 1, or (height, width).
+        kernel_size: k in pixels, odd, at most twice the image's side minus 1. One number, or (height, width).
     """
     check_image(image, sigma=sigma)
     if not bool((sigma > 0).all()):
@@ -99,22 +98,23 @@ def resize_matrix(
     gain: float = 1.0,
     dtype: torch.dtype,
 ) -> Tensor:
-    r"""Return the linear map along one axis of a crop with bilinear, antialiased resizing.
+    r"""Return the matrix that crops one axis of an image and resizes it, bilinear and antialiased.
 
-    With :math:`s = length / target`, output pixel i is centred at :math:`c_i = (i + 1/2) \, s` of the crop. Pixel j of
-    the crop has weight :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))` in it; these weights sum to 1.
+    With :math:`s = length / target`, output pixel i is centred at :math:`c_i = (i + 1/2) \, s` of the crop. In output
+    pixel i, pixel j of the crop has the weight :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))`; the weights
+    of all j sum to 1.
 
     Args:
-        start: (N,) first pixel of the crop.
-        length: (N,) number of pixels of the crop.
+        start: (N,), first pixel of the crop.
+        length: (N,), number of pixels of the crop.
         source: Number of pixels of the image.
         target: Number of pixels of the result.
-        flip: (N,) bool, results to mirror; None: none.
-        gain: Factor of the whole map.
+        flip: (N,), bool, whether to mirror the result; None: no result is mirrored.
+        gain: Factor by which the matrix is multiplied.
         dtype: Dtype of the result.
 
     Returns:
-        (N, target, source), rows summing to the gain.
+        (N, target, source). Each row sums to `gain`.
 
     >>> resize_matrix(torch.tensor([1]), torch.tensor([2]), source=4, target=2, dtype=torch.float32).tolist()
     [[[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]]
@@ -138,13 +138,13 @@ def resize_matrix(
 def blur_matrix(
     sigma: Tensor, kernel_size: int, size: int, *, blur: Tensor | None = None, dtype: torch.dtype
 ) -> Tensor:
-    """Return the linear maps (N, size, size) of a Gaussian blur with reflected border along one axis; rows sum to 1.
+    """Return the matrices (N, size, size) of a Gaussian blur with reflected border along one axis. Rows sum to 1.
 
     Args:
         sigma: (N,) standard deviation, > 0, in pixels.
-        kernel_size: Number of taps, odd, at most 2 `size` - 1.
+        kernel_size: Number of pixels in the kernel, odd, at most 2 `size` - 1.
         size: Number of pixels along this axis.
-        blur: (N,) bool; the map is the identity where it is False. None: all blur.
+        blur: (N,), bool; False: the matrix is the identity. None: every matrix blurs.
         dtype: Dtype of the result.
 
     >>> blur_matrix(torch.tensor([1e3]), 3, 3, dtype=torch.float32)[0, 0].mul(3).round().tolist()
@@ -164,13 +164,13 @@ def blur_matrix(
 
 
 def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None = None) -> Tensor:
-    r"""Return :math:`A x B^\top` for every channel x of every image, (C, N, h, w) with channels first.
+    r"""Return :math:`A x B^\top`, (C, N, h, w), for every channel x of every image.
 
     Args:
         image: (N, C, H, W), floating point.
         rows: A, (N, h, H).
         columns: B, (N, w, W).
-        out: (C, N, h, w), contiguous, to write to; without it the result is differentiable.
+        out: (C, N, h, w), contiguous, to write to. None: a new tensor, which is differentiable.
     """
     n, c, height, width = image.shape
     narrow = torch.bmm(image.reshape(n, c * height, width), columns.transpose(1, 2)).view(n, c, height, -1)
@@ -183,6 +183,6 @@ def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None =
 
 
 def _hat(x: Tensor, center: Tensor, height: float) -> Tensor:
-    """Return max(0, height - |x - center|), in few passes over the result."""
+    """Return max(0, height - |x - center|), with few passes over the memory."""
     distance = torch.sub(x, center).abs_()
     return torch.rsub(distance, height).clamp_min_(0)

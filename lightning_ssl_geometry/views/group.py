@@ -1,8 +1,8 @@
 """The views of homomorphic self-supervised learning: images transformed by random elements of a group.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), augment with one group at a time: translations of
-up to a fifth of the image, quarter turns, or scales down to 1 / 1.75. Losses and diagnostics can use the element of
-each view.
+up to a fifth of the image, quarter turns, or scales down to 1 / 1.75. Losses and diagnostics can use the group element
+of each view.
 """
 
 __all__ = ["GroupViews"]
@@ -26,21 +26,22 @@ _UNIFORMS = 4
 
 
 class GroupViews(ImageViews):
-    """Views of images that are transformed by random group elements; pixels without a source in the image are black.
+    """Images, transformed by random group elements. Pixels that would come from outside the image are black.
 
-    A view and its element are functions of (seed, epoch, sample index, view): the same on every device and in every
-    batch. The random numbers of one action do not depend on the other actions. With `index` on the CPU nothing
-    synchronises with a GPU. Half-precision images are computed in float32. Several actions are applied in the order
-    scale, rotation, translation.
+    The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
+    device and in every batch. The random numbers of one action do not depend on the other actions. If `index` is on the
+    CPU, nothing waits for the GPU. Half-precision images are computed in float32. Several actions are applied in the
+    order scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
             several of them; None or an empty sequence: the views are the images.
         num_views: V, the number of views of each image.
-        max_shift: Largest translation in each direction, uniform, as a fraction of the image's side, in [0, 1].
+        max_shift: Largest translation in each direction, as a fraction of the image's side, in [0, 1]; translations
+            are uniform.
         scale: Least and greatest scale factor, > 0; factors are uniform between them, and factors above 1 cut the
             border.
-        seed: Seed of the elements.
+        seed: Seed of the group elements.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class GroupViews(ImageViews):
         self.num_views, self.max_shift, self.scale, self.seed = num_views, max_shift, scale, seed
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return the elements as `g`."""
+        """Return the group elements of the views as {"g": ...}; see :meth:`elements`."""
         return {"g": self.elements(index, epoch, height=height, width=width)}
 
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
@@ -72,7 +73,7 @@ class GroupViews(ImageViews):
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
             height: H of the images.
-            width: W of the images; it must be H if images are turned.
+            width: W of the images, equal to H if "rotation" is an action.
 
         >>> views = GroupViews(["scale", "translation"], num_views=1, scale=(0.5, 0.5))
         >>> views.elements(torch.arange(2), 0, height=5, width=5)[0].tolist()
@@ -112,7 +113,6 @@ class GroupViews(ImageViews):
 
 
 def _in_order(action: Action | Sequence[Action] | None) -> tuple[Action, ...]:
-    """Return the named actions in the order of the columns of their elements."""
     choices: tuple[Action, ...] = get_args(Action)
     named = () if action is None else (action,) if isinstance(action, str) else tuple(action)
     for name in named:

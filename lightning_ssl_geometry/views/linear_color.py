@@ -30,9 +30,9 @@ def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Ten
     The map takes a colour x and the view's mean colour :math:`\bar x`; the module's docstring derives it.
 
     Args:
-        order: (N, 4) int64, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
-        factor: (N, 4): brightness, contrast, saturation, and the shift of the hue in turns.
-        gray: (N,) bool, the images that become gray at the end: their luma replaces every channel.
+        order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        factor: (N, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
+        gray: (N,), bool, whether the image becomes gray at the end: the luma replaces every channel.
 
     >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
     >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
@@ -60,7 +60,7 @@ def affine_color(
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is treated as three equal ones.
         m: M, (N, 3, 3).
-        q: q, (N, 3).
+        q: q, (N, 3), weights of the mean colour.
         normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
         out: (N, C, H, W), contiguous, to write to; None: a new tensor. The result has this shape.
     """

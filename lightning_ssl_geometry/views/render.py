@@ -1,6 +1,6 @@
-"""Views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise.
+"""Make views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise.
 
-Views are made in chunks that stay in the cache from one operation to the next.
+Views are made in chunks, so small that they stay in the processor's cache from one operation to the next.
 """
 
 __all__ = ["RenderSettings", "ViewParameters", "render_exact", "render_fast"]
@@ -22,15 +22,15 @@ class ViewParameters(NamedTuple):
     """Parameters of the operations on each of M views, in the order of the operations.
 
     Attributes:
-        source: (M,) int64, the index of the image.
+        source: (M,) int64, the index of the image that the view is made of.
         top: (M,) int64, first row of the crop, in pixels.
-        left: (M,) int64, first column.
-        height: (M,) int64, number of rows.
-        width: (M,) int64, number of columns.
+        left: (M,) int64, first column of the crop.
+        height: (M,) int64, number of rows of the crop.
+        width: (M,) int64, number of columns of the crop.
         flip: (M,) bool, whether the view is mirrored left to right.
         jitter: (M,) bool, whether colours are jittered.
-        order: (M, 4) int64, of 0 brightness, 1 contrast, 2 saturation, 3 hue.
-        factor: (M, 4), brightness, contrast, saturation, and the shift of the hue in turns.
+        order: (M, 4) int64, the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        factor: (M, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
         gray: (M,) bool, whether the view becomes gray.
         blur: (M,) bool, whether the view is blurred.
         sigma: (M,) standard deviation of the blur, in pixels.
@@ -63,7 +63,7 @@ class RenderSettings(NamedTuple):
 
     Attributes:
         kernel_size: Odd height and width of the blur's kernel, in pixels.
-        normalize: Mean and standard deviation, each (C,), or None.
+        normalize: Mean and standard deviation, each (C,), for the normalisation; None: no normalisation.
         chunk_size: Number of views made at once.
     """
 
@@ -73,13 +73,13 @@ class RenderSettings(NamedTuple):
 
 
 def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Make views with the semantics of torchvision's operations, sorted by the position at which their hue turns.
+    """Write views to `out`, with the results of torchvision's operations.
 
     Args:
         image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change.
         parameters: Parameters of M views, on the CPU.
         out: (M, C, h, w), floating point, the tensor to write to; its memory format is kept.
-        settings: Blur, normalisation and chunks.
+        settings: The other settings.
     """
     kernel_size, normalize, chunk_size = settings
     group = torch.where(parameters.jitter, (parameters.order == _HUE).long().argmax(1), _NOT_JITTERED)
@@ -103,7 +103,7 @@ def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, setting
 
 
 def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Make views whose colours change by one affine map each; the arguments are those of :func:`render_exact`."""
+    """Write views to `out`, with one affine map of colours per view. Arguments are those of :func:`render_exact`."""
     kernel_size, normalize, chunk_size = settings
     dtype = _working_dtype(image)
     kernel = kernel_size if bool(parameters.blur.any()) else None
@@ -121,7 +121,7 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Split consecutive groups of these sizes into equal parts of at most `chunk_size` rows; yield (group, rows)."""
+    """Split groups of consecutive rows into equal parts of at most `chunk_size` rows; yield (group, rows of a part)."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)
@@ -133,7 +133,7 @@ def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
 def _crop(
     image: Tensor, p: ViewParameters, size: torch.Size, kernel_size: tuple[int, int] | None, dtype: torch.dtype
 ) -> Tensor:
-    """Crop, resize and flip, and blur if there is a kernel; return (C, n, h, w) in [0, 1]."""
+    """Return n views (C, n, h, w) in [0, 1]: cropped, resized, flipped, and blurred if there is a kernel size."""
     gain = 1.0 if image.is_floating_point() else 1 / 255
     rows = resize_matrix(p.top, p.height, source=image.shape[2], target=size[0], gain=gain, dtype=dtype)
     columns = resize_matrix(p.left, p.width, source=image.shape[3], target=size[1], flip=p.flip, dtype=dtype)

@@ -1,7 +1,7 @@
-"""Parameters of views from uniform numbers, with the distributions of torchvision's v2 transforms.
+"""Compute parameters of views from uniform random numbers, with the distributions of torchvision's v2 transforms.
 
-Every function is deterministic and treats samples independently, so views are as reproducible as their uniform numbers
-(see :func:`lightning_ssl_geometry.random.counter_uniform`).
+Every function is deterministic and treats images independently, so equal uniform numbers always give equal
+parameters (see :func:`lightning_ssl_geometry.random.counter_uniform`).
 """
 
 __all__ = [
@@ -29,12 +29,12 @@ _ORDERS = tuple(itertools.permutations(range(4)))
 
 
 def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
-    """Scale uniform numbers `u` on [0, 1), of any shape, to [low, high)."""
+    """Map numbers `u`, uniform on [0, 1), of any shape, to numbers uniform on [low, high)."""
     return low + (high - low) * u
 
 
 def sample_bernoulli(u: Tensor, probability: float) -> Tensor:
-    """Return bools that are True with a probability in [0, 1], from uniform numbers `u` on [0, 1) of any shape."""
+    """Map numbers `u`, uniform on [0, 1), of any shape, to bools that are True with `probability`, in [0, 1]."""
     return u < probability
 
 
@@ -48,14 +48,14 @@ def sample_resized_crop(
     """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
 
     Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`; the
-    first crop that fits is placed uniformly. If none fits, the result is the largest central crop with an allowed
-    ratio. The result is (top, left, height, width), (N,) int64 each, in pixels.
+    first crop that fits is placed uniformly. If no crop fits, the largest central crop with an allowed ratio is taken.
+    Returns (top, left, height, width), (N,) int64 each, in pixels.
 
     Args:
         u: (N, 22), uniform on [0, 1).
         height: H, of the image.
         width: W, of the image.
-        scale: Least and greatest fraction of the area, in (0, 1].
+        scale: Least and greatest fraction of the image's area, in (0, 1].
         ratio: Least and greatest width / height, > 0.
 
     >>> [v.item() for v in sample_resized_crop(torch.full((1, 22), 0.5), 32, 32)]
@@ -97,8 +97,8 @@ def sample_color_jitter(
         hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
 
     Returns:
-        The order (N, 4) int64, a random permutation of 0 brightness, 1 contrast, 2 saturation and 3 hue in the order of
-        application; and the factors (N, 4) of brightness, contrast, saturation and hue.
+        The order (N, 4) int64, a random permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue), the
+        first operation first; and (N, 4), the factors of brightness, contrast and saturation and the shift of the hue.
     """
     shaped(f"N, {JITTER_UNIFORMS}", u=u)
     check_range("[0, inf)", brightness=brightness, contrast=contrast, saturation=saturation)

@@ -49,23 +49,23 @@ _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 class SimCLRViews(ImageViews):
     """Random views of a batch of images, made on the device of the images.
 
-    A view depends only on (seed, epoch, sample index, view) and the image, not on the batch, the rank, the order or the
-    chunks. The parameters are drawn on the CPU and are the same for every device; with `index` on the CPU nothing
-    synchronises with a GPU. Half-precision images are computed in float32. Matrix products follow
+    A view depends only on (seed, epoch, sample index, number of the view) and the image, not on the rest of the batch
+    or on the process. Its parameters are drawn on the CPU and are the same for every device. If `index` is on the CPU,
+    nothing waits for the GPU. Half-precision images are computed in float32. Matrix products follow
     `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
 
     Args:
-        size: Side of the views in pixels, or (height, width); None: the size of the input.
+        size: Height and width of the views in pixels, one number for both or two; None: the size of the images.
         strength: Preset of Table 2: "small", "moderate" or "large".
         num_views: V, the number of views of each image.
         blur: Probability of a Gaussian blur.
-        color: "exact": the semantics of torchvision's operations. "fast": jitter and grayscale as one affine map per
+        color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per
             view with a single clamp (:mod:`lightning_ssl_geometry.views.linear_color`); with the same parameters, views
             of CIFAR-10 differ on average by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact
             ones.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once; None: as many as fit into a cache on the CPU (112 views of 32
-            x 32 pixels), or 2^24 pixels on an accelerator.
+        chunk_size: Largest number of views that are made at once. None: on the CPU as many as fit into its cache (112
+            views of 32 x 32 pixels), on an accelerator 2^24 pixels.
         crop_scale: Least and greatest fraction of the image's area in a crop, in (0, 1]; None: the preset's.
         crop_ratio: Least and greatest width / height of a crop.
         flip: Probability of a flip, left to right; None: the preset's.
@@ -120,8 +120,8 @@ class SimCLRViews(ImageViews):
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
         """Return the parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
 
-        They depend on the settings, the seed, each sample's position in its data set `index` (N,) int64, the epoch of
-        the training, and the height and the width of the images.
+        They depend on the settings, the seed, `index` (N,) int64, the position of each sample in its data set, the
+        epoch of the training, and the height and width of the images in pixels.
         """
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)
