@@ -57,7 +57,7 @@ def _said(name: str) -> str:
 
 
 def _near(name: str) -> list[str]:
-    """Return at most 3 classes: first those named by the first words of `name`, then those with a similar name."""
+    """Return at most 3 classes: first those that begin with the first words of `name`, then similar names."""
     base = name.rpartition("/")[2].lower()
     snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
     parts = base.split("_")
@@ -132,7 +132,7 @@ def _logs(kind: type) -> dict[str, list[str]]:
 
 
 def _of_log(name: str) -> list[str]:
-    """Return the classes that may log `name`: it begins with the class name, or with a default name of its logs."""
+    """Return the classes for which `name` begins with the class name, or with a default name of their logs."""
     parts = name.rpartition("/")[2].split("_")
     owners: dict[str, list[str]] = defaultdict(list)
     for owner, kind in _classes().items():
@@ -161,7 +161,7 @@ def _imported(path: str) -> type:
 
 @contextmanager
 def _or_one_line(expected: str) -> Iterator[None]:
-    """Turn an error of the code in this context, even SystemExit, into a ValueError with a message of one line."""
+    """Turn any error raised in this context, even SystemExit, into a ValueError that begins with `expected`."""
     try:
         yield
     except KeyboardInterrupt:

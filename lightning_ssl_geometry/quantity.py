@@ -94,16 +94,16 @@ class Picture:
     """How a result is drawn.
 
     Attributes:
-        kind: Form of the picture. Over all of training: "line", a scalar; "components", (K,), one line for each of
-            `names`. At the start, half and end of training: "spectrum", (K,) in order on a logarithmic axis, without
-            values that are only rounding errors; "profile", (K,) over its index, or over the result of the same chart
-            with the role "x"; "histogram", (K,) shares in equal bins over `bounds`; "quantiles", (K,) at equal shares
-            from the least value to the largest. At the end of training: "matrix" (A, B); "points" (N, P), coloured by
-            the result of the same chart with the role "label"; "images" (N, H, W), above the result of the same chart
-            with the role "overlay". Besides: "path", two scalars against each other, one of which has the role "x";
-            "dots", a dot for each value.
+        kind: Over all of training: "line", a scalar; "components", (K,), one line for each of `names`. At the start,
+            half and end of training: "spectrum", (K,) in order on a logarithmic axis, without values that are only
+            rounding errors; "profile", (K,) over its index, or over the result of the same chart with the role "x";
+            "histogram", (K,) shares in equal bins over `bounds`; "quantiles", (K,) at equal shares from the least value
+            to the largest. At the end of training: "matrix" (A, B); "points" (N, P), coloured by the result of the same
+            chart with the role "label"; "images" (N, H, W), above the result of the same chart with the role "overlay".
+            Besides: "path", two scalars against each other, one of which has the role "x"; "dots", a dot for each
+            value.
         role: What the result adds to another result's picture, if it has no drawing of its own.
-        logarithm: The values are natural logarithms of the values to draw. Only for a spectrum, profile, histogram or
+        logarithm: The values are natural logarithms of what is drawn. Only for a spectrum, profile, histogram or
             quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
     """
@@ -144,8 +144,8 @@ class Quantity:
         percent: The value is a share that people read in percent.
         chart: Axes that the result shares with other results; None: it has its own axes.
         label: Name of the result's line on a shared chart.
-        baseline: The result is the value for data without structure. Its line is grey and dotted, and drawn only once
-            if it is the same for all data sets.
+        baseline: The result is the value for data without structure. Its line is grey and dotted, and is drawn once if
+            data sets agree.
         picture: How the result is drawn. None: by its shape, a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted

@@ -201,7 +201,7 @@ class ComparedRows(SampledRows):
         self._kept = {}
 
     def reset(self) -> None:
-        """Forget the observed rows. The columns remembered last are from now on those of an earlier `compute`."""
+        """Forget the observed rows. From now on, :meth:`earlier` also returns the columns remembered last."""
         super().reset()
         if "now" in self._kept:
             now = self._kept.pop("now")

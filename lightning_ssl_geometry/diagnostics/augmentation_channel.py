@@ -109,11 +109,10 @@ class NonEmptyProbability(Diagnostic):
 
 
 class PolicyEntropy(Diagnostic):
-    """Mean entropy of the policy P(T | X) over the samples, in nats; equation: :func:`functional.policy_entropy`.
+    """Mean entropy of the policy P(T | X) over the samples, in nats (:func:`functional.policy_entropy`), in O(N K).
 
-    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is from 0 to log K. At 0, one
-    augmentation has all the probability, which CRL-TAC's entropy term prevents. At log K, all are equally probable. O(N
-    K).
+    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is from 0 to log K. 0: one
+    augmentation has all the probability, which CRL-TAC's entropy term prevents. log K: all are equally probable.
     """
 
     section = "channel"
@@ -148,9 +147,8 @@ class PolicyEntropy(Diagnostic):
 class PolicyMaps(SampledRows):
     """Images of some samples, and for each image the policy P(T | X) as a map (Koyama et al., Fig. 3).
 
-    Observes image, log_policy, index and family, the K augmentations, which must form a grid. A trained policy is
-    probable where the image shows something. A policy that has learned nothing has an even map. Memory: O(count (C H W
-    + K)).
+    Observes image, log_policy, index and family, the K augmentations, which must form a grid. A trained policy is high
+    where the image shows something; an untrained policy has an even map. Memory: O(count (C H W + K)).
 
     Args:
         count: Number of samples, >= 2.

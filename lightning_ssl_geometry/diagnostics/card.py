@@ -14,7 +14,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return `quantities` of a class or object. For a Metric without them, make one from its name and docstring.
+    """Return `quantities` of a class or object. For a Metric without them, make them from its name and docstring.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title

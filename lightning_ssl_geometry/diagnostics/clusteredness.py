@@ -31,9 +31,9 @@ _SCORE = Quantity(
 class Clusteredness(SampledRows):
     """How well `contrast_size` embeddings form clusters, and how uniform they are on the sphere (Fig. 5 and 6).
 
-    Observes z, index and label, which gives the known clusters: at least 2 classes, or clusters of the input, and fewer
-    than samples. For other vectors rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Results, each
-    averaged over views:
+    Observes z, index and label, which gives the known clusters (classes, or clusters of the input): at least 2, and
+    fewer than samples. For other vectors rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`.
+    Results, each averaged over views:
 
     - `nmi`: normalised mutual information of the known clusters and of as many clusters found by k-means. 1: both are
       the same. 0: they have nothing in common. With few samples or many clusters it is slightly above 0 by chance.
@@ -45,8 +45,8 @@ class Clusteredness(SampledRows):
       1: they are as uniform as such points, within 5%. Slightly above 1: they are evenly spaced.
 
     The first three are NaN if all embeddings have one direction. All are NaN if all embeddings are 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU and costs O(contrast_size^2 P): about 0.2 s
-    for two views of 1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
+    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P): about 0.2 s for two
+    views of 1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
         normalize: Look for clusters on the unit sphere; uniformity is always computed there.

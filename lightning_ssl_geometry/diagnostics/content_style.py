@@ -142,8 +142,8 @@ class LossTerms(SampledEmbeddings):
     views agree. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. It is
     low if the samples are spread, and log(n - 1) if all n samples coincide and similarity is minus a squared distance.
     `total` is the sum of both. This is the loss that trains the model only if `loss` is that loss. With a loss that
-    normalises z, all are NaN if all of z is 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
-    Equation: :func:`functional.alignment_uniformity_terms`.
+    normalises z, all results are NaN if all of z is 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2
+    P). Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
         loss: A loss with fixed temperatures (one, or P) whose anchors and negatives are of view 1, such as

@@ -39,14 +39,14 @@ _of_network = partial(_error, paper=SESN, parts=True)
 class EquivarianceError(Diagnostic):
     r"""How far a network f is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    T_g transforms an image by the group element g, and Gamma_g transforms features in the same way. Observes image (N,
-    C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). If the model has another name for it,
-    rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0: f is equivariant. Around 1
-    to 2: f(T_g x) is unrelated to the transformed features. There is no upper limit. With `layers`, the error of each
-    layer shows where equivariance is lost. Observe it in the stages "val", "test" or "probe", which have `image`. The
-    network runs in eval mode at each update. If its weights change between updates, the value is an average. An update
-    costs 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2). Equation:
-    :func:`functional.equivariance_error`.
+    T_g transforms images, and Gamma_g features, by the group element g. Observes image (N, C, H, W) and
+    feature_extractor, which maps images to z (N, C, |G|, H', W'). If the model has another name for it, rename:
+    `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0: f is equivariant. Around 1 to 2:
+    f(T_g x) is unrelated to the transformed features. There is no upper limit. With `layers`, the error of each layer
+    shows where equivariance is lost. Use this metric in a monitor's stage "val", "test" or "probe", which has `image`.
+    The network runs in eval mode at each update. If its weights change between updates, the value is an average. An
+    update costs 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2).
+    Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
@@ -128,10 +128,10 @@ class InvarianceError(Diagnostic):
     T_g transforms an image by the group element g. Observes image (N, C, H, W) and encoder, which maps images to h (N,
     D). 0: h is invariant to the group. 1: a transformed image is as far from the original as another image is. NaN if h
     is the same for all images up to rounding, or not finite. A network that pools equivariant features over the group
-    begins at 0; a plain encoder gets there by training on transformed views. Observe it in the stages "val", "test" or
-    "probe", which have `image`. The encoder runs in eval mode at each update. If its weights change between updates,
-    this change counts as variance of h. Memory: O(D). An update costs 1 + E forward passes for E group elements.
-    Equation: :func:`functional.invariance_error`.
+    begins at 0; a plain encoder gets there by training on transformed views. Use this metric in a monitor's stage
+    "val", "test" or "probe", which has `image`. The encoder runs in eval mode at each update. If its weights change
+    between updates, this change counts as variance of h. Memory: O(D). An update costs 1 + E forward passes for E group
+    elements. Equation: :func:`functional.invariance_error`.
 
     Args:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": down, up, right and left. "scale": by `factors`.

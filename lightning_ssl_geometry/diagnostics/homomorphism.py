@@ -32,13 +32,13 @@ class LossGap(SampledRows):
     at one group element g_0 of the feature map. Two group elements g are drawn for every sample. A-SSL transforms the
     image by each g, and takes the same fiber g_0 of both feature maps. H-SSL takes the two fibers g^-1 g_0 of the
     feature map of the original image. The same projector embeds all of these fibers. Rotations are quarter turns, and
-    g_0 is any orientation. Scales are those of the group, relative to the smallest. Translations are whole strides, by
-    at most a fifth of the feature map.
+    g_0 is any orientation. Scales are those of the group, relative to the smallest. Translations are whole strides, at
+    most a fifth of the map.
 
     Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
     `h_ssl`, the losses; `difference`, a_ssl - h_ssl; `similarity` in [-1, 1], the mean cosine of the embeddings of the
-    same sample and g in A-SSL and H-SSL, 1 if they are equal. An update costs 3 forward passes in eval mode. Observe it
-    in the stages "val", "test" or "probe".
+    same sample and g in A-SSL and H-SSL, 1 if they are equal. An update costs 3 forward passes in eval mode. Use this
+    metric in a monitor's stage "val", "test" or "probe".
 
     Args:
         group: "rotation", "translation" or "scale".
@@ -47,8 +47,8 @@ class LossGap(SampledRows):
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2; the value depends on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Value of the pixels that enter the image at the border. It should be that of black, or of the border,
-            after normalisation.
+        fill: Value of the pixels that enter the image at the border. It should be black, or the border, after
+            normalisation.
     """
 
     section = "equivariance"

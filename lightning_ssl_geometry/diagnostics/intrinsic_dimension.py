@@ -38,15 +38,14 @@ class IntrinsicDimension(SampledRows):
     """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
     Observes index and h. If h has several views, only the first counts, since the views of one sample would be its
-    nearest neighbours. Both values are >= 0 and not bounded by D. Low: the representations lie near a manifold of few
+    nearest neighbours. Both are >= 0 and not bounded by D. Low: the representations lie near a manifold of few
     dimensions, which may be curved. High: they fill many dimensions around each point. `two_nn` (Facco et al.) uses the
     distances to two neighbours. `mle` (Levina & Bickel) uses `neighbors` of them, is less noisy and sees coarser
-    scales. Both values depend on `contrast_size` and are too low for high dimensions, where exponentially many samples
-    would be needed.
+    scales. They depend on `contrast_size` and are too low for high dimensions, which need exponentially many samples.
 
     Representations that coincide up to rounding, such as those of two blank crops, count as one point. Both are NaN if
-    a value is not finite, or if fewer than 20 points are distinct, since the standard error of `two_nn` is then above d
-    / 4. `mle` is also NaN if no more than `neighbors` points are distinct. Memory: O(contrast_size D). `compute` costs
+    a value is not finite, or if fewer than 20 points are distinct, since the standard error of `two_nn` is then above
+    25%. `mle` is also NaN if no more than `neighbors` points are distinct. Memory: O(contrast_size D). `compute` costs
     O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
 
     Args:

@@ -45,8 +45,7 @@ class LieGenerator(SampledRows):
 
     Observes image (N, C, H, W), index, encoder and, optionally, projector. Every kept image x is transformed by a
     random strength epsilon, uniform in [-`max_strength`, `max_strength`]. The generator G in :math:`h(t_\epsilon x) =
-    \exp(\epsilon G) h(x)` is fitted on half of the samples. On the other half, G recovers the strengths from the
-    representations:
+    \exp(\epsilon G) h(x)` is fitted on half of the samples. On the others, epsilon is recovered from G and both h:
 
     - `r2` of the recovered strengths. 1: one G, the same for all images, explains all strengths. 0: no better than
       guessing the mean. Below 0, without limit: the transformation acts differently on every image, or G h is small
@@ -58,10 +57,9 @@ class LieGenerator(SampledRows):
 
     The last two are computed only for a linear projector, and describe the transformation only if `r2` is high. With
     fewer than 2 D samples many generators fit, and :func:`functional.lie_generator` takes the smallest; `dimensions`
-    prevents this. Observe it in the stages "val", "test" or "probe", because the weights must not change. The encoder
-    runs in eval mode. Memory: `contrast_size` images. `compute` costs a forward pass of these images and one of the
-    transformed images, and O(N D^2 + D^3). With "exponential" it costs thousands of times O(N D^2); give `dimensions`
-    then.
+    prevents this. Use this metric in a monitor's stage "val", "test" or "probe", since the weights must not change. The
+    encoder runs in eval mode. Memory: `contrast_size` images. `compute` costs two forward passes of them and O(N D^2 +
+    D^3). With order "exponential", the cost is thousands of times O(N D^2); give `dimensions` then.
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W); strength 0 must change nothing. None:
@@ -208,9 +206,10 @@ class RotationRank(SampledRows):
     and lie between 0 and min(`count` - 1, dimensions). The rank in pixels grows with the range, whatever the encoder.
     If the rank in h is low, the encoder maps the rotations of an image into few directions, so that a projector can be
     invariant to them and keep its rank (Proposition 4.2). If it is as high as in pixels, the encoder keeps rotations as
-    far apart as pixels do. The paper uses one-hot images, in pixels. Observe it in the stages "val", "test" or "probe",
-    because the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For each range,
-    `compute` costs `contrast_size` times `count` forward passes and the singular values of (count, dimensions).
+    far apart as pixels do. The paper uses one-hot images, in pixels. Use this metric in a monitor's stage "val", "test"
+    or "probe", since the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For
+    each range, `compute` costs `contrast_size` times `count` forward passes and the singular values of (count,
+    dimensions).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.

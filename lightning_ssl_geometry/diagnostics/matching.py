@@ -133,8 +133,8 @@ class TemperatureOrder(Diagnostic):
       the other half (adjusted R^2, at most 1). If it is low, outputs mix both kinds, and the order says little.
     - `content_outputs`: the number of outputs that belong to content.
 
-    All are NaN if a half has too few samples for d, or a value is not finite. O(N (P + d)^2) per update, O(d^3) to
-    compute.
+    All are NaN if a half has too few samples for d, or a value is not finite. Cost: O(N (P + d)^2) per update, plus
+    O(d^3).
 
     Args:
         seed: Determines which half of the samples is fitted.

@@ -124,8 +124,7 @@ class LabelAgreement(SampledRows):
     is the most similar view of another sample in the projector's space z, among both views of `contrast_size` samples.
     The results are from 0 to 1. High: the displacements h2 - h* stay within a class, as they would along the data
     manifold. `fine_chance`, about 1 / C for C classes, is the value if h* were a random sample. `fine` and `coarse` are
-    NaN if all of z has one direction or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to
-    compute.
+    NaN if z has one direction or is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
 
     Args:
         contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.

@@ -36,7 +36,7 @@ class NeuralCollapse(Diagnostic):
     global mean, and fall as these spread evenly. `equinorm` is the standard deviation of their lengths, divided by the
     mean length. `equiangularity`, at most 1, is the standard deviation of their cosines. `simplex`, at most C / (C -
     1), is the average distance of these cosines from -1 / (C - 1). NaN if all class means coincide up to rounding, or h
-    is not finite. Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2). Equation:
+    is not finite. Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2).
     :func:`functional.neural_collapse`.
     """
 

@@ -39,19 +39,19 @@ class NeuralKernel(ComparedRows):
       different classes. If `within` is above `between`, a step for one sample moves its class along with it, so that
       the network steers to clusters (Thm. 4.5). If both are equal, the kernel does not depend on the classes.
     - `blocks` (C, C): the mean cosine for every pair of classes.
-    - `alignment` of the centred kernel with the labels, from 0 (it is unrelated to the classes) to 1 (it tells apart
-      classes and nothing else).
+    - `alignment` of the centred kernel with the labels, from 0 (unrelated) to 1 (the kernel tells apart classes and
+      nothing else).
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum. `effective_rank`: the exponential of their
       entropy, from 1 (all samples move alike) to n (each moves by itself, as without a network).
     - `drift`: 1 minus the cosine with the kernel of the first `compute`, from 0 (training is that of a fixed kernel) to
-      1; NaN at the first `compute`. Every `compute` needs the same samples. `reset` keeps the first kernel, in CPU
-      memory. A resumed run or another encoder begins anew.
+      1; NaN at the first. Every `compute` needs the same samples. `reset` keeps the first kernel in CPU memory; a
+      resumed run or another encoder begins anew.
 
     A sample with K_ii = 0, whose output does not depend on the weights, has no cosine and is left out. All results are
     NaN if the kernel is not finite. `within`, `between` and `alignment` are NaN if all labels are equal; `alignment`
-    also if all samples move alike. Observe it in the stages "val", "test" or "probe", because the weights must not
-    change. Cost: one forward and `outputs` backward passes over `contrast_size` samples, O(contrast_size^2 W) per
-    output and layer of width W, and O(contrast_size^3) for the eigenvalues.
+    also if all samples move alike. Use this metric in a monitor's stage "val", "test" or "probe", since the weights
+    must not change. Cost: one forward and `outputs` backward passes over `contrast_size` samples, O(contrast_size^2 W)
+    per output and layer of width W, and O(contrast_size^3) for the eigenvalues.
 
     Args:
         output: "h", the output of the encoder, or "z", that of the projector behind it.

@@ -65,8 +65,8 @@ class JacobianRank(_AroundRepresentations):
     Observes view 1 of h, index and projector. The rank is from 0 to min(D, P). Low: around a sample the projector keeps
     few directions of the representation. 0: the projector is dead or saturated. For a linear projector the rank equals
     :class:`ProjectorRank`. NaN if h is not finite. Memory: O(contrast_size D). `compute` costs one backward pass per
-    sample and dimension of z, and O(contrast_size D P min(D, P)). Observe it in the stages "val", "test" or "probe",
-    because the weights must not change. Equation: :func:`functional.piecewise_affine.affine_map`.
+    sample and dimension of z, and O(contrast_size D P min(D, P)). Use this metric in a monitor's stage "val", "test" or
+    "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
         tau: Threshold of the rank.
@@ -119,9 +119,8 @@ class LinearRegions(_AroundRepresentations):
     regions, from 1 to the number n of samples; `fraction` is visited / n. 1 region: all samples have the same affine
     map, as with a linear projector. n regions: each sample has its own map, so the encoder need not make the data's
     manifold linear. The number grows with width, depth and n = `contrast_size`; compare values at the same n. Memory:
-    O(contrast_size D). `compute` costs a forward pass and a sort of contrast_size patterns. For the stages "val",
-    "test" and "probe", in which the weights do not change. Equation:
-    :func:`functional.piecewise_affine.linear_regions`.
+    O(n D). `compute` costs a forward pass and a sort of n patterns. Use this metric in a monitor's stage "val", "test"
+    or "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.linear_regions`.
 
     Args:
         contrast_size: Number of samples kept, >= 2; the value depends on it.
@@ -169,10 +168,10 @@ class LocalUnexplainedVariance(_AroundSamples):
     for displacements without preferred directions, 1 - mean rank / D. If training fits the projector to the
     displacements, `full` is lower. `tau` and `tau_isotropic`: the same with only those directions of the Jacobian whose
     singular values reach the threshold. NaN if all embeddings are equal, since then no negative is the hardest. For a
-    linear projector the values equal :class:`UnexplainedVariance` on `samples`. Observe it in the stages "val", "test"
-    or "probe", because the weights must not change. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2
-    P) for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P min(D, P)).
-    Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    linear projector the values equal :class:`UnexplainedVariance` on `samples`. Use this metric in a monitor's stage
+    "val", "test" or "probe", since the weights must not change. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P
+    min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.

@@ -42,11 +42,11 @@ class StepInvariance(SampledRows):
       `step` > 0 does not stay invariant.
 
     Both are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample: at a
-    stationary point of the weights, and in one dimension, where the sphere is two points. Observe it in the stages
-    "val", "test" or "probe", which have `image` and `views`, and in which the weights do not change. The networks run
-    in eval mode. Memory: `contrast_size` (V + 1) images. `compute` costs two forward passes over these, one backward
-    pass and O(contrast_size^2 P). Equations: :func:`functional.invariance_error`, :func:`functional.output_velocity`,
-    :func:`functional.step_invariance_error`.
+    stationary point of the weights, and in one dimension, where the sphere is two points. Use this metric in a
+    monitor's stage "val", "test" or "probe", which has `image` and `views`, and in which the weights do not change. The
+    networks run in eval mode. Memory: `contrast_size` (V + 1) images. `compute` costs two forward passes over these,
+    one backward pass and O(contrast_size^2 P). Equations: :func:`functional.invariance_error`,
+    :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
 
     Args:
         loss: The loss, made symmetric, so that views which coincide have one gradient; None: `VariationalLoss()`.

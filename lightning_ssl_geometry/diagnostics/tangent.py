@@ -114,8 +114,8 @@ class NullSpaceFraction(Moments):
     Observes the first two views h1 and h2 of h, and projector. `fraction` is from 0 (the projector sees every
     augmentation) to 1 (all v lie in its null space, which minimises the invariance term). `isotropic` is the value for
     directions without preference, 1 - rank / D; a higher `fraction` is the work of training. NaN if the views coincide
-    up to rounding. An update costs O(N D^2), `compute` O(D^2 P). For the stages "val", "test" and "probe", in which the
-    weights do not change.
+    up to rounding. An update costs O(N D^2), `compute` O(D^2 P). Use this metric in a monitor's stage "val", "test" or
+    "probe", since the weights must not change.
 
     Args:
         tau: Singular values of the weight below this threshold are its null space.
@@ -165,15 +165,14 @@ class NullSpaceFraction(Moments):
 class UnexplainedVariance(SampledRows):
     """Share of the displacements dh = h2 - h* that a linear projector ignores (Cosentino et al., Eq. 10, Fig. 7).
 
-    Observes h, z, index and projector. h* is the representation of the hardest negative, which is found in the
-    projector's space z among `contrast_size` samples. All values are from 0 (every dh lies in the column space of the
-    weight W) to 1, and fall as the projector turns towards the directions between neighbours. `full` counts every
-    direction of W, `tau` only those whose singular values reach the threshold. `full_isotropic` and `tau_isotropic` are
-    the values for displacements without preferred directions, 1 - rank / D. With fewer samples than D, the values
-    describe only these samples. NaN if all of z has one direction, since then no negative is the hardest. Observe it in
-    the stages "val", "test" or "probe", because the weights must not change. For other projectors use
-    :class:`LocalUnexplainedVariance`. O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to
-    compute.
+    Observes h, z, index and projector. h* is the representation of the hardest negative, found in z among
+    `contrast_size` samples. All values are from 0 (every dh lies in the column space of the weight W) to 1, and fall as
+    the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` only those
+    whose singular values reach the threshold. `full_isotropic` and `tau_isotropic` are the values for displacements
+    without preferred directions, 1 - rank / D. With fewer samples than D, the values describe only these samples. NaN
+    if all of z has one direction, since then no negative is the hardest. Use this metric in a monitor's stage "val",
+    "test" or "probe", since the weights must not change. For other projectors use :class:`LocalUnexplainedVariance`.
+    O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to compute.
 
     Args:
         tau: Threshold of the singular values.
