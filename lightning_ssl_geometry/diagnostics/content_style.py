@@ -141,9 +141,9 @@ class LossTerms(SampledEmbeddings):
     Observes the first two views of z, and index. `align` is minus the mean similarity of the pairs; it is low if the
     views agree. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. It is
     low if the samples are spread, and log(n - 1) if all n samples coincide and similarity is minus a squared distance.
-    `total` is the sum of both. This is the loss that trains the model only if `loss` is that loss. With a loss that
-    normalises z, all results are NaN if all of z is 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2
-    P). Equation: :func:`functional.alignment_uniformity_terms`.
+    `total` is the sum of both. This is the loss that trains the model only if `loss` is that loss. If the loss
+    normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    :func:`functional.alignment_uniformity_terms`.
 
     Args:
         loss: A loss with fixed temperatures (one, or P) whose anchors and negatives are of view 1, such as
@@ -326,7 +326,7 @@ class OutputWeights(Diagnostic):
         self.weight = weight.detach().double().abs().flatten(1).mean(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `weight` and, with `split`, `used` and `unused`."""
+        """Compute `weight` (out,) and, with `split`, the scalars `used` and `unused`."""
         if self.weight is None:
             raise ValueError("Expected OutputWeights to have observed an encoder, but got none.")
         if self.split is None:

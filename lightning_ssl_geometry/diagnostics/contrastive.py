@@ -113,7 +113,7 @@ class UpperBound(SampledEmbeddings):
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the seven scalars named above."""
+        """Compute `invariance`, `repulsion`, `info_nce`, `upper`, `expectation`, `entropy` and `entropy_form`."""
         z = directions(self, self.pairs())
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
         _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)

@@ -41,11 +41,11 @@ class Diagnostic(Metric):
 
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
-        """Whether this projector has what the diagnostic observes. If not, it is left out of the standard set."""
+        """Whether this projector has what the diagnostic observes. If not, the standard set omits the diagnostic."""
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states that are summed over batches and ranks. The first update sets the size of an axis of 0."""
+        """Add float64 states, summed over batches and ranks. An axis of size 0 gets its size at the first update."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -71,7 +71,8 @@ class Diagnostic(Metric):
 class Standing:
     """Holds a module from `update` to `compute`, and makes sure that its weights do not change in between.
 
-    A diagnostic with it needs representations and weights of one moment, as in the stages "val", "test" and "probe".
+    It serves diagnostics that need representations and weights of one moment, as in a monitor's stages "val", "test"
+    and "probe".
     """
 
     def __init__(self) -> None:

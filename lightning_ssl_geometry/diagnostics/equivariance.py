@@ -113,7 +113,7 @@ class EquivarianceError(Diagnostic):
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `elements` (E,), the error of each group element, and their `mean`; with `layers`, of each layer."""
+        """Compute `elements` (E,), the error of each group element, and `mean`; with `layers`, both for each layer."""
         self.require(self.rows, "images")
         error = self.difference / self.reference
         means = {f"mean{key}": row.mean() for key, row in zip(self.keys, error, strict=True)}

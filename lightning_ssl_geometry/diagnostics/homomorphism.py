@@ -109,7 +109,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Observe a batch: embed fibers of the transformed images, and moved fibers of the original images."""
+        """Observe a batch: embed fibers of the transformed images, and the fibers that match them in the originals."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)

@@ -38,7 +38,7 @@ class IntrinsicDimension(SampledRows):
     """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
     Observes index and h. If h has several views, only the first counts, since the views of one sample would be its
-    nearest neighbours. Both are >= 0 and not bounded by D. Low: the representations lie near a manifold of few
+    nearest neighbours. Both values are >= 0, not bounded by D. Low: the representations lie near a manifold of few
     dimensions, which may be curved. High: they fill many dimensions around each point. `two_nn` (Facco et al.) uses the
     distances to two neighbours. `mle` (Levina & Bickel) uses `neighbors` of them, is less noisy and sees coarser
     scales. They depend on `contrast_size` and are too low for high dimensions, which need exponentially many samples.

@@ -49,16 +49,16 @@ class LatentR2(Diagnostic):
 
     Observes image (N, D) or (N, C, H, W); latent (V, N, d), whose first view generated the image; content (d,), true
     for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. 1: a
-    linear map of the layer's output finds these latents. 0: no linear map does; by chance R^2 is then slightly below 0.
-    Contrastive learning keeps content. If it suppresses style, the R^2 of style falls over the layers, most in the
+    linear map of the layer's output finds these latents. 0: no linear map does; by chance it is slightly below 0.
+    Contrastive learning keeps content. If it suppresses style, the R^2 of style falls from layer to layer, most in the
     last.
 
     A linear map is fitted on half of the samples, chosen by a hash of (seed, index), and R^2 is computed on the others.
     A layer needs about ten samples for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples
     for a layer, or a value is not finite. Use this metric in a monitor's stage "val", "test" or "probe", which has
     `image`. The networks run in eval mode at each update. If their weights change between updates, the value mixes
-    several networks. Memory: the second moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D.
-    An update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
+    networks. Memory: the second moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. An
+    update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
     :func:`functional.latent_r2`.
 
     Args:

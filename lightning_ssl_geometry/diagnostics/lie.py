@@ -201,14 +201,14 @@ class LieGenerator(SampledRows):
 class RotationRank(SampledRows):
     """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
 
-    Observes image (N, C, H, W), index and encoder. Each kept image is rotated `count` times for each range. The angles
-    are uniform in [0, range]; all ranges use the same random fractions of the range. Ranks are averaged over images,
-    and lie between 0 and min(`count` - 1, dimensions). The rank in pixels grows with the range, whatever the encoder.
-    If the rank in h is low, the encoder maps the rotations of an image into few directions, so that a projector can be
-    invariant to them and keep its rank (Proposition 4.2). If it is as high as in pixels, the encoder keeps rotations as
-    far apart as pixels do. The paper uses one-hot images, in pixels. Use this metric in a monitor's stage "val", "test"
-    or "probe", since the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For
-    each range, `compute` costs `contrast_size` times `count` forward passes and the singular values of (count,
+    Observes image (N, C, H, W), index and encoder. Each kept image is rotated `count` times for each range, with angles
+    uniform in [0, range]; all ranges use the same random fractions. Ranks are averaged over images, and lie between 0
+    and min(`count` - 1, dimensions). The rank in pixels grows with the range, whatever the encoder. If the rank in h is
+    low, the encoder maps the rotations of an image into few directions, so that a projector can be invariant to them
+    and keep its rank (Proposition 4.2). If it is as high as in pixels, the encoder keeps rotations as far apart as
+    pixels do. The paper uses one-hot images, in pixels. Use this metric in a monitor's stage "val", "test" or "probe",
+    since the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For each range,
+    `compute` costs `contrast_size` times `count` forward passes and the singular values of as many matrices (count,
     dimensions).
 
     Args:

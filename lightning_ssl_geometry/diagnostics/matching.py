@@ -1,4 +1,4 @@
-"""Which outputs of a projector match which latents of synthetic data, and whether temperatures follow that order."""
+"""Which outputs of a projector match which latents of synthetic data, and whether their temperatures differ by kind."""
 
 __all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
@@ -133,8 +133,8 @@ class TemperatureOrder(Diagnostic):
       the other half (adjusted R^2, at most 1). If it is low, outputs mix both kinds, and the order says little.
     - `content_outputs`: the number of outputs that belong to content.
 
-    All are NaN if a half has too few samples for d, or a value is not finite. Cost: O(N (P + d)^2) per update, plus
-    O(d^3).
+    All are NaN if a half has too few samples for d, or a value is not finite. O(N (P + d)^2) per update, O(d^3) to
+    compute.
 
     Args:
         seed: Determines which half of the samples is fitted.

@@ -181,7 +181,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Return whether z (N, V, P), of unit rows, is finite and has more than one direction; if not, warn why."""
+    """Return whether z (N, V, P), with rows of length 1, is finite and not all one direction; if not, warn why."""
     if not z.isfinite().all():
         return False  # `directions` has warned
     if all_alike(z):

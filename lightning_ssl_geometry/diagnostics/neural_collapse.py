@@ -29,14 +29,14 @@ _spread = partial(_quantity, where="NC2", chart=_SIMPLEX)
 class NeuralCollapse(Diagnostic):
     """How near the classes of a representation are to single points at equal angles.
 
-    Observes h and label. For z, or for images without augmentation, rename: `GeometryMonitor(rename={"neural_collapse":
-    {"h": "h_image"}})`. All four results are >= 0. They are 0 if each class is one point and these points form a
-    simplex equiangular tight frame. `within_class` is the spread within classes relative to that between them: high if
-    classes overlap, low if variation within a class is lost. The other three compare the C class means, minus the
-    global mean, and fall as these spread evenly. `equinorm` is the standard deviation of their lengths, divided by the
-    mean length. `equiangularity`, at most 1, is the standard deviation of their cosines. `simplex`, at most C / (C -
-    1), is the average distance of these cosines from -1 / (C - 1). NaN if all class means coincide up to rounding, or h
-    is not finite. Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2).
+    Observes h and label. For images without augmentation, or for z, rename: `GeometryMonitor(rename={"neural_collapse":
+    {"h": "h_image"}})`. All four results are >= 0, and 0 if each class is one point and these points form a simplex
+    equiangular tight frame. `within_class` is the spread within classes relative to that between them: high if classes
+    overlap, low if variation within a class is lost. The other three compare the C class means, minus the global mean,
+    and fall as these spread evenly. `equinorm` is the standard deviation of their lengths, divided by the mean length.
+    `equiangularity`, at most 1, is the standard deviation of their cosines. `simplex`, at most C / (C - 1), is the
+    average distance of these cosines from -1 / (C - 1). NaN if all class means coincide up to rounding, or h is not
+    finite. Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2). Equation:
     :func:`functional.neural_collapse`.
     """
 

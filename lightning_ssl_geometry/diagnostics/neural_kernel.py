@@ -179,7 +179,7 @@ class NeuralKernel(ComparedRows):
         self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the results named above; `blocks` and other comparisons of classes only if samples have labels."""
+        """Compute all results of the class; those that compare classes are computed only if samples have labels."""
         rows = self.rows()
         kernel = self._kernel(rows["image"])
         found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})

@@ -189,7 +189,7 @@ class ProjectorRank(Diagnostic):
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),); of several layers, each layer's."""
+        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),); with several layers, for each."""
         self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {

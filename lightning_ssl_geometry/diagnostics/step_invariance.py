@@ -29,10 +29,10 @@ _CHUNK = 256  # images per pass
 class StepInvariance(SampledRows):
     r"""How far embeddings of augmented views are from those of the images, and how differently a step moves them.
 
-    Observes image x (N, ...), views T_v x (V >= 2 tensors of its shape), h and h_image, the representations of views
-    and image, index, encoder and, if there is one, projector. f(x) is the projector's output, scaled to length 1. h may
-    be the encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step
-    keeps that part fixed. Results:
+    Observes image x (N, ...); views T_v x (V >= 2 tensors of its shape); h and h_image, the representations of views
+    and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. h may be the
+    encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step keeps
+    that part fixed. Results:
 
     - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
       0: f is invariant. 1: a view is as far from its sample as another sample is.

@@ -41,7 +41,7 @@ _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a 
 
 
 def isotropic(where: str, chart: Chart) -> Quantity:
-    """Return the description of a baseline: the share that a projector ignores of directions drawn at random."""
+    """Return the Quantity of a baseline: the share that a projector ignores of randomly drawn directions."""
     return Quantity(
         title="Isotropic",
         text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "

@@ -13,7 +13,7 @@ class UndefinedWarning(UserWarning):
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Return NaN, and warn why a Metric has no value, once for each reason and only on the first rank.
+    """Return NaN, and warn once for each `reason`, on the first rank, that this is why a Metric has no value.
 
     The NaN has the shape, dtype and device of `like`; without `like`, it is a float64 scalar on the device of the
     Metric.
