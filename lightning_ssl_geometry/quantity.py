@@ -1,8 +1,8 @@
-"""The meaning of a diagnostic's results: declared in its class, written to the run's folder, and shown on the page.
+"""What a result means: declared in the class that computes it, stored in the run's folder, and shown in the report.
 
-A Metric, a method, a probe or an evaluation declares the class attributes `section`, the part of the page that it
-belongs to (a key of SECTIONS or a heading of its own), and `quantities`, which maps the key of each result to its
-Quantity; the key of a single result is "". A result without a declaration is drawn under its own name.
+A Metric, a method, a probe or an evaluation declares two class attributes. `section` is the part of the report that
+shows its results, a key of SECTIONS or a heading of its own. `quantities` maps the key of each result to its Quantity;
+the key of a single result is "". A result without a declaration is drawn under its own name.
 """
 
 __all__ = [
@@ -59,7 +59,7 @@ SECTIONS = {  # the order of a page
 
 @dataclass(frozen=True)
 class Paper:
-    """A source: authors and year, title, and its number on arXiv if it has one."""
+    """A paper: authors and year (`short`), title, and its number on arXiv, which is empty if it is not there."""
 
     short: str
     title: str
@@ -67,17 +67,17 @@ class Paper:
 
     @property
     def address(self) -> str:
-        """Address of the paper on arXiv; empty if it is not there."""
+        """URL of the paper on arXiv; empty if the paper is not there."""
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Axes that several quantities of a section share, from one class or from several.
+    """Axes that several results of one section share; the results may come from several classes.
 
     `name` differs from the names of other charts and is part of a file name. `title` stands above the axes. `unit`
-    labels the value axis; if empty, it is the unit of the first quantity. `remark` is a sentence below the chart, true
-    of all runs.
+    labels the value axis; if it is empty, the unit of the first result does. `remark` is a sentence below the chart,
+    true of all runs.
     """
 
     name: str
@@ -94,15 +94,16 @@ class Picture:
     """How a result is drawn.
 
     Attributes:
-        kind: "line": a scalar over training. "components": (K,) over training, a line for each of `names`. At the
-            start, half and end of training: "spectrum", (K,) in order on a logarithmic axis, without rounding;
-            "profile", (K,) over its index, or over the chart's result with the role "x"; "histogram", (K,) shares in
-            equal bins over `bounds`; "quantiles", (K,) at equal shares from the least to the largest. At the end:
-            "matrix" (A, B); "points" (N, P), coloured by the chart's result with the role "label"; "images" (N, H, W)
-            below the chart's result with the role "overlay". "path": two scalars against each other, one of them with
-            the role "x". "dots": a dot for each value.
-        role: The function of the result in its chart, if it has no drawing of its own.
-        logarithm: The values are natural logarithms of the drawn values. Only for a spectrum, profile, histogram or
+        kind: Over all of training: "line", a scalar; "components", (K,), one line for each of `names`. At the start,
+            half and end of training: "spectrum", (K,) in order on a logarithmic axis, without values that are only
+            rounding errors; "profile", (K,) over its index, or over the result of the same chart with the role "x";
+            "histogram", (K,) shares in equal bins over `bounds`; "quantiles", (K,) at equal shares from the least value
+            to the largest. At the end of training: "matrix" (A, B); "points" (N, P), coloured by the result of the same
+            chart with the role "label"; "images" (N, H, W), above the result of the same chart with the role "overlay".
+            Besides: "path", two scalars against each other, one of which has the role "x"; "dots", a dot for each
+            value.
+        role: What the result adds to another result's picture, if it has no drawing of its own.
+        logarithm: The values are natural logarithms of what is drawn. Only for a spectrum, profile, histogram or
             quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
     """
@@ -124,37 +125,38 @@ class Quantity:
     """One result of a diagnostic: its name, the meaning of low and high values, and how it is drawn.
 
     Attributes:
-        title: Its name for people, required. The page adds the space in which it was computed.
-        low: What a low value means, in a sentence for a person. `low` and `high` are required if the result is drawn,
+        title: Name of the result for readers, required. The report adds the observed space, such as "h".
+        low: What a low value means, in a sentence for a reader. `low` and `high` are required if the result is drawn,
             unless it is a baseline or has a `text`.
         high: What a high value means.
         text: What is measured, in a sentence, if the title does not say it.
-        short: Its name in narrow tables; the title if empty.
-        paper: The paper that defines it.
+        short: Name of the result in narrow tables; if empty, the title.
+        paper: The paper that defines the result.
         where: The place in that paper, such as "Eq. 10, Fig. 7".
-        unit: Unit of its axis, such as "directions".
-        bounds: Least and largest possible value; None if there is none.
-        cap: The largest value that rows and width allow: an expression of N samples, V views, D dimensions of the
+        unit: Unit of the value axis, such as "directions".
+        bounds: Least and largest possible value; None for an end without a limit.
+        cap: The largest value that the data's size allows: an expression of N samples, V views, D dimensions of the
             observed space and P dimensions of z, such as "min(V * N, D)".
-        null: Key of the result that has the value for data without structure.
+        null: Key of the result that says what data without structure would give.
         invariances: Changes of the observed rows that leave the value unchanged.
-        comparable: In what two models may differ whose values are compared.
-        better: Which end is better, if one is.
+        comparable: Properties in which two models may differ and still have comparable values.
+        better: Which values are better, "low" or "high"; None if neither.
         percent: The value is a share that people read in percent.
-        chart: Axes that it shares with other results; None: it has its own axes.
-        label: Name of its line on a shared chart.
-        baseline: The value for data without structure: drawn grey and dotted, and once if data agree.
-        picture: How it is drawn; None: by the result's shape, "line", (K,) "profile", (A, B) "matrix".
+        chart: Axes that the result shares with other results; None: it has its own axes.
+        label: Name of the result's line on a shared chart.
+        baseline: The result is the value for data without structure. Its line is grey and dotted, and is drawn once if
+            data sets agree.
+        picture: How the result is drawn. None: by its shape, a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted
             to eigenvalues {first:.0f} to {last:.0f}."; left out if one of them is missing.
-        delayed: It compares with an earlier readout, so that its first value is NaN.
-        headline: It is among the numbers at the top of a page.
-        shown: It is drawn. A result that only explains another one is in the tables alone.
-        parts: The diagnostic computes it for several parts, such as layers, under keys that end with "_" and the part:
-            `rank_layers_3` is the `rank` of the part `layers_3`, if it is not declared itself.
-        of_weights: It depends only on the model's weights, so that it is the same for all data and drawn once.
-        section: The part of the page, if it is not that of the class.
+        delayed: The result compares with an earlier `compute`, so that its first value is NaN.
+        headline: The result is among the numbers at the top of a page.
+        shown: The result is drawn. If not, it only explains another result, and stands in tables alone.
+        parts: The diagnostic computes the result for several parts, such as layers. Their keys end with "_" and the
+            part's name: `rank_layers_3` is the `rank` of the part `layers_3`, unless it is declared itself.
+        of_weights: The result depends only on the model's weights, so that it is the same for all data and drawn once.
+        section: Part of the report that shows the result, if it is not that of the class.
     """
 
     title: str
@@ -205,9 +207,9 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Find the key under which a result is declared, and its Quantity; None if there is none.
+    """Return the declared key of a result and its Quantity, or None if the result is not declared.
 
-    This is the result's own key, or else the longest key with `parts` with which, and "_", the result's key begins.
+    The declared key is the result's own, or else the longest one with `parts` that, with "_" added, begins `key`.
     """
     if key in quantities:
         return key, quantities[key]
@@ -217,10 +219,10 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 
 
 def cap_at(cap: str, **sizes: float) -> float:
-    """Evaluate a cap, such as "min(V * N, D)": an expression of numbers, names of sizes, +, -, *, min and max.
+    """Evaluate a cap such as "min(V * N, D)", an expression of numbers, names of sizes, +, -, *, min and max.
 
-    `sizes` are N samples, V views, D and P dimensions; an unknown one is NaN, which can make the value NaN. Any other
-    expression is a ValueError.
+    `sizes` are the numbers of samples N, views V and dimensions D and P. A size that is not known is given as NaN,
+    which can make the value NaN. Any other expression is a ValueError.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0

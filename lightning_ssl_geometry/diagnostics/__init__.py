@@ -1,4 +1,4 @@
-"""Diagnostics as torchmetrics Metrics. The arguments of `update` name the observations that a Metric needs."""
+"""Diagnostics, written as torchmetrics Metrics. The names of `update`'s arguments say which data a diagnostic needs."""
 
 __all__ = [
     "Alignment",

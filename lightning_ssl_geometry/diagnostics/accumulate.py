@@ -1,4 +1,4 @@
-"""States that diagnostics accumulate over batches and ranks: second moments, or a limited sample of rows."""
+"""Base classes of diagnostics that accumulate second moments, or a sample of the rows, over batches and ranks."""
 
 __all__ = [
     "ComparedRows",
@@ -25,11 +25,14 @@ from lightning_ssl_geometry.random import counter_hash
 
 
 class Moments(Diagnostic):
-    """Base: the second moments of rows, exact over any number of batches, in D x D memory.
+    """Base class for diagnostics of the second moments of rows h (N, D), exact over any number of batches.
 
     The states are the number of rows, the sums of h and of h h^T in float64, and an estimate of the rounding errors of
-    h. All add up over batches and ranks. An update costs O(N D^2). A subclass computes from :meth:`singular_values`;
-    with `center` the mean row is subtracted first.
+    h. All states are summed over batches and ranks. A subclass computes its result from :meth:`singular_values`.
+    Memory: O(D^2). An update costs O(N D^2).
+
+    Args:
+        center: Subtract the mean row first.
     """
 
     full_state_update = False
@@ -46,11 +49,11 @@ class Moments(Diagnostic):
         self.add_sums("outer", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add rows: h (V, N, D) or (N, D)."""
+        """Add the rows of h, (V, N, D) or (N, D)."""
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add h2 - h1 of each sample: h (N, V, D), V >= 2. The rounding errors of both views count."""
+        """Add the rows h2 - h1 of the first two views: h (N, V, D), V >= 2. Both views count as sources of rounding."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -66,14 +69,14 @@ class Moments(Diagnostic):
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
     def noise(self) -> Tensor:
-        """Return the threshold below which an eigenvalue of the moments, divided by n, is only a rounding error."""
+        """Return the value, a scalar, below which an eigenvalue of the mean of h h^T is only a rounding error."""
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Singular values of all rows seen, divided by sqrt(n): (D,), float64, descending; NaN if an h was not finite.
+        """Return the singular values of all n rows seen, divided by sqrt(n): (D,), float64, descending.
 
-        Values below about 1e-7 of the size of the rows, before centring, are rounding errors and become 0. No rows are
-        a ValueError.
+        Values below about 1e-7 of the size of the rows, before centring, are rounding errors and are set to 0. All
+        values are NaN if an h was not finite. Without any row, it raises a ValueError.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -85,12 +88,15 @@ class Moments(Diagnostic):
 
 
 class SampledRows(Diagnostic):
-    """Base: the same `contrast_size` samples in whatever order they arrive, for quantities that contrast samples.
+    """Base class for diagnostics that compare samples with each other, and therefore keep a fixed number of them.
 
     The samples with the smallest hash of (`seed`, index) are kept. This choice does not depend on batches, order or
-    ranks, and a repeated sample counts once. A subclass names the columns that it keeps of each sample, such as ("h",
-    "z"), calls :meth:`offer` in `update` and computes from :meth:`rows`. `contrast_size` is >= 2; if fewer samples were
-    observed, all are kept. `seed` also determines all other random choices of a subclass.
+    ranks, and a repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows` in `compute`.
+
+    Args:
+        columns: Names of the tensors that are kept for each sample, such as ("h", "z").
+        contrast_size: Number of samples kept, >= 2; if fewer were observed, all are kept.
+        seed: Determines which samples are kept, and all other random choices of a subclass.
     """
 
     full_state_update = False
@@ -107,7 +113,7 @@ class SampledRows(Diagnostic):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
-        """Offer samples: their positions in the data set, index (N,), and for each column N rows."""
+        """Add N samples to choose from: index (N,), their positions in the data set, and N rows for each column."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
             shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
             raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
@@ -119,7 +125,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Return the columns of the n >= 2 kept samples, n rows each; their order does not depend on their arrival."""
+        """Return the rows of the n >= 2 kept samples for each column, in an order that does not depend on arrival."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -132,21 +138,26 @@ class SampledRows(Diagnostic):
 
 
 class SampledEmbeddings(SampledRows):
-    """Base: the embeddings of the same `contrast_size` samples, chosen by `seed`, in whatever order they arrive."""
+    """Base class for diagnostics that compare embeddings z with each other, and therefore keep a fixed number of them.
+
+    Args:
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
+    """
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Offer samples: z (V, N, P), or (N, P) for one view, and the position of each in its data set, index (N,)."""
+        """Observe a batch: z (V, N, P), or (N, P) for one view, and index (N,), the positions in the data set."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
-        """Return all views of the kept samples, (V, n, P), n >= 2."""
+        """Return all views of the n >= 2 kept samples, (V, n, P)."""
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """Return the first two views of the kept samples, (2, n, P), n >= 2; a ValueError if there is only one view."""
+        """Return the first two views of the n >= 2 kept samples, (2, n, P). One view alone is a ValueError."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -154,10 +165,15 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base: compares a readout with earlier readouts of the same samples.
+    """Base class for diagnostics that compare samples now with the same samples at earlier calls of `compute`.
 
     A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered columns stay in CPU memory.
-    They outlive `reset`, but are not in checkpoints.
+    `reset` keeps them, but checkpoints do not contain them.
+
+    Args:
+        columns: Names of the tensors that are kept for each sample; "sample" is added to them.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
@@ -165,7 +181,7 @@ class ComparedRows(SampledRows):
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Return the columns of the readout "first" or "last", or None; a ValueError if its samples differ."""
+        """Return what the "first" or "last" earlier `compute` remembered, or None. Other samples are a ValueError."""
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
             same = int(torch.isin(now, then["sample"]).sum())
@@ -177,15 +193,15 @@ class ComparedRows(SampledRows):
         return then
 
     def remember(self, **columns: Tensor) -> None:
-        """Keep columns of this readout, one of which is `sample`, for later readouts."""
+        """Keep columns for later calls of `compute`. One of them is `sample`, the positions in the data set."""
         self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
 
     def begin_anew(self) -> None:
-        """Forget the earlier readouts."""
+        """Forget all remembered columns."""
         self._kept = {}
 
     def reset(self) -> None:
-        """Forget the observed rows; the columns of this readout become those of an earlier one."""
+        """Forget the observed rows. From now on, :meth:`earlier` also returns the columns remembered last."""
         super().reset()
         if "now" in self._kept:
             now = self._kept.pop("now")
@@ -193,7 +209,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Put the samples of (V, N, dim) first: (N, V, dim); a ValueError if the value has another shape or fewer views."""
+    """Transpose `value` (V, N, dim) to (N, V, dim). Another shape, or fewer than `views` views, is a ValueError."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
@@ -202,7 +218,7 @@ def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into eval mode, and leave inference mode, whose tensors autograd refuses; restore both after."""
+    """Put a module into eval mode and switch inference mode off, so that autograd works; restore both at the end."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

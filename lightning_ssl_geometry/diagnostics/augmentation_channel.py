@@ -1,4 +1,4 @@
-"""The augmentations that a policy P(T | X) chooses, and the embeddings that follow from it (Koyama et al. 2021)."""
+"""Diagnostics of a policy P(T | X) over augmentations, and of embeddings trained with it (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
@@ -41,18 +41,18 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """Tell which of the K views of each image (N, C, H, W) are blank: (N, K) bool."""
+        """Return which of the K augmented views of each image (N, C, H, W) are blank, (N, K) bool."""
 
 
 class NonEmptyProbability(Diagnostic):
-    r"""Probability that an augmented image shows anything (Section 3.2).
+    r"""Probability that an augmented image is not blank (Koyama et al., Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, whose `empty` finds the blank views: those that hold only their image's
-    darkest value. `learned` is the probability under the policy, `uniform` under equal probabilities, from 0 (all views
-    are blank, and alike for all samples) to 1. An image whose views are all empty counts as 0, with a warning; if all
-    images are so, the results are NaN. O(N K).
+    Observes image, log_policy and family, the K augmentations, whose method `empty` finds the blank views. A view is
+    blank if it shows only the darkest value of its image. `learned` is the probability under the policy, `uniform`
+    under equal probabilities. Both are from 0 (all views are blank and look alike) to 1. An image whose views are all
+    blank counts as 0, with a warning. If all images are so, the results are NaN. Cost: O(N K).
     """
 
     section = "channel"
@@ -88,7 +88,7 @@ class NonEmptyProbability(Diagnostic):
         self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
-        """Add samples: image (N, C, H, W), log_policy (N, K)."""
+        """Observe a batch: image (N, C, H, W), log_policy (N, K), the logarithm of P(T | X), and the augmentations."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
@@ -97,7 +97,7 @@ class NonEmptyProbability(Diagnostic):
         self.blank += (~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `learned` and `uniform`, scalars."""
+        """Compute the scalars `learned` and `uniform`."""
         self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
@@ -109,10 +109,10 @@ class NonEmptyProbability(Diagnostic):
 
 
 class PolicyEntropy(Diagnostic):
-    """Mean entropy of P(T | X) over the samples, in nats; equation: :func:`functional.policy_entropy`.
+    """Mean entropy of the policy P(T | X) over the samples, in nats (:func:`functional.policy_entropy`), in O(N K).
 
-    Observes log_policy. From 0 (one augmentation has all the probability, the collapse that CRL-TAC's entropy term
-    prevents) to log K (uniform). O(N K).
+    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is from 0 to log K. 0: one
+    augmentation has all the probability, which CRL-TAC's entropy term prevents. log K: all are equally probable.
     """
 
     section = "channel"
@@ -134,21 +134,25 @@ class PolicyEntropy(Diagnostic):
         self.add_sums("total", "samples")
 
     def update(self, log_policy: Tensor) -> None:
-        """Add samples: log_policy (N, K)."""
+        """Observe a batch: log_policy (N, K)."""
         self.total += policy_entropy(log_policy).sum(dtype=torch.float64)
         self.samples += len(log_policy)
 
     def compute(self) -> Tensor:
-        """Compute the mean, a scalar."""
+        """Compute the mean entropy, a scalar."""
         self.require(self.samples, "samples")
         return self.total / self.samples
 
 
 class PolicyMaps(SampledRows):
-    """The images of `count` >= 2 samples, and P(T | X) on the grid of the family's members (Fig. 3).
+    """Images of some samples, and for each image the policy P(T | X) as a map (Koyama et al., Fig. 3).
 
-    Observes image, log_policy, index and family, which must have a grid. A trained policy is probable where the image
-    shows something; a policy that has learned nothing has an even map. O(count (C H W + K)) memory.
+    Observes image, log_policy, index and family, the K augmentations, which must form a grid. A trained policy is high
+    where the image shows something; an untrained policy has an even map. Memory: O(count (C H W + K)).
+
+    Args:
+        count: Number of samples, >= 2.
+        seed: Determines which samples are shown.
     """
 
     section = "channel"
@@ -171,7 +175,7 @@ class PolicyMaps(SampledRows):
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
-        """Offer samples: image (N, C, H, W), log_policy (N, K), index (N,)."""
+        """Observe a batch: image (N, C, H, W), log_policy (N, K), the augmentations, and index (N,)."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
         shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
@@ -184,12 +188,17 @@ class PolicyMaps(SampledRows):
 
 
 class PairSimilarity(SampledRows):
-    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of `contrast_size` samples (Fig. 8).
+    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with z of length 1 (Fig. 8).
 
-    Observes z_image and index. `quantiles` >= 2 values ascend from 0 to 1, at equal shares of the pairs. Low up to the
-    last ones: samples are as orthogonal as they can be. 1 from the first ones on: all samples lie in one direction
-    (collapse). NaN if all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to
-    compute.
+    Observes z_image, the embeddings of images without augmentation, and index. The quantiles ascend and lie in [0, 1].
+    If even the last ones are low, the samples are as orthogonal as they can be. If already the first ones are 1, all
+    samples lie in one direction (collapse). All are NaN if all of z is 0 or a value is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P).
+
+    Args:
+        quantiles: Number of quantiles, >= 2, from the smallest value to the largest at equal shares of the pairs.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     section = "channel"
@@ -216,12 +225,12 @@ class PairSimilarity(SampledRows):
         self.quantiles = quantiles
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
-        """Offer samples: z_image (N, P), index (N,)."""
+        """Observe a batch: z_image (N, P), index (N,)."""
         shaped("N, P", z_image=z_image)
         self.offer(index, z=z_image)
 
     def compute(self) -> Tensor:
-        """Compute the quantiles, (quantiles,), each the value of a pair."""
+        """Compute the quantiles, (quantiles,). Each is the value of one pair, without interpolation."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
         similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
@@ -230,10 +239,14 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of `count` >= 2 samples, to look at (Fig. 6 and 7).
+    """The embeddings of some samples as they are, for a figure (Koyama et al., Fig. 6 and 7).
 
-    Observes z_image and index, and label, which every batch has or none. Where all embeddings look alike, the
-    representation has collapsed. O(count P) memory.
+    Observes z_image, the embeddings of images without augmentation, index and, optionally, label. Either all batches
+    have labels or none. If all embeddings look alike, the representation has collapsed. Memory: O(count P).
+
+    Args:
+        count: Number of samples, >= 2.
+        seed: Determines which samples are shown.
     """
 
     section = "channel"
@@ -260,7 +273,7 @@ class EmbeddingVectors(SampledRows):
         self.has_label = False
 
     def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
-        """Offer samples: z_image (N, P), index (N,) and, if they have labels, label (N,)."""
+        """Observe a batch: z_image (N, P), index (N,) and, if the samples have labels, label (N,)."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
@@ -268,7 +281,7 @@ class EmbeddingVectors(SampledRows):
         self.offer(index, z=z_image, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `z` (count, P) and, if samples have labels, `label` (count, 1), row by row."""
+        """Compute `z` (count, P) and, if the samples have labels, `label` (count, 1), both in the same order."""
         rows = self.rows()
         return {name: column.unsqueeze(1) if name == "label" else column for name, column in rows.items()}
 

@@ -1,4 +1,4 @@
-"""Cards that say what results mean: plain text for a terminal, HTML for a notebook."""
+"""Text that says what the results of a class mean: plain for a terminal, HTML for a notebook."""
 
 __all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
 
@@ -14,7 +14,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return the `quantities` of a class or an object; for a Metric without any, one that is made from its attributes.
+    """Return `quantities` of a class or object. For a Metric without them, make them from its name and docstring.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title
@@ -45,8 +45,8 @@ def words(name: str) -> str:
 def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
-    Each result has its title, text, low and high, range and paper. `logs` maps the key of a result to the names under
-    which it is logged; for other results, the names follow from the key.
+    For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
+    maps the key of a result to the names under which it is logged; for a missing key, the names are made from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():

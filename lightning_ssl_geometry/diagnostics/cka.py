@@ -1,4 +1,4 @@
-"""Change of a representation since the first and the previous readout, by CKA (Kornblith et al. 2019)."""
+"""How much a representation has changed since the first and the previous `compute`, by CKA (Kornblith et al. 2019)."""
 
 __all__ = ["CKADrift"]
 
@@ -28,17 +28,22 @@ _similarity = partial(
 
 
 class CKADrift(ComparedRows):
-    """Linear CKA of `contrast_size` representations with those of the same samples at earlier readouts.
+    """Linear CKA between the representations of the same samples now and at earlier calls of `compute`.
 
-    Observes h, of several views the first, and index. For images without augmentation, whose views are not drawn anew,
-    rename: `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. From 0 (the representation has changed) to 1 (it
-    is the same up to rotation and scale). `unbiased` uses the estimator HSIC_1, whose values begin at -1, do not depend
-    on `contrast_size` and need 4 samples instead of 2. `first` compares with the first readout and falls over training;
-    `last` compares with the readout before and rises to 1 as the representation settles. Both are NaN at the first
-    readout, and if representations are all equal up to rounding, or not finite. Every readout needs the same samples,
-    as in the stages "val", "test" and "probe"; other samples are a ValueError. `reset` keeps the earlier
-    representations, in CPU memory; a resumed run begins anew. O(contrast_size D) memory, three times; O(contrast_size D
-    min(contrast_size, D)) to compute. Equation: :func:`functional.linear_cka`.
+    Observes index and h; if h has several views, only the first counts. Views are drawn anew each time; to compare
+    images without augmentation, rename: `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. `first` compares
+    with the first call of `compute`, and falls over training. `last` compares with the previous call, and rises to 1 as
+    the representation settles. Both are from 0 (the representation has changed) to 1 (it is the same up to rotation and
+    scale). They are NaN at the first call, and if the representations are all equal up to rounding or not finite.
+
+    Every call needs the same samples, as in the stages "val", "test" and "probe"; other samples are a ValueError.
+    `reset` keeps the earlier representations in CPU memory. A resumed run begins anew. Memory: 3 O(contrast_size D).
+    `compute` costs O(contrast_size D min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
+
+    Args:
+        unbiased: Use the estimator HSIC_1, whose values begin at -1. It needs `contrast_size` >= 4.
+        contrast_size: Number of samples kept, >= 2; the value depends on it, unless `unbiased`.
+        seed: Determines which samples are kept.
     """
 
     section = "change"
@@ -68,7 +73,7 @@ class CKADrift(ComparedRows):
         self.unbiased = unbiased
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Offer samples: h (V, N, D), or (N, D) for one view, and the position of each in its data set, index (N,)."""
+        """Observe a batch: h (V, N, D), or (N, D) for one view, and index (N,), the positions in the data set."""
         self.offer(index, h=h[0] if h.ndim == 3 else h, sample=index)
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Clusters of embeddings, or their uniform spread over the sphere (Calder & Lee 2025)."""
+"""How clustered embeddings are, and how uniformly they are spread over the sphere (Calder & Lee 2025)."""
 
 __all__ = ["Clusteredness"]
 
@@ -29,28 +29,31 @@ _SCORE = Quantity(
 
 
 class Clusteredness(SampledRows):
-    """Clusters of `contrast_size` embeddings, given and found, against their uniformity (Fig. 5 and 6).
+    """How well `contrast_size` embeddings form clusters, and how uniform they are on the sphere (Fig. 5 and 6).
 
-    Observes z, index and label, the given clusters: classes, or clusters of the input, at least 2 and fewer than
-    samples. For another space rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`. Results, each a
-    mean over views:
+    Observes z, index and label, which gives the known clusters (classes, or clusters of the input): at least 2, and
+    fewer than samples. For other vectors rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`.
+    Results, each averaged over views:
 
-    - `nmi`: normalised mutual information of the given clusters and as many of k-means. 1: they are the same. 0: they
-      have nothing in common; slightly above 0 by chance, with few samples or many clusters.
-    - `silhouette` of the given clusters, from -1 to 1. High: tight and far apart. 0 or below: mixed up.
-    - `kmeans_silhouette` of the clusters that k-means finds. High where `nmi` is low: the cloud has clusters of its
-      own. Uniform points have about 0.5 on the circle, 0.3 on the sphere in 3 dimensions, and near 0 in many.
-    - `relative_uniformity`: the uniformity divided by that of independent uniform points. 0: all coincide. 1: as
-      uniform as these, within 5%. Slightly above 1: evenly spaced.
+    - `nmi`: normalised mutual information of the known clusters and of as many clusters found by k-means. 1: both are
+      the same. 0: they have nothing in common. With few samples or many clusters it is slightly above 0 by chance.
+    - `silhouette` of the known clusters, from -1 to 1. High: they are tight and far apart. 0 or below: they are mixed.
+    - `kmeans_silhouette`: that of the clusters found by k-means. If it is high but `nmi` is low, the embeddings form
+      clusters other than the known ones. Uniform points have about 0.5 on the circle, 0.3 on the sphere in 3
+      dimensions, and near 0 in many dimensions.
+    - `relative_uniformity`: the uniformity divided by that of independent uniform points. 0: all embeddings coincide.
+      1: they are as uniform as such points, within 5%. Slightly above 1: they are evenly spaced.
 
-    The first three are NaN if all embeddings have one direction, all if all embeddings are 0 or a value is not finite.
-    O(contrast_size P) memory; to compute, k-means on the CPU and O(contrast_size^2 P): about 0.2 s for two views of
-    1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
+    The first three are NaN if all embeddings have one direction. All are NaN if all embeddings are 0 or a value is not
+    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P): about 0.2 s for two
+    views of 1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
         normalize: Look for clusters on the unit sphere; uniformity is always computed there.
         t: Inverse squared width of the kernel of uniformity, > 0.
-        n_init: Starts of k-means, >= 1.
+        n_init: Number of random starts of k-means, >= 1.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept, and the starts of k-means.
     """
 
     section = "dynamics"
@@ -110,7 +113,7 @@ class Clusteredness(SampledRows):
         self.n_init = n_init
 
     def update(self, z: Tensor, index: Tensor, label: Tensor) -> None:
-        """Offer samples: z (V, N, P), or (N, P) for one view, index and label (N,)."""
+        """Observe a batch: z (V, N, P), or (N, P) for one view, index (N,) and label (N,)."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z), label=label)
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Content and style: gradients, terms of the loss, temperatures and weights (Rusak et al. 2022)."""
+"""Content and style (Rusak et al. 2022): gradients, terms of the loss, temperatures and weights of outputs."""
 
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
@@ -47,17 +47,20 @@ class _OldSettings(InfoNCESwitches, total=False):
 
 
 class GradientSpectrum(Moments):
-    """Singular values of a linear InfoNCE gradient on the representations, and the content dimensions (Eq. 5, Prop. 2).
+    """Singular values of the gradient of linear InfoNCE on h, and the content dimensions (Rusak et al., Eq. 5).
 
     Observes the first two views of h; for the embeddings: `GeometryMonitor(rename={"gradient_spectrum": {"h": "z"}})`.
-    Let Sigma_x be the covariance of the first view and Sigma_x~ that of the differences between the views.
-    `singular_values` (D,) descending are those of Sigma_x - Sigma_x~: large for directions that differ little between
-    the views (content), up to their variance. `ratio` (D,) ascending is Sigma_x~ relative to Sigma_x: 0 for exact
-    content, 2 if the views are independent, NaN for directions without variance, which come last. `content_dimension`
-    is the number of ratios before their largest growth, 0 if it is by a factor below `min_ratio` > 1. Ratios below
-    `eps` > 0 count as `eps`, since those of exact content are rounding errors. All are NaN if h is one point up to
-    rounding, or not finite. O(D^2) memory, O(N D^2) per update, O(D^3) to compute. Equations:
-    :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
+    Sigma_x is the covariance of the first view, Sigma_x~ that of the differences between the two views.
+    `singular_values` (D,) are those of Sigma_x - Sigma_x~, descending. They are large, up to the variance, in
+    directions that differ little between the views (content). `ratio` (D,), ascending, is Sigma_x~ relative to Sigma_x
+    in each direction: 0 for exact content, and 2 if the views are independent. Directions without variance have NaN and
+    come last. `content_dimension` (Prop. 2) is the number of ratios before their largest growth from one ratio to the
+    next. All results are NaN if h is one point up to rounding, or not finite. Memory: O(D^2). An update costs O(N D^2),
+    `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
+
+    Args:
+        min_ratio: Smallest growth factor that separates content from style, > 1; below it `content_dimension` is 0.
+        eps: Ratios below it count as `eps` > 0, because the ratios of exact content are only rounding errors.
     """
 
     section = "content_style"
@@ -103,7 +106,7 @@ class GradientSpectrum(Moments):
         self.add_sums("change", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add pairs: h (V, N, D) with V >= 2."""
+        """Observe a batch of pairs: h (V, N, D) with V >= 2."""
         views = by_sample("h", h, views=2)
         super().update(views[:, 0])
         difference = views[:, 0].double() - views[:, 1].double()
@@ -111,7 +114,7 @@ class GradientSpectrum(Moments):
         self.change = change if not self.change.numel() else self.change + change
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `singular_values`, `ratio` and `content_dimension`."""
+        """Compute `singular_values` (D,), `ratio` (D,) and the scalar `content_dimension`."""
         self.require(self.rows, "samples", least=2)
         mean = self.total / self.rows
         marginal, conditional = self.outer / self.rows - torch.outer(mean, mean), self.change / self.rows
@@ -133,20 +136,22 @@ class GradientSpectrum(Moments):
 
 
 class LossTerms(SampledEmbeddings):
-    """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Table 1).
+    """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al., Table 1).
 
-    Observes the first two views of z, and index. `align` is minus the mean similarity of the pairs: low where the views
-    agree. `uniform` is the mean log-sum-exp of the similarities to the other first views: low where samples are spread,
-    log(n - 1) where all coincide at squared distance 0. `total` is their sum. They are the loss that trains the model
-    only if `loss` is that loss. With a loss that normalises, they are NaN if all of z is 0. O(contrast_size P) memory,
-    O(contrast_size^2 P) to compute. Equation: :func:`functional.alignment_uniformity_terms`.
+    Observes the first two views of z, and index. `align` is minus the mean similarity of the pairs; it is low if the
+    views agree. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. It is
+    low if the samples are spread, and log(n - 1) if all n samples coincide and similarity is minus a squared distance.
+    `total` is the sum of both. This is the loss that trains the model only if `loss` is that loss. If the loss
+    normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: A loss with fixed temperatures, one or P, whose anchors and negatives are of view 1, such as
-            `InfoNCELoss(form="CL_ICA")`; another loss does not split and is a ValueError. None: temperature 1 and the
+        loss: A loss with fixed temperatures (one, or P) whose anchors and negatives are of view 1, such as
+            `InfoNCELoss(form="CL_ICA")`. Another loss cannot be split and is a ValueError. None: temperature 1 and the
             form `RUSAK` without the positive in the denominator, which has no lower bound.
         contrast_size: Number of samples kept, >= 2: the N of the loss, on which its value depends.
-        **old: Deprecated: `temperature` and the switches of the loss.
+        seed: Determines which samples are kept.
+        **old: Deprecated: `temperature` and the other settings of the loss.
     """
 
     section = "content_style"
@@ -193,7 +198,7 @@ class LossTerms(SampledEmbeddings):
         self.temperature, self.form = _one_sided(loss, old)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `align`, `uniform` and `total`."""
+        """Compute the scalars `align`, `uniform` and `total`."""
         z = self.pairs().double()
         z1, z2 = directions(self, z) if self.form.normalize else z
         terms = alignment_uniformity_terms(z1, z2, temperature=self.temperature, form=self.form)
@@ -217,8 +222,8 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
 class DimensionTemperature(Diagnostic):
     """The temperature of each dimension of the embeddings at the last update.
 
-    Observes temperature (P,), of a method that has one per dimension. A lower temperature gives the differences in its
-    dimension more weight: content should have lower temperatures than style. O(P).
+    Observes temperature (P,), which only methods with a temperature per dimension have. A lower temperature gives the
+    differences in its dimension more weight. Content should have lower temperatures than style. Cost: O(P).
     """
 
     section = "content_style"
@@ -245,12 +250,12 @@ class DimensionTemperature(Diagnostic):
         self.temperature: Tensor | None = None
 
     def update(self, temperature: Tensor) -> None:
-        """Take a copy of the temperatures, (P,)."""
+        """Copy the temperatures, (P,)."""
         shaped("P,", temperature=temperature)
         self.temperature = temperature.detach().clone()
 
     def compute(self) -> Tensor:
-        """Return the temperatures, (P,)."""
+        """Return the temperatures of the last update, (P,)."""
         if self.temperature is None:
             raise ValueError("Expected DimensionTemperature to have observed temperatures, but got none.")
         return self.temperature
@@ -262,17 +267,17 @@ class DimensionTemperature(Diagnostic):
 
 
 class OutputWeights(Diagnostic):
-    """Mean absolute weight of each output of a layer at the last update (Appendix E, Fig. 4).
+    """Mean absolute weight of each output of a layer at the last update (Rusak et al., Appendix E, Fig. 4).
 
-    Observes encoder. Weight decay drives the weights of an output to 0 if no loss depends on it: with DirectCLR, the
-    outputs of the last convolution outside of the contrasted subvector. The paper's figure has the sum over inputs,
-    which is this mean times their number. Results: `weight` (out,); with `split` also the means `used`, over the first
-    `split` outputs, and `unused`, over the others. The cost does not depend on N.
+    Observes encoder. If no loss depends on an output, weight decay drives its weights to 0. With DirectCLR, these are
+    the outputs of the last convolution that are not in the contrasted subvector. The paper's figure shows the sum over
+    inputs, which is this mean times the number of inputs. Results: `weight` (out,); with `split` also the mean over the
+    first `split` outputs, `used`, and over the others, `unused`. The cost does not depend on N.
 
     Args:
-        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3"; a layer
-            without a weight of two or more axes is a ValueError.
-        split: Dimension of the subvector, >= 1 and less than `out`; None: there is no subvector.
+        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3". If its
+            weight has fewer than two axes, it is a ValueError.
+        split: Dimension of the contrasted subvector, >= 1 and less than `out`; None: there is no subvector.
     """
 
     section = "content_style"
@@ -314,14 +319,14 @@ class OutputWeights(Diagnostic):
         self.weight: Tensor | None = None
 
     def update(self, encoder: nn.Module) -> None:
-        """Take the layer's weights, (out, in, ...)."""
+        """Read the layer's weights, (out, in, ...)."""
         weight = _named(encoder, self.layer)
         if self.split is not None and self.split >= len(weight):
             raise ValueError(f"Expected `split` < {len(weight)}, the outputs of {self.layer!r}, but got {self.split}.")
         self.weight = weight.detach().double().abs().flatten(1).mean(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `weight` and, with `split`, `used` and `unused`."""
+        """Compute `weight` (out,) and, with `split`, the scalars `used` and `unused`."""
         if self.weight is None:
             raise ValueError("Expected OutputWeights to have observed an encoder, but got none.")
         if self.split is None:

@@ -23,15 +23,20 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
 
 class UpperBound(SampledEmbeddings):
-    """InfoNCE (Eq. 1), its upper bound, and its exact form with an entropy (Prop. 3.1, Eq. 3-5 and 13).
+    """InfoNCE, its upper bound, and its exact form with an entropy (Cosentino et al., Prop. 3.1, Eq. 1, 3-5 and 13).
 
-    Observes z and index. Whatever loss trains the model, this InfoNCE has cosine similarity, the `temperature` 1 / beta
-    > 0 (the paper has beta = 2), anchors of view 1, n = `contrast_size` samples, and no positive in the denominator.
-    `invariance` is in [-1, 1], -1 where the views coincide. `repulsion` is in [-1, 1], 1 where the hardest negative
-    coincides with its anchor. `info_nce` <= `upper`; both are within 2 / temperature of log(2(n - 1)). `expectation` in
-    [-1, 1] is the mean similarity to the negatives with the weights of the loss. `entropy`, in [0, log(2(n - 1))], is
-    the entropy of these weights. `entropy_form`, (invariance + expectation) / temperature + entropy, equals the loss.
-    NaN if all of z is 0 or a value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Observes z and index. The InfoNCE is that of the paper, whatever loss trains the model. It has cosine similarity,
+    anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `invariance` is in [-1, 1]; it
+    is -1 if the views coincide. `repulsion` is in [-1, 1]; it is 1 if the hardest negative coincides with its anchor.
+    `info_nce` <= `upper`, and both are within 2 / temperature of log(2(n - 1)). `expectation` in [-1, 1] is the mean
+    similarity to the negatives, weighted as in the loss. `entropy`, in [0, log(2(n - 1))], is the entropy of these
+    weights. `entropy_form` is (invariance + expectation) / temperature + entropy, and equals the loss. All are NaN if
+    all of z is 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+
+    Args:
+        temperature: 1 / beta, > 0; the paper has beta = 2.
+        contrast_size: Number of samples kept, >= 2: the n of the loss, on which its value depends.
+        seed: Determines which samples are kept.
     """
 
     section = "learning"
@@ -108,7 +113,7 @@ class UpperBound(SampledEmbeddings):
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the seven scalars."""
+        """Compute `invariance`, `repulsion`, `info_nce`, `upper`, `expectation`, `entropy` and `entropy_form`."""
         z = directions(self, self.pairs())
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
         _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)

@@ -1,4 +1,4 @@
-"""A Metric that says what its results mean."""
+"""The base class of diagnostics: a Metric that says what its results mean."""
 
 __all__ = ["Diagnostic", "Standing", "preferred"]
 
@@ -15,17 +15,18 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class Diagnostic(Metric):
-    """Base: a Metric with its quantities. They also set torchmetrics' limits of `plot()` and `higher_is_better`.
+    """Base class of diagnostics: a Metric whose class attributes describe its results.
 
-    The constructor raises a ValueError if an argument is outside of its range, `update` if a shape does not fit, and
-    `compute` if too few samples were observed.
+    The descriptions also set torchmetrics' `higher_is_better` and limits of `plot()`. The constructor raises a
+    ValueError if an argument is outside of its range, `update` if a shape does not fit, and `compute` if too few
+    samples were observed.
 
     Attributes:
-        section: The part of the page that its results belong to, a key of `quantity.SECTIONS` or a heading of its own.
-        quantities: What each result means, by its key in the dict that `compute` returns; "" if it returns one value.
-        prefers: Maps an argument of `update` to an observation. If a step has that observation, the argument gets it;
-            otherwise it gets the observation with the argument's own name. The default, None, gives `h` the `fibers` if
-            `update` also takes `projector`, since a step's projector maps its `fibers` to z.
+        section: Part of the report that shows the results, a key of `quantity.SECTIONS` or a heading of its own.
+        quantities: Maps each key of the dict that `compute` returns to its meaning; the key is "" for a single result.
+        prefers: Maps an argument of `update` to the name of other data of a training step. If a step has data of that
+            name, the argument gets it; otherwise it gets the data with the argument's own name. If None (the default)
+            and `update` takes `projector`, the argument `h` prefers `fibers`, which the step's projector maps to z.
     """
 
     section: ClassVar[str] = "other"
@@ -40,16 +41,16 @@ class Diagnostic(Metric):
 
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
-        """Whether this projector has what the diagnostic observes; if not, it is not in the standard set."""
+        """Whether this projector has what the diagnostic observes. If not, the standard set omits the diagnostic."""
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states that are summed over batches and ranks; the first update sets the size of an axis of 0."""
+        """Add float64 states, summed over batches and ranks. An axis of size 0 gets its size at the first update."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
     def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
-        """Raise a ValueError if fewer than `least` of the things that `of` names, such as "samples", were observed."""
+        """Raise a ValueError if `count` is less than `least`; `of` says in the message what was counted ("samples")."""
         if not count >= least:
             wanted = f"at least {least} {of}" if least > 1 else of
             raise ValueError(
@@ -57,7 +58,7 @@ class Diagnostic(Metric):
             )
 
     def reset(self) -> None:
-        """Forget all observations, also the modules that a :class:`Standing` holds."""
+        """Forget all observations, and the modules in attributes of type :class:`Standing`."""
         super().reset()
         for held in vars(self).values():
             if isinstance(held, Standing):
@@ -68,9 +69,10 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """A module that a diagnostic uses in `compute`, whose weights must not change from the first observation on.
+    """Holds a module from `update` to `compute`, and makes sure that its weights do not change in between.
 
-    Its diagnostic needs representations and weights of one moment: it is for the stages "val", "test" and "probe".
+    It serves diagnostics that need representations and weights of one moment, as in a monitor's stages "val", "test"
+    and "probe".
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Observe a module; a ValueError if it is another module than before, or its weights have changed."""
+        """Hold a module. Another module than the one held, or changed weights, are a ValueError."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -91,19 +93,19 @@ class Standing:
             )
 
     def module(self) -> nn.Module:
-        """Return the observed module; a ValueError if it has changed, or none was observed."""
+        """Return the held module. Changed weights, or no held module, are a ValueError."""
         if not self._held:
             raise ValueError("Expected to have observed a module, but got none.")
         self.hold(self._held[0])
         return self._held[0]
 
     def forget(self) -> None:
-        """Let go of the module."""
+        """Hold no module any more."""
         self._held, self._moment = (), ()
 
 
 def preferred(metric: Metric) -> Mapping[str, str]:
-    """Return the `prefers` of a Metric, also of one that is no :class:`Diagnostic`.
+    """Return the `prefers` of a Metric; if it has none, the default that :class:`Diagnostic` describes.
 
     >>> from lightning_ssl_geometry.diagnostics import NullSpaceFraction
     >>> preferred(NullSpaceFraction())

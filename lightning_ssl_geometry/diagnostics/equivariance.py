@@ -1,4 +1,4 @@
-"""Equivariance of the feature extractor, and invariance of the representation h."""
+"""Whether the feature extractor is equivariant, and the representation h invariant, to transformations of the image."""
 
 __all__ = ["EquivarianceError", "InvarianceError"]
 
@@ -37,23 +37,24 @@ _of_network = partial(_error, paper=SESN, parts=True)
 
 
 class EquivarianceError(Diagnostic):
-    r"""How far a network is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
+    r"""How far a network f is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    Observes image (N, C, H, W) and feature_extractor, which maps images to z (N, C, |G|, H', W'). If the host has
-    another name for it, rename: `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0:
-    equivariant. Around 1 to 2: f(T_g x) is unrelated to the transformed features; there is no upper limit. With
-    `layers`, the error of each layer shows where equivariance is lost. For the stages "val", "test" and "probe", which
-    have `image`. The network runs in eval mode at each update; if its weights change between updates, the value is an
-    average. Cost per update: 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) /
-    2). Equation: :func:`functional.equivariance_error`.
+    T_g transforms images, and Gamma_g features, by the group element g. Observes image (N, C, H, W) and
+    feature_extractor, which maps images to z (N, C, |G|, H', W'). If the model has another name for it, rename:
+    `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0: f is equivariant. Around 1 to 2:
+    f(T_g x) is unrelated to the transformed features. There is no upper limit. With `layers`, the error of each layer
+    shows where equivariance is lost. Use this metric in a monitor's stage "val", "test" or "probe", which has `image`.
+    The network runs in eval mode at each update. If its weights change between updates, the value is an average. An
+    update costs 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2).
+    Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border, a number or one per channel: that of black, or of
-            the border, after normalisation.
+        fill: Value of the pixels that enter the image at the border, a number or one per channel. It should be that of
+            black, or of the border, after normalisation.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers differ in more than "." and
-            "_".
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers must differ in more than "."
+            and "_".
     """
 
     section = "equivariance"
@@ -101,7 +102,7 @@ class EquivarianceError(Diagnostic):
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
-        """Add images (N, C, H, W), with the present weights of the network."""
+        """Observe images (N, C, H, W), with the present weights of the network."""
         if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
@@ -112,7 +113,7 @@ class EquivarianceError(Diagnostic):
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the group's elements and `elements` (E,), with `layers` for each: `mean_layers_0`, ..."""
+        """Compute `elements` (E,), the error of each group element, and `mean`; with `layers`, both for each layer."""
         self.require(self.rows, "images")
         error = self.difference / self.reference
         means = {f"mean{key}": row.mean() for key, row in zip(self.keys, error, strict=True)}
@@ -120,24 +121,25 @@ class EquivarianceError(Diagnostic):
 
 
 class InvarianceError(Diagnostic):
-    r"""How far h moves when its image is transformed, in units of the distance between images.
+    r"""How far h moves when its image is transformed, relative to the distance between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    Observes image (N, C, H, W) and encoder, which maps images to h (N, D). 0: h is invariant to the group. 1: a
-    transformed image is as far from the original as another image is. NaN if h is the same for all images up to
-    rounding, or not finite. A network that pools an equivariant z over the group begins at 0; a plain encoder gets
-    there by training on such views. For the stages "val", "test" and "probe", which have `image`. The encoder runs in
-    eval mode at each update; weights that change between updates count as variance of h. O(D) memory. Cost per update:
-    1 + E forward passes for E group elements. Equation: :func:`functional.invariance_error`.
+    T_g transforms an image by the group element g. Observes image (N, C, H, W) and encoder, which maps images to h (N,
+    D). 0: h is invariant to the group. 1: a transformed image is as far from the original as another image is. NaN if h
+    is the same for all images up to rounding, or not finite. A network that pools equivariant features over the group
+    begins at 0; a plain encoder gets there by training on transformed views. Use this metric in a monitor's stage
+    "val", "test" or "probe", which has `image`. The encoder runs in eval mode at each update. If its weights change
+    between updates, this change counts as variance of h. Memory: O(D). An update costs 1 + E forward passes for E group
+    elements. Equation: :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": by `shift` >= 1 pixels down, up, right and left.
-            "scale": by each of `factors`, > 0.
-        factors: By default the factors between the scales of Keller et al.
+        group: "rotation": 1, 2 and 3 quarter turns. "translation": down, up, right and left. "scale": by `factors`.
+        shift: Pixels of a translation, >= 1.
+        factors: Factors of a change of scale, each > 0; by default those between the scales of Keller et al.
         circular: A translation puts the pixels that leave the image in at the opposite border.
-        fill: Value of the pixels that enter the image at the border, a number or one per channel: that of black, or of
-            the border, after normalisation.
+        fill: Value of the pixels that enter the image at the border, a number or one per channel. It should be that of
+            black, or of the border, after normalisation.
     """
 
     section = "equivariance"
@@ -189,7 +191,7 @@ class InvarianceError(Diagnostic):
         self.add_sums("moved", shape=(len(self.elements),))
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
-        """Add images (N, C, H, W), with the present weights of the encoder."""
+        """Observe images (N, C, H, W), with the present weights of the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         if not len(image):  # all samples of this rank are repeats
@@ -211,7 +213,7 @@ class InvarianceError(Diagnostic):
         self.moved = self.moved + torch.stack(moved)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the group's elements and `elements` (E,)."""
+        """Compute `elements` (E,), the error of each group element, and their `mean`."""
         self.require(self.rows, "samples", least=2)
         variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
         dim = len(self.total)

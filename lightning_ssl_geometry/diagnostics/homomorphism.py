@@ -1,4 +1,4 @@
-"""The losses of H-SSL and A-SSL with the same weights (Keller et al. 2022)."""
+"""Compares the losses of H-SSL and A-SSL for the same network (Keller et al. 2022)."""
 
 __all__ = ["LossGap"]
 
@@ -26,26 +26,28 @@ _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):
-    """The loss of A-SSL (Eq. 2) on transformed images beside that of H-SSL (Eq. 3) on the fibers of the same images.
+    """Compares the A-SSL loss (Eq. 2) on transformed images with the H-SSL loss (Eq. 3) on fibers of the originals.
 
-    Keller et al. (2022), Section 3: both losses are equal if the network is equivariant. Two group elements are drawn
-    for every sample. A-SSL transforms the image by each of them, and takes the same fiber g_0 of both feature maps.
-    H-SSL takes the two fibers g^-1 g_0 of the feature map of the original image. The same projector embeds all of these
-    fibers. Rotations are quarter turns, and g_0 is any orientation. Scales are those of the group, relative to the
-    smallest. Translations are whole strides, by at most a fifth of the feature map.
+    Keller et al. (2022), Section 3: both losses are equal if the network is equivariant. A fiber is the feature vector
+    at one group element g_0 of the feature map. Two group elements g are drawn for every sample. A-SSL transforms the
+    image by each g, and takes the same fiber g_0 of both feature maps. H-SSL takes the two fibers g^-1 g_0 of the
+    feature map of the original image. The same projector embeds all of these fibers. Rotations are quarter turns, and
+    g_0 is any orientation. Scales are those of the group, relative to the smallest. Translations are whole strides, at
+    most a fifth of the map.
 
     Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
-    `h_ssl`, the losses; `difference`, the first minus the second; `similarity` in [-1, 1], the mean cosine of an
-    embedding with its counterpart, 1 if they are the same. Cost per update: 3 forward passes in eval mode. For the
-    stages "val", "test" and "probe".
+    `h_ssl`, the losses; `difference`, a_ssl - h_ssl; `similarity` in [-1, 1], the mean cosine of the embeddings of the
+    same sample and g in A-SSL and H-SSL, 1 if they are equal. An update costs 3 forward passes in eval mode. Use this
+    metric in a monitor's stage "val", "test" or "probe".
 
     Args:
         group: "rotation", "translation" or "scale".
-        scales: Scales of the group, for "scale"; None: the feature extractor's own `scales`.
-        stride: Pixels per step of the feature map, for "translation"; None: the feature extractor's own `stride`.
+        scales: Scales of the group, for "scale"; None: the attribute `scales` of the feature extractor.
+        stride: Pixels per step of the feature map, for "translation"; None: the attribute `stride` of the extractor.
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2; the value depends on it.
-        fill: Value of the pixels that enter the image at the border: that of black, or of the border, after
+        seed: Determines which samples are kept, and the group elements.
+        fill: Value of the pixels that enter the image at the border. It should be black, or the border, after
             normalisation.
     """
 
@@ -107,7 +109,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Embed the fibers of transformed images, and the transformed fibers of images."""
+        """Observe a batch: embed fibers of the transformed images, and the fibers that match them in the originals."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
@@ -135,7 +137,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return base fibers; for each view the fibers to which the elements move them, and the transformed images."""
+        """Return the fibers g_0 (N,), and for both views the fibers g^-1 g_0 (N,) and the images transformed by g."""
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

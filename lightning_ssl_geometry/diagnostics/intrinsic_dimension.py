@@ -35,18 +35,24 @@ _LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 
 
 class IntrinsicDimension(SampledRows):
-    """Dimension of the cloud that `contrast_size` representations form, by two estimators.
+    """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
-    Observes h and index; of several views the first, since the views of one sample would be its nearest neighbours. At
-    least 0, not bounded by D. Low: the representations lie near a manifold of few dimensions, which may be curved.
-    High: they fill many dimensions around each point. `two_nn` uses the distances to two neighbours, without the
-    largest share `discard`, in (0, 1), of their ratios; `mle` uses `neighbors`, from 2 to contrast_size - 1, is less
-    noisy and sees coarser scales. Both underestimate high dimensions, where the sample would have to grow
-    exponentially; their values depend on `contrast_size`. Representations that coincide up to rounding, such as those
-    of two blank crops, count as one point. NaN if a value is not finite, and with fewer than 20 distinct points, where
-    the standard error of `two_nn` exceeds d / 4; `mle` also with no more distinct points than `neighbors`.
-    O(contrast_size D) memory, O(contrast_size^2 D) to compute. Equations: :func:`functional.two_nn_dimension`,
-    :func:`functional.mle_dimension`.
+    Observes index and h. If h has several views, only the first counts, since the views of one sample would be its
+    nearest neighbours. Both values are >= 0, not bounded by D. Low: the representations lie near a manifold of few
+    dimensions, which may be curved. High: they fill many dimensions around each point. `two_nn` (Facco et al.) uses the
+    distances to two neighbours. `mle` (Levina & Bickel) uses `neighbors` of them, is less noisy and sees coarser
+    scales. They depend on `contrast_size` and are too low for high dimensions, which need exponentially many samples.
+
+    Representations that coincide up to rounding, such as those of two blank crops, count as one point. Both are NaN if
+    a value is not finite, or if fewer than 20 points are distinct, since the standard error of `two_nn` is then above
+    25%. `mle` is also NaN if no more than `neighbors` points are distinct. Memory: O(contrast_size D). `compute` costs
+    O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
+
+    Args:
+        neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
+        discard: Share of the largest ratios of two distances that `two_nn` leaves out, in (0, 1).
+        contrast_size: Number of samples kept, >= 2; the values depend on it.
+        seed: Determines which samples are kept.
     """
 
     section = "ranks"
@@ -77,7 +83,7 @@ class IntrinsicDimension(SampledRows):
         self.discard = discard
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Offer samples: h (V, N, D), or (N, D) for one view, and the position of each in its data set, index (N,)."""
+        """Observe a batch: h (V, N, D), or (N, D) for one view, and index (N,), the positions in the data set."""
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
     def compute(self) -> dict[str, Tensor]:
@@ -106,7 +112,7 @@ class IntrinsicDimension(SampledRows):
 
 
 def _distinct(h: Tensor) -> Tensor:
-    """Return the rows (N, D) without those that coincide with an earlier row up to rounding in float32."""
+    """Return h (N, D) without the rows that equal an earlier row up to rounding in float32."""
     h = h.double()
     lost = _lost(h)
     order, first = torch.arange(len(h), device=h.device), []
@@ -117,5 +123,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return for each row of `h` (N, D) the distance below which float32 may not tell another row from it: (N,)."""
+    """Return for each row of h (N, D) the distance, (N,), below which float32 may round a difference away."""
     return 1e-6 * h.double().abs().amax(dim=1)

@@ -1,4 +1,4 @@
-"""R^2 of the true latents of a synthetic process at every layer (Rusak et al. 2022, Figure 1)."""
+"""How well the layers of a network predict the true latents of synthetic data (Rusak et al. 2022, Figure 1)."""
 
 __all__ = ["LatentR2", "check_content", "fitted_half", "r2_or_nan"]
 
@@ -45,25 +45,28 @@ _ENCODER, _PROJECTOR = "encoder", "projector"
 
 
 class LatentR2(Diagnostic):
-    r"""Adjusted R^2 of content and of style at every layer of encoder and projector, by a linear map, held out.
+    r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
-    Observes image (N, D) or (N, C, H, W), latent (V, N, d), whose first view made the image, content (d,), index,
-    encoder, which maps images to h, and projector, which maps h to z (without one, there is no z). 1: a linear map of
-    the layer finds these latents. 0: none does; slightly below 0 by chance. Contrastive learning keeps content. If it
-    suppresses style, the R^2 of style falls from layer to layer, most in the last.
+    Observes image (N, D) or (N, C, H, W); latent (V, N, d), whose first view generated the image; content (d,), true
+    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. 1: a
+    linear map of the layer's output finds these latents. 0: no linear map does; by chance it is slightly below 0.
+    Contrastive learning keeps content. If it suppresses style, the R^2 of style falls from layer to layer, most in the
+    last.
 
-    Half of the samples, by a hash of (seed, index), are fitted, and the others scored. A layer needs about ten samples
-    for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or a value is not
-    finite. For the stages "val", "test" and "probe", which have `image`. The networks run in eval mode at each update;
-    if their weights change between updates, the value belongs to a mixture of networks. Memory: the second moments of
-    both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. Cost per update: a forward pass and O(N D^2)
-    per layer; to compute, O(D^3) per layer. Equation: :func:`functional.latent_r2`.
+    A linear map is fitted on half of the samples, chosen by a hash of (seed, index), and R^2 is computed on the others.
+    A layer needs about ten samples for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples
+    for a layer, or a value is not finite. Use this metric in a monitor's stage "val", "test" or "probe", which has
+    `image`. The networks run in eval mode at each update. If their weights change between updates, the value mixes
+    networks. Memory: the second moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. An
+    update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
+    :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
             called once in a pass. None: every module without children that is called once and returns (N, D') or (N, C,
-            H, W). The image (first), h and z are always observed. Maps are averaged over their pixels.
+            H, W). The image (first), h and z are always observed. Feature maps are averaged over their pixels.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
+        seed: Determines which half of the samples is fitted.
 
     Attributes:
         layer_names: Names of the observed layers, in the order of the results: "image", ..., "h", ..., "z".
@@ -139,7 +142,7 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Pass the images through the networks, and add the moments of the layers' outputs."""
+        """Observe a batch: pass the images through the networks, and add the moments of the layers' outputs."""
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
@@ -156,7 +159,7 @@ class LatentR2(Diagnostic):
         self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the means `content` and `style` (L,) over these latents, if there are any; and `content_h`, ..."""
+        """Compute the mean R^2 of each kind of latents, `content` and `style` (L,), and their values at h and z."""
         self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
         r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
@@ -176,7 +179,7 @@ class LatentR2(Diagnostic):
         ]
 
     def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
-        """Return the outputs of the layers, (N, D'), by name, in the order of the pass."""
+        """Return each layer's output, (N, D'), by its name, in the order in which the layers are called."""
         if not self.moments.numel():
             self._places = _places(network, self.layers, image[:1])
         with layer_outputs(network, list(self._places.values())) as run:
@@ -188,7 +191,7 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """Compute R^2 of the columns after the first `dim` by a linear map of these; NaN if it cannot be fitted."""
+    """Return the R^2 of each column after the first `dim`, predicted linearly from these; NaN if there is no fit."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
@@ -196,7 +199,7 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
-    """Raise a ValueError unless latent is (V, N, d) of `n` samples and content (d,) of booleans."""
+    """Raise a ValueError unless latent has shape (V, N, d) with N = `n`, and content is (d,) booleans."""
     shaped("V, N, d", {"N": n}, latent=latent)
     shaped("d,", {"d": latent.shape[2]}, content=content)
     if content.dtype != torch.bool:
@@ -204,12 +207,12 @@ def check_content(latent: Tensor, content: Tensor, n: int) -> None:
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Tell which samples, by their position in the data set (N,), are in the fitted half: (N,) booleans."""
+    """Return which samples belong to the half to fit, (N,) booleans. `index` (N,) are positions in the data set."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 
 def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
-    """Map each layer's name to its dotted path in the network of encoder and projector, in order of their calls."""
+    """Map each layer's name to its dotted path in the network `encoder` + `projector`, in the order of their calls."""
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)

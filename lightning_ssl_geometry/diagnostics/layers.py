@@ -1,4 +1,4 @@
-"""The same samples' representations in several layers."""
+"""The outputs of several layers for the same samples."""
 
 __all__ = ["LayerSample"]
 
@@ -13,9 +13,14 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class LayerSample(SampledRows):
-    """The outputs of `num_layers` >= 1 layers for the same `contrast_size` samples, to compare layers or models.
+    """The outputs of several layers for the same `contrast_size` samples, to compare layers or models.
 
-    O(contrast_size x total width) memory.
+    Memory: O(contrast_size) times the sum of the layers' widths.
+
+    Args:
+        num_layers: Number of layers, >= 1.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     section = "layers"
@@ -31,12 +36,12 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Offer samples: each layer's output (N, D_l), index (N,) and, if samples have labels, label (N,)."""
+        """Observe a batch: each layer's output (N, D_l), index (N,) and, if the samples have labels, label (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}
         self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the columns of the n kept samples: `sample` (n,), `label` (n,), `layer_0` (n, D_0), `layer_1`, ..."""
+        """Return `sample` (n,), the kept indices, `label` (n,) if known, and `layer_0` (n, D_0), `layer_1`, ..."""
         return self.rows()

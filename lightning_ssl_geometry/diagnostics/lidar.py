@@ -1,4 +1,4 @@
-"""LiDAR of representations with several views of each sample (Thilak et al. 2023)."""
+"""LiDAR, a rank of representations with several views of each sample (Thilak et al. 2023)."""
 
 __all__ = ["LiDAR"]
 
@@ -18,14 +18,17 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class LiDAR(Diagnostic):
-    """Number of directions that tell samples apart, relative to the differences between the views of one sample.
+    """Effective number of directions that tell samples apart, relative to the differences between a sample's views.
 
-    Observes h, with V = q >= 2 augmented views of each sample, the same q in every update; h[:, i] are the views of
-    sample i. From 1 to min(n - 1, D). Low: few directions vary between samples and are stable under augmentation. High:
-    many do. The value depends on q: 2 views, as training has them, give another number than 10 or 50. A sample that
-    comes again counts again. `delta` > 0 is added to the variance within samples, and `eps` to the shares of the
-    eigenvalues, which keeps log(0) out of their entropy. D x D memory, O(V N D^2) per update, O(D^3) to compute.
-    Equation: :func:`functional.lidar`.
+    Observes h, with V >= 2 augmented views of each sample and the same V in every update. The value is from 1 to min(n
+    - 1, D) for n samples. Low: few directions vary between samples and are stable under augmentation. High: many do.
+    The value depends on V: the 2 views of training give another number than 10 or 50 views. A sample that is observed
+    twice counts twice. Memory: O(D^2). An update costs O(V N D^2), `compute` O(D^3). Equation:
+    :func:`functional.lidar`.
+
+    Args:
+        delta: Added to the variance within samples, > 0.
+        eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
     """
 
     section = "ranks"
@@ -70,7 +73,7 @@ class LiDAR(Diagnostic):
         self.add_sums("outer", "within", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add samples: h (V, N, D) with V >= 2."""
+        """Observe a batch: h (V, N, D) with V >= 2."""
         by_sample("h", h, views=2)  # checks its shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
@@ -101,6 +104,6 @@ class LiDAR(Diagnostic):
         return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps, floor=floor)
 
     def reset(self) -> None:
-        """Forget the samples, and how many views they had."""
+        """Forget the samples and their number of views."""
         super().reset()
         self.views = 0

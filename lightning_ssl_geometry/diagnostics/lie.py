@@ -1,4 +1,4 @@
-"""A transformation's generator in the encoder space, and the directions that rotations span (Cosentino et al. 2022)."""
+"""How a transformation acts on h: its generator, and the directions that rotations span (Cosentino et al. 2022)."""
 
 __all__ = ["LieGenerator", "RotationRank"]
 
@@ -41,36 +41,37 @@ _CHUNK = 256  # images per forward pass
 
 
 class LieGenerator(SampledRows):
-    r"""Whether a transformation of the input acts on h as a one-parameter group (Eq. 7), and how much of it W ignores.
+    r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and what a linear projector ignores of it.
 
     Observes image (N, C, H, W), index, encoder and, optionally, projector. Every kept image x is transformed by a
-    strength epsilon of its own, uniform in [-`max_strength`, `max_strength`]. Half of the samples fit the generator G
-    in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)`. On the other half, G recovers the strengths:
+    random strength epsilon, uniform in [-`max_strength`, `max_strength`]. The generator G in :math:`h(t_\epsilon x) =
+    \exp(\epsilon G) h(x)` is fitted on half of the samples. On the others, epsilon is recovered from G and both h:
 
-    - `r2` of the recovered strengths. 1: one G, the same for all images, tells the strength from the two
-      representations. 0: no better than guessing the mean. Below 0, without limit: the transformation acts differently
-      on every image, or G h is small beside the rest of h2 - h1.
-    - `r2_shuffled`: the same with shuffled strengths in the fitted half, which a group has to exceed.
-    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector ignores. From 0 (W sees all
-      that G does) to 1 (the columns of G lie in the kernel of W^T: the projector is invariant). NaN for G = 0.
+    - `r2` of the recovered strengths. 1: one G, the same for all images, explains all strengths. 0: no better than
+      guessing the mean. Below 0, without limit: the transformation acts differently on every image, or G h is small
+      beside the rest of the difference between the two representations.
+    - `r2_shuffled`: the same with shuffled strengths in the fitted half. For a group, `r2` is higher.
+    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector z = W^T h + b ignores. From
+      0 (W sees all that G does) to 1 (the columns of G lie in the kernel of W^T: z is invariant). NaN for G = 0.
     - `null_space_isotropic`: the share for a G without preferred directions, 1 - rank / D.
 
-    The last two need a linear projector, and describe the transformation only if `r2` is high. With fewer than 2 D
-    samples many generators fit, and :func:`functional.lie_generator` takes the smallest; `dimensions` prevents this.
-    For the stages "val", "test" and "probe": the weights must not change. The encoder runs in eval mode. Cost:
-    `contrast_size` images of memory; to compute, as many forward passes twice and O(N D^2 + D^3), or with "exponential"
-    thousands of times O(N D^2): give `dimensions` then.
+    The last two are computed only for a linear projector, and describe the transformation only if `r2` is high. With
+    fewer than 2 D samples many generators fit, and :func:`functional.lie_generator` takes the smallest; `dimensions`
+    prevents this. Use this metric in a monitor's stage "val", "test" or "probe", since the weights must not change. The
+    encoder runs in eval mode. Memory: `contrast_size` images. `compute` costs two forward passes of them and O(N D^2 +
+    D^3). With order "exponential", the cost is thousands of times O(N D^2); give `dimensions` then.
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W); strength 0 must change nothing. None:
             :func:`functional.rotate`, in degrees.
-        max_strength: > 0, in the transformation's unit. G is per `max_strength`.
+        max_strength: Largest strength, > 0, in the transformation's unit. G is per `max_strength`.
         contrast_size: Number of samples kept, >= 4.
-        order: "first" (I + epsilon G) or "exponential".
-        dimensions: Number >= 1 of leading principal directions (uncentred) of the fitted half's representations, in
-            whose span G is fitted and recovers; None: in all directions.
+        order: Model of the group: "first" (I + epsilon G) or "exponential".
+        dimensions: Number >= 1 of leading principal directions (uncentred) of the representations in the fitted half,
+            to which G is restricted; None: all directions.
         tau: Singular values of W below this threshold are its null space.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
+        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        seed: Determines which samples are kept, and their strengths.
         ridge: Regularises the fit, >= 0.
     """
 
@@ -142,7 +143,7 @@ class LieGenerator(SampledRows):
         self.projector = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
-        """Offer images (N, C, H, W) with their positions in the data set (N,), and the modules that they pass."""
+        """Observe images (N, C, H, W), index (N,), their positions in the data set, and the modules."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
@@ -200,19 +201,23 @@ class LieGenerator(SampledRows):
 class RotationRank(SampledRows):
     """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
 
-    Observes image (N, C, H, W), index and encoder. For each kept image and each range, the angles of `count` >= 2
-    rotations are uniform in [0, range], the same fractions of every range; ranks are averaged over images. From 0 to
-    min(`count` - 1, dimensions). In pixels the rank grows with the range, whatever the encoder. In h, low: the encoder
-    maps the rotations of an image into few directions, so that a projector can be invariant to them and keep its rank
-    (Proposition 4.2). As high as in pixels: the encoder keeps rotations as far apart as pixels do. The paper uses
-    one-hot images, in pixels. For the stages "val", "test" and "probe": the weights must not change. The encoder runs
-    in eval mode. Cost: `contrast_size` >= 2 images of memory; to compute, `contrast_size` times `count` forward passes
-    and as many singular values of count x dimensions, for each range.
+    Observes image (N, C, H, W), index and encoder. Each kept image is rotated `count` times for each range, with angles
+    uniform in [0, range]; all ranges use the same random fractions. Ranks are averaged over images, and lie between 0
+    and min(`count` - 1, dimensions). The rank in pixels grows with the range, whatever the encoder. If the rank in h is
+    low, the encoder maps the rotations of an image into few directions, so that a projector can be invariant to them
+    and keep its rank (Proposition 4.2). If it is as high as in pixels, the encoder keeps rotations as far apart as
+    pixels do. The paper uses one-hot images, in pixels. Use this metric in a monitor's stage "val", "test" or "probe",
+    since the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For each range,
+    `compute` costs `contrast_size` times `count` forward passes and the singular values of as many matrices (count,
+    dimensions).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
+        count: Number of rotations of each image, >= 2.
+        contrast_size: Number of images kept, >= 2.
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        seed: Determines which images are kept, and the angles.
     """
 
     section = "augmentations"
@@ -266,14 +271,14 @@ class RotationRank(SampledRows):
         self.encoder = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
-        """Offer images (N, C, H, W) with their positions in the data set (N,), and the encoder."""
+        """Observe images (N, C, H, W), index (N,), their positions in the data set, and the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
         self.offer(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `angles` (the ranges), and the mean ranks `pixels` and `h`: each (R,), a scalar for one range."""
+        """Compute `angles` (R,), the ranges, and the mean ranks `pixels` and `h` (R,); all are scalars if R = 1."""
         rows, encoder = self.rows(), self.encoder.module()
         fraction = counter_uniform(self.seed, _ANGLE, rows["position"], size=self.count)  # (n, count)
         with evaluating(encoder), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Correspondence of the projector's outputs and a synthetic process's latents, and of the temperatures' order."""
+"""Which outputs of a projector match which latents of synthetic data, and whether their temperatures differ by kind."""
 
 __all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
@@ -36,12 +36,12 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
 
-    Observes z (V, N, P), latent (V, N, d), the first view of both, and content (d,). Outputs and latents are matched
-    one to one, so that the sum of their absolute correlations is as large as possible. 1: the embedding is the latents,
-    up to order, signs and scales. Lower: outputs mix latents, although a linear map may still find them (`LatentR2`),
-    or latents are missing. 0 for constant outputs; by chance about sqrt(2 log(P) / N); NaN below 3 samples or if a
-    value is not finite. O(N (P + d)^2) per update, O(P d min(P, d)) to compute. Equation:
-    :func:`functional.mean_correlation`.
+    Observes z (V, N, P) and latent (V, N, d), of which only the first view counts, and content (d,), true for content
+    latents. Outputs and latents are matched one to one, so that the sum of their absolute correlations is as large as
+    possible. 1: the embedding is the latents, up to order, signs and scales. Lower: outputs mix latents, although a
+    linear map may still find them (`LatentR2`), or latents are missing. Constant outputs give 0, unrelated outputs
+    about sqrt(2 log(P) / N) by chance. NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2),
+    `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -79,7 +79,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Add the first view of the embeddings and of the latents."""
+        """Observe a batch: z (V, N, P), latent (V, N, d) and content (d,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -87,7 +87,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean`, and `content` and `style`, the means over matched latents of that kind, if there are any."""
+        """Compute `mean` over the matched latents, and `content` and `style`, the means over those of each kind."""
         self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
@@ -119,21 +119,25 @@ def _share(kind: str, other: str) -> Quantity:
 
 
 class TemperatureOrder(Diagnostic):
-    r"""Whether temperatures order outputs by what they hold: content below style, tau_c < tau_s.
+    r"""Whether outputs that hold content have lower temperatures than outputs that hold style, tau_c < tau_s.
 
-    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), the first view of
-    both, content (d,), index, and temperature (P,), of each output, from the last update. An output belongs to content
-    if a linear map of the content latents explains more of its variance than one of the style latents does, on half of
-    the samples by a hash of (seed, index). Constant outputs belong to neither. Results:
+    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), of which only the
+    first view counts; content (d,), true for content latents; index; and temperature (P,), that of each output at the
+    last update. Linear maps from the content latents and from the style latents to each output are fitted on half of
+    the samples, chosen by a hash of (seed, index). An output belongs to content if the content latents explain more of
+    its variance in this half than the style latents do. Constant outputs belong to neither. Results:
 
     - `auc`: among the pairs of a content and a style output, the share with :math:`\tau_c < \tau_s`; ties count half.
-      1: all in the paper's order; 0.5: no order; NaN if a kind has no output.
-    - `content_share`, `style_share`: how much of these outputs' variance the latents of their own kind explain on the
-      other half, adjusted R^2, at most 1. Low: outputs mix both kinds, and the order says little.
+      1: all pairs are in the paper's order. 0.5: there is no order. NaN if a kind has no output.
+    - `content_share`, `style_share`: the share of these outputs' variance that the latents of their own kind explain on
+      the other half (adjusted R^2, at most 1). If it is low, outputs mix both kinds, and the order says little.
     - `content_outputs`: the number of outputs that belong to content.
 
     All are NaN if a half has too few samples for d, or a value is not finite. O(N (P + d)^2) per update, O(d^3) to
     compute.
+
+    Args:
+        seed: Determines which half of the samples is fitted.
     """
 
     section = "content_style"
@@ -175,7 +179,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Add the first view of the embeddings and of the latents, and take the temperatures."""
+        """Observe a batch: z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)
@@ -205,7 +209,7 @@ class TemperatureOrder(Diagnostic):
         }
 
     def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
-        """Return adjusted R^2 (P,) of each output from one kind of latents: 0 without any, NaN for constant outputs."""
+        """Return the R^2 (P,) of each output, predicted from one kind of latents: 0 without any, NaN if constant."""
         latents = kind.nonzero()[:, 0].to(fit.device) + 1
         outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
         if not len(latents):

@@ -47,13 +47,18 @@ def _chance(title: str, label: str) -> Quantity:
 class HardestNegativeDistance(SampledRows):
     """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Cosentino et al., Fig. 5).
 
-    Observes h, z and index. The hardest negative is found in the projector's space z among `contrast_size` >= 2
-    samples, both views of each; the values depend on their number. The distance is measured in h. `distance` and `pair`
-    are means from 0 (they coincide) over 1.41 (orthogonal) to 2. `distance` grows if training pushes neighbours apart,
-    as with small augmentations. `pair` is the distance between the two views of a sample, to compare with. `histogram`
-    has `bins` >= 1 of equal width from 0 to 2. `distance` and `histogram` are NaN if all of z has one direction, since
-    then no negative is the hardest. All are NaN if a row of h is 0, which has no direction, or a value is not finite.
-    O(contrast_size (D + P)) memory, O(contrast_size^2 P) to compute.
+    Observes h, z and index. The hardest negative is the most similar view of another sample in the projector's space z,
+    among both views of `contrast_size` samples. Its distance is measured in h. `distance` and `pair` are means from 0
+    (the vectors coincide) over 1.41 (orthogonal) to 2 (opposite). `distance` grows if training pushes neighbours apart,
+    as with small augmentations. `pair` is the distance between the two views of a sample, for comparison. `histogram`
+    (bins,) covers the distances to the hardest negatives from 0 to 2. `distance` and `histogram` are NaN if all of z
+    has one direction, since then no negative is the hardest. All are NaN if a row of h is 0, which has no direction, or
+    a value is not finite. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P).
+
+    Args:
+        bins: Number of bins of the histogram, of equal width, >= 1.
+        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
+        seed: Determines which samples are kept.
     """
 
     section = "neighbors"
@@ -93,7 +98,7 @@ class HardestNegativeDistance(SampledRows):
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
-        """Offer pairs: h (V, N, D), z (V, N, P) with V >= 2, index (N,)."""
+        """Observe a batch of pairs: h (V, N, D), z (V, N, P) with V >= 2, and index (N,)."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
@@ -113,13 +118,17 @@ class HardestNegativeDistance(SampledRows):
 
 
 class LabelAgreement(SampledRows):
-    """How often the hardest negative h* has the label of its anchor, and so of h2 (Cosentino et al., Fig. 6).
+    """Share of the samples whose hardest negative h* has the same label as the sample (Cosentino et al., Fig. 6).
 
-    Observes z, index and label, and coarse_label, which every batch has or none. The hardest negative is found in the
-    projector's space z among `contrast_size` samples, both views of each; the value depends on their number. From 0 to
-    1. High: displacements h2 - h* stay within a class, as they would along the data manifold. `fine_chance`, about 1 /
-    C, is the value for a random sample in place of h*. `fine` and `coarse` are NaN if all of z has one direction or a
-    value is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Observes z, index, label and, optionally, coarse_label, which either all batches have or none. The hardest negative
+    is the most similar view of another sample in the projector's space z, among both views of `contrast_size` samples.
+    The results are from 0 to 1. High: the displacements h2 - h* stay within a class, as they would along the data
+    manifold. `fine_chance`, about 1 / C for C classes, is the value if h* were a random sample. `fine` and `coarse` are
+    NaN if z has one direction or is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+
+    Args:
+        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
+        seed: Determines which samples are kept.
     """
 
     section = "neighbors"
@@ -151,7 +160,7 @@ class LabelAgreement(SampledRows):
         self.has_coarse = False
 
     def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
-        """Offer pairs: z (V, N, P) with V >= 2, index, label and, if samples have them, coarse_label (N,)."""
+        """Observe pairs: z (V, N, P), V >= 2, index (N,), label (N,) and, if samples have them, coarse_label (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
         self.has_coarse = coarse_label is not None
@@ -172,7 +181,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Whether the unit rows z (N, V, P) are finite and do not all have one direction; if not, warn with the reason."""
+    """Return whether z (N, V, P), with rows of length 1, is finite and not all one direction; if not, warn why."""
     if not z.isfinite().all():
         return False  # `directions` has warned
     if all_alike(z):
@@ -182,6 +191,6 @@ def has_neighbors(metric: Metric, z: Tensor) -> bool:
 
 
 def all_alike(z: Tensor) -> bool:
-    """Whether all rows (N, V, P) are the same vector up to rounding in float32, so that no row is the nearest."""
+    """Return whether all rows of z (N, V, P) are equal up to rounding in float32, so that no row is the nearest."""
     rows = z.flatten(0, 1).double()
     return bool((rows - rows[0]).abs().max() <= 1e-6 * rows[0].abs().max())

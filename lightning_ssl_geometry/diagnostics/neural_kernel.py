@@ -1,4 +1,4 @@
-"""The neural kernel between samples: how a network changes gradient descent (Calder & Lee 2025)."""
+"""The neural kernel between samples, which says how a network changes gradient descent (Calder & Lee 2025)."""
 
 __all__ = ["NeuralKernel"]
 
@@ -29,36 +29,38 @@ Output = Literal["h", "z"]
 
 
 class NeuralKernel(ComparedRows):
-    r"""How a training step on one sample moves the outputs for others: blocks, spectrum, drift of the neural kernel.
+    r"""The neural kernel: how a training step on one sample moves the outputs for other samples.
 
-    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; label, which every batch has
-    or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples (Eq. 12). Results:
+    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; optionally label, which
+    either all batches have or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples
+    i, j and the d outputs k (Eq. 12). Results:
 
     - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), from -1 to 1, of two samples of one class and of
-      different classes. `within` above `between`: a step for one sample moves its class along with it, so that the
-      network steers to clusters (Thm. 4.5). Both equal: the kernel does not depend on the classes.
+      different classes. If `within` is above `between`, a step for one sample moves its class along with it, so that
+      the network steers to clusters (Thm. 4.5). If both are equal, the kernel does not depend on the classes.
     - `blocks` (C, C): the mean cosine for every pair of classes.
-    - `alignment` with the labels, centred, from 0 (the kernel has nothing to do with the classes) to 1 (it tells apart
-      classes and nothing else).
+    - `alignment` of the centred kernel with the labels, from 0 (unrelated) to 1 (the kernel tells apart classes and
+      nothing else).
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum. `effective_rank`: the exponential of their
       entropy, from 1 (all samples move alike) to n (each moves by itself, as without a network).
-    - `drift`: 1 minus the cosine with the kernel of the first readout, from 0 (training is that of a fixed kernel) to
-      1; NaN at the first readout. Every readout needs the same samples. `reset` keeps the first kernel, in CPU memory;
-      a resumed run or another encoder begins anew.
+    - `drift`: 1 minus the cosine with the kernel of the first `compute`, from 0 (training is that of a fixed kernel) to
+      1; NaN at the first. Every `compute` needs the same samples. `reset` keeps the first kernel in CPU memory; a
+      resumed run or another encoder begins anew.
 
-    A sample with K_ii = 0, which no weight moves, has no cosine and is left out. All results are NaN if the kernel is
-    not finite; `within`, `between` and `alignment` if all labels are alike; `alignment` also if all samples move alike.
-    For the stages "val", "test" and "probe": the weights must not change. Cost: one forward and `outputs` backward
-    passes over `contrast_size` samples, O(contrast_size^2 W) per output and layer of width W, O(contrast_size^3) for
-    the eigenvalues.
+    A sample with K_ii = 0, whose output does not depend on the weights, has no cosine and is left out. All results are
+    NaN if the kernel is not finite. `within`, `between` and `alignment` are NaN if all labels are equal; `alignment`
+    also if all samples move alike. Use this metric in a monitor's stage "val", "test" or "probe", since the weights
+    must not change. Cost: one forward and `outputs` backward passes over `contrast_size` samples, O(contrast_size^2 W)
+    per output and layer of width W, and O(contrast_size^3) for the eigenvalues.
 
     Args:
-        output: "h", of the encoder, or "z", of the projector behind it.
-        outputs: Number of random orthonormal directions of the output, the same at every readout, >= 1. The kernel is
+        output: "h", the output of the encoder, or "z", that of the projector behind it.
+        outputs: Number of random orthonormal directions of the output, the same at every `compute`, >= 1. The kernel is
             then an unbiased estimate whose error (:func:`functional.neural_kernel_trace`) falls as 1 / sqrt(outputs).
             None, or as many as dimensions: exact.
-        contrast_size: Number of samples kept, >= 2; the value of the spectrum depends on it.
-        memory: Bytes that the work may take, > 0.
+        contrast_size: Number of samples kept, >= 2; the spectrum depends on it.
+        seed: Determines which samples are kept, and the random directions.
+        memory: Bytes that the computation may take, > 0.
     """
 
     section = "dynamics"
@@ -160,7 +162,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Offer image (N, ...), index and label (N,), and the modules; h_image (N, D) must be the encoder's output."""
+        """Observe image (N, ...), index (N,), label (N,) and modules. h_image (N, D) must be the encoder's output."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):
@@ -177,7 +179,7 @@ class NeuralKernel(ComparedRows):
         self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars, `spectrum` (n,) and, if samples have labels, `blocks` (C, C)."""
+        """Compute all results of the class; those that compare classes are computed only if samples have labels."""
         rows = self.rows()
         kernel = self._kernel(rows["image"])
         found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})

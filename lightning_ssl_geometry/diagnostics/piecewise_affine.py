@@ -43,7 +43,7 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column with finite numbers, and a factor for the results: NaN if the column was not finite."""
+        """Return a kept column, NaN and inf set to 0, and a factor for the results: NaN if there were any, else 1."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
@@ -55,22 +55,24 @@ class _AroundRepresentations(_AroundSamples):
         super().__init__(("h",), contrast_size, seed)
 
     def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), index (N,), and the projector."""
+        """Observe a batch: h (V, N, D), of which view 1 counts, index (N,), and the projector."""
         self.observe(projector, index, h=by_sample("h", h)[:, 0])
 
 
 class JacobianRank(_AroundRepresentations):
-    """Mean numerical rank of the projector's Jacobian at the samples, with its mean spectrum (Eq. 2 for MLPs).
+    """Mean numerical rank and mean spectrum of the projector's Jacobian at the samples (Cosentino et al., Eq. 2).
 
-    Observes h (its view 1), index and `projector`. From 0 to min(D, P). Low: around a sample the projector keeps few
-    directions of the representation; 0 for a dead or saturated projector. For a linear projector it equals
-    :class:`ProjectorRank`. NaN if h is not finite. O(contrast_size D) memory; to compute, one backward pass per sample
-    and dimension of z, and O(contrast_size D P min(D, P)). For the stages "val", "test" and "probe": the weights must
-    not change. Equation: :func:`functional.piecewise_affine.affine_map`.
+    Observes view 1 of h, index and projector. The rank is from 0 to min(D, P). Low: around a sample the projector keeps
+    few directions of the representation. 0: the projector is dead or saturated. For a linear projector the rank equals
+    :class:`ProjectorRank`. NaN if h is not finite. Memory: O(contrast_size D). `compute` costs one backward pass per
+    sample and dimension of z, and O(contrast_size D P min(D, P)). Use this metric in a monitor's stage "val", "test" or
+    "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
         tau: Threshold of the rank.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        contrast_size: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     section = "augmentations"
@@ -111,14 +113,18 @@ class JacobianRank(_AroundRepresentations):
 
 
 class LinearRegions(_AroundRepresentations):
-    """Number of regions of the projector's partition that the samples lie in (Cosentino et al., Eq. 11).
+    """Number of linear regions of a piecewise affine projector that hold a sample (Cosentino et al., Eq. 11).
 
-    Observes h (its view 1), index and `projector`, which must be piecewise affine. `visited` is from 1 to the number of
-    samples n, `fraction` from 1/n to 1. 1 region: one affine map for all samples, as of a linear projector. As many
-    regions as samples: each sample has a map of its own, and the encoder need not make the data's manifold linear. The
-    number grows with width, depth and n = `contrast_size`; compare at one n. O(contrast_size D) memory; to compute, a
-    forward pass and a sort of contrast_size patterns. For the stages "val", "test" and "probe": the weights must not
-    change. Equation: :func:`functional.piecewise_affine.linear_regions`.
+    In a region, the projector is one affine map. Observes view 1 of h, index and projector. `visited` is the number of
+    regions, from 1 to the number n of samples; `fraction` is visited / n. 1 region: all samples have the same affine
+    map, as with a linear projector. n regions: each sample has its own map, so the encoder need not make the data's
+    manifold linear. The number grows with width, depth and n = `contrast_size`; compare values at the same n. Memory:
+    O(n D). `compute` costs a forward pass and a sort of n patterns. Use this metric in a monitor's stage "val", "test"
+    or "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.linear_regions`.
+
+    Args:
+        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        seed: Determines which samples are kept.
     """
 
     section = "augmentations"
@@ -154,24 +160,25 @@ class LinearRegions(_AroundRepresentations):
 
 
 class LocalUnexplainedVariance(_AroundSamples):
-    """Fraction of the displacements to the hardest negatives that the projector's local maps do not span (Eq. 10).
+    """Fraction of the displacements to the hardest negatives that the projector's Jacobian does not span (Eq. 10).
 
-    Observes h and z (two views), index and `projector`. The displacement of sample i is h2_i - h*_i, where h* is the
-    encoder's vector at the hardest negative, which is found in z among all samples kept. The local map is the Jacobian
-    at h1_i. All values are in [0, 1]. `full`: 0 if the projector sees every displacement, 1 if it sees none.
-    `full_isotropic`: the value for displacements without preferred directions, 1 - mean rank / D; a projector that fits
-    them lies below it. `tau` and `tau_isotropic`: the same for the directions that reach the threshold. NaN if all
-    embeddings are equal, since then no negative is the hardest. For a linear projector it equals
-    :class:`UnexplainedVariance` on `samples`. For the stages "val", "test" and "probe": the weights must not change.
-    O(contrast_size (D + P)) memory; O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward
-    pass per dimension of z and O(D P min(D, P)). Equation:
-    :func:`functional.piecewise_affine.local_unexplained_variance`.
+    Observes h and z (two views), index and projector. The displacement of sample i is h2_i - h*_i, where h* is the
+    representation of the hardest negative, found in z among all samples kept. The Jacobian is taken at h1_i. All values
+    are in [0, 1]. `full`: 0 if the projector sees every displacement, 1 if it sees none. `full_isotropic`: the value
+    for displacements without preferred directions, 1 - mean rank / D. If training fits the projector to the
+    displacements, `full` is lower. `tau` and `tau_isotropic`: the same with only those directions of the Jacobian whose
+    singular values reach the threshold. NaN if all embeddings are equal, since then no negative is the hardest. For a
+    linear projector the values equal :class:`UnexplainedVariance` on `samples`. Use this metric in a monitor's stage
+    "val", "test" or "probe", since the weights must not change. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P
+    min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
         mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
         contrast_size: Number of samples kept, >= 2, among which negatives are sought.
-        samples: Number of samples whose displacement and map are computed, >= 1; all if fewer were observed.
+        samples: Number of samples whose displacement and Jacobian are computed, >= 1; all if fewer were observed.
+        seed: Determines which samples are kept.
     """
 
     section = "augmentations"
@@ -216,7 +223,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Offer samples: h (V, N, D), z (V, N, P), V >= 2, index (N,), and the projector."""
+        """Observe a batch: h (V, N, D), z (V, N, P) with V >= 2, index (N,), and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:

@@ -34,12 +34,14 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 
 
 class EffectiveRank(Moments):
-    """Effective rank of the rows seen (RankMe: singular values, uncentred, eps = 1e-7).
+    """Effective rank of the rows of h (RankMe: singular values, uncentred, eps = 1e-7).
 
-    Observes h. From 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they use all
-    directions alike. `center` subtracts the mean row first; `eps` is added to the shares of the singular values, which
-    keeps log(0) out of their entropy. O(N D^2) per update, O(D^3) to compute. Equation:
-    :func:`functional.effective_rank`.
+    Observes h. The value is from 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they
+    use all directions alike. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
+
+    Args:
+        center: Subtract the mean row first.
+        eps: Added to the shares of the singular values, which keeps log(0) out of their entropy.
     """
 
     section = "ranks"
@@ -79,11 +81,14 @@ class EffectiveRank(Moments):
 
 
 class LogSpectrum(Moments):
-    """Log singular values of the rows seen (Cosentino et al., Fig. 4 and 9), divided by sqrt(n) first.
+    """Logarithms of the singular values of all n rows of h, divided by sqrt(n) (Cosentino et al., Fig. 4 and 9).
 
-    Observes h; `center` subtracts the mean row first. A flat spectrum uses all directions; one that falls off steeply,
-    or to -inf, has collapsed directions. -inf stands for a value below about 1e-7 of the size of the rows, which is
-    only a rounding error. O(N D^2) per update, O(D^3) to compute. Equation: :func:`functional.log_singular_values`.
+    Observes h. If the spectrum is flat, the rows use all directions. If it falls off steeply, or to -inf, some
+    directions have collapsed. -inf stands for a value below about 1e-7 of the size of the rows, which is only a
+    rounding error. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
+
+    Args:
+        center: Subtract the mean row first.
     """
 
     section = "spectra"
@@ -107,12 +112,12 @@ class LogSpectrum(Moments):
 
 
 class ProjectorRank(Diagnostic):
-    """Numerical rank of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1), with the full spectrum.
+    """Numerical rank and singular values of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1).
 
-    Observes `projector`: a linear layer, or a module with several, whose results then end with the layer's name. From 0
-    to min(D, P). Low: the projector maps the representation into few dimensions; strong augmentations lead there. The
-    paper gives no threshold, so `thresholds` has the ranks at relative 0.1, 0.01 and 0.001 and at cumulative 0.9 and
-    0.99. O(D P min(D, P)), independent of N. The value is that of the last update.
+    Observes projector: a linear layer, or a module with several, whose results then end with the layer's name. The rank
+    is from 0 to min(D, P). Low: the projector maps the representation into few dimensions; strong augmentations lead
+    there. The paper gives no threshold, so `thresholds` has the ranks at relative 0.1, 0.01 and 0.001 and at cumulative
+    0.9 and 0.99. Cost: O(D P min(D, P)), independent of N. The value is that of the last update.
 
     Args:
         tau: Threshold of the rank; the default is 1% of the largest singular value.
@@ -184,7 +189,7 @@ class ProjectorRank(Diagnostic):
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),), of each layer under its name."""
+        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),); with several layers, for each."""
         self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {
@@ -208,7 +213,7 @@ class ProjectorRank(Diagnostic):
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
-    """Return the rank, or NaN if the singular values that it counts are not known."""
+    """Return `rank`, or NaN if one of the singular values `sigma` is NaN."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
 
 

@@ -15,9 +15,9 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Make the standard set: ranks and spectra of h, z, the projector and the augmentations, the sphere, the bound.
+    """Return the standard diagnostics by name: ranks, spectra, alignment, uniformity and the bound of InfoNCE.
 
-    Diagnostics that do not apply to the network's `projector` are left out; if it is not known (None), none is.
+    Diagnostics that do not apply to the network's `projector` are left out. If it is None, all are kept.
     """
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),

@@ -1,4 +1,4 @@
-"""NaN for values that do not exist, with a warning that gives the reason once."""
+"""NaN for results that do not exist, with a warning that says why."""
 
 __all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions"]
 
@@ -13,7 +13,7 @@ class UndefinedWarning(UserWarning):
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Warn why a Metric has no value, once for each reason and on the first rank, and return NaN.
+    """Return NaN, and warn once for each `reason`, on the first rank, that this is why a Metric has no value.
 
     The NaN has the shape, dtype and device of `like`; without `like`, it is a float64 scalar on the device of the
     Metric.
@@ -28,9 +28,9 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
-    """Scale rows (..., P) to unit length, float64, without overflow; a row of 0 stays 0.
+    """Scale rows (..., P) to unit length in float64, without overflow; a row of 0 stays 0.
 
-    All are NaN, with a warning of `metric` that calls them `name`, if all rows are 0 or a value is not finite.
+    If all rows are 0 or a value is not finite, all are NaN, and `metric` gives a warning with `name` for the rows.
     """
     rows = rows.double()
     if not rows.isfinite().all():
