@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.loggers import log_array
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 
-SEEN = "rows_seen"  # the file of what readouts rest on, in the folder of a stage or of a named monitor
+SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 
 
 class ArrayFiles:

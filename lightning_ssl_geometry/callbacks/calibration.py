@@ -108,7 +108,7 @@ def _pass_batches(trainer: L.Trainer, twin: HostCopy) -> None:
         batch = next(batches, None)
         ready = torch.tensor([int(batch is not None), _size(batch)], device=twin.module.device)
         ranks, size = distributed.all_reduce_sum(ready).tolist()
-        if ranks < distributed.world_size():  # a rank has no further batch: none takes another step
+        if ranks < distributed.world_size():  # some rank has no further batch, so all ranks stop
             return
         twin.training_pass(on_device(batch, trainer), place)
         rows += size

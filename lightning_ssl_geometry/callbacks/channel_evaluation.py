@@ -55,7 +55,8 @@ class ChannelEvaluation(Evaluation):
     Args:
         weightings: "learned": w = P(T | X), the paper's "ours"; "top": equal weights for the `top` most probable
             augmentations; "oracle": equal weights for the augmentations that overlap most with `box` of the batch;
-            "uniform": the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform" and "top" is arbitrary.
+            "uniform": equal weights for all, the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform"
+            and "top" is arbitrary.
         levels: "f": the weighted mean of the backbone's outputs; "head": the normalised mean of normalised embeddings.
         pixels: Also fit a classifier on the images themselves, which takes long for large images.
         top: Number of augmentations for "top", >= 1.

@@ -45,7 +45,7 @@ class HostCopy:
         self.trainer = trainer
         self.host = host
         self.module = host if compiled else copy.deepcopy(host, _shared(trainer, host))
-        self.module.trainer = trainer  # a copy has none
+        self.module.trainer = trainer  # a deep copy has no Trainer
         self.logged: set[str] = set()
 
     @contextmanager
@@ -63,7 +63,7 @@ class HostCopy:
             del self.module.__dict__["log"]
             with torch.no_grad():
                 for tensor, version, value in kept:
-                    if in_place or tensor._version != version:  # compiled code counts no versions
+                    if in_place or tensor._version != version:  # compiled code does not raise `_version`
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
@@ -89,7 +89,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether a step works outside the Trainer's loops: not with manual optimization or a `dataloader_iter`."""
+        """Whether a step works outside the loops; false with manual optimization or an argument `dataloader_iter`."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization

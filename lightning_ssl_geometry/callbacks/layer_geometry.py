@@ -96,7 +96,7 @@ class LayerGeometry(EvaluationCallback):
     ) -> None:
         super().__init__()
         one_of(get_args(_Stage), stage=stage)
-        LayerSample(1, sample_size)  # checks
+        LayerSample(1, sample_size)  # raises a ValueError if `sample_size` is out of range
         self.diagnostics = diagnostics
         self.stage = stage
         self.sample_size = sample_size
@@ -129,7 +129,7 @@ class LayerGeometry(EvaluationCallback):
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
         if (outputs := step.own(step.outputs)) is None:
             return
-        with trainer.precision_plugin.forward_context():  # the projector's, as in the step
+        with trainer.precision_plugin.forward_context():  # the precision of the step
             layers, clean = _layers(outputs)
         if self._sample is None:
             self._begin(layers, "label" in outputs, trainer.lightning_module.device)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from lightning_ssl_geometry.report import Drawings, Run
 
-_BINS, _MOST_BINS = 64, 512  # wandb takes no more
-_MOST = 1e100  # as in the figures
+_BINS, _MOST_BINS = 64, 512  # wandb accepts at most 512 bins
+_MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
@@ -92,12 +92,12 @@ def _as_histogram(fractions: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 
 
 def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    values = values[np.abs(values) < _MOST]  # nor is NaN
+    values = values[np.abs(values) < _MOST]  # this also removes NaN
     if not len(values):
         return np.empty(0), np.empty(0)
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
-    if high - low <= 1e-9 * size:  # numpy cannot cut what is constant but for rounding
+    if high - low <= 1e-9 * size:  # too narrow a range for numpy to divide into bins
         low, high = low - (0.5 * size or 0.5), high + (0.5 * size or 0.5)
     counts, edges = np.histogram(values, _BINS, (low, high))
     return counts.astype(np.float64), edges

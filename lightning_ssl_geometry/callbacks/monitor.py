@@ -72,8 +72,7 @@ class GeometryMonitor(StageCallback):
             An error in the check before the first step is always raised.
         **host: For a model that is not of this package, where its h, z, labels and views are: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or images that `batch_keys` names. With `augment`, the monitor passes its own views through the model
-            in all stages.
+            views or images that `batch_keys` names. With `augment`, all stages use the monitor's own views.
 
     Attributes:
         seen: Stage -> the number of samples (on all ranks) and of views behind the latest results.
@@ -147,7 +146,7 @@ class GeometryMonitor(StageCallback):
         super().setup(trainer, pl_module, stage)
         self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
-        projector = getattr(pl_module, "projector", None)  # a tapped one is asked when it is observed
+        projector = getattr(pl_module, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
         wanted = standard_diagnostics(known).keys() if self._standard else self._diagnostics.keys()
         for each, metrics in self._metrics.items():
@@ -178,7 +177,7 @@ class GeometryMonitor(StageCallback):
             with calibrated(trainer, pl_module):
                 self._probe(trainer, pl_module)
                 scalars = {name: value.item() for name, value in self._results("probe", trainer)}
-            for logger in trainer.loggers:  # nothing that is logged here by the module would keep its step
+            for logger in trainer.loggers:  # a log by the module would get another step here
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -257,7 +256,7 @@ class GeometryMonitor(StageCallback):
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Compute and log the results of a stage."""
         for name, value in self._results(stage, trainer):
-            pl_module.log(name, value.float(), batch_size=1)  # each is logged once, whatever the batches
+            pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
 
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
         preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
@@ -330,7 +329,7 @@ class GeometryMonitor(StageCallback):
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Return the loader of "probe". It is kept for the fit, because a module may return a new one each time."""
+        """Return the loader of the stage "probe". The same loader is used for the whole fit."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -358,6 +357,6 @@ def _spread(loader: Any, count: int) -> Sequence[int]:
     """Return the positions of `count` evenly spaced batches, from 0 on, because a data set may be sorted by class."""
     try:
         length = len(loader)
-    except TypeError:  # of an iterable data set nobody knows: then the first ones
+    except TypeError:  # an iterable data set has no length: take the first batches
         return range(count)
     return range(length) if count >= length else [place * length // count for place in range(count)]

@@ -15,9 +15,9 @@ class Turn(IntEnum):
     """The group of a callback. The Trainer calls its callbacks in the order of these values."""
 
     OBSERVES = 0  # logs what EarlyStopping and ModelCheckpoint read
-    OTHER = 1  # keeps its place among its like
+    OTHER = 1  # keeps its position among the callbacks of this group
     REPORTS = 2  # reads what all others have written
-    SAVES = 3  # Lightning, too, calls checkpoints last
+    SAVES = 3  # checkpoints, which Lightning also calls last
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:

@@ -52,11 +52,11 @@ class Probe(StageCallback):
     """
 
     section: ClassVar[str] = "probes"
-    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # of what is logged as `{name}_{key}`
+    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # the keys of `{name}_{key}`
 
     default_name: str
     looks_itself = True
-    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> what is logged behind the name
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> keys of `{name}_{key}`
 
     @passed_on
     def __init__(
@@ -113,7 +113,7 @@ class Probe(StageCallback):
         return set(self._logged(stage))
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Reset the accuracy before a validation, or before an epoch the count of labels that are out of range."""
+        """Before a validation, reset the accuracy. Before an epoch, reset the count of labels that are out of range."""
         if stage == "val":
             assert self._accuracy is not None
             self._accuracy.to(pl_module.device).reset()

@@ -134,7 +134,7 @@ class LinearProbe(Probe):
 
     def _build(self, features: int, device: torch.device) -> None:
         with torch.random.fork_rng([]):  # the host's random numbers stay as they were
-            torch.manual_seed(0)  # and all ranks begin alike
+            torch.manual_seed(0)  # and all ranks get the same weights
             head = nn.Linear(features, self._classes)
         self._head = head.to(device)
         self._descent = self.optimizer(self._head.parameters())

@@ -37,8 +37,8 @@ class QuantitiesFile:
         self.files = files
         self._earlier: dict[str, Declared] = {}
         self._host: dict[str, Declared] = {}
-        self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
-        self._silent: set[str] = set()  # names of results that nobody declares
+        self._said: dict[int, dict[str, Declared]] = {}  # id of the callback -> its descriptions
+        self._silent: set[str] = set()  # names of results without a description
         self._text: str | None = None
         self._waits = False
         self._warned: set[str] = set()
@@ -58,13 +58,13 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Collect descriptions of the module (`host`) and callbacks for :meth:`write`; a ValueError if two differ."""
+        """Collect descriptions of the module and the callbacks; a ValueError if two callbacks differ for one name."""
         self._host = dict(host)
         self._take(said)
         self._waits = True
 
     def write(self) -> None:
-        """Write the descriptions that :meth:`expect` collected, once."""
+        """Write the descriptions that :meth:`expect` collected. A second call does nothing."""
         if self._waits:
             self._write()
 
@@ -167,7 +167,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
         part: A name that distinguishes `thing` from other objects of its class.
     """
     quantities = quantities_of(thing)
-    if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
+    if not isinstance(quantities, Mapping):  # another library's attribute of the same name
         return {}
     found = {name: (key, quantities.get(key)) for name, key in names.items()}
     owner = next((kind for kind in type(thing).__mro__ if "quantities" in vars(kind)), type(thing))

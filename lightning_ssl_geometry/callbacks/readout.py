@@ -71,7 +71,7 @@ class Readout:
             if not self.failures.failed(stage, name):
                 self.failures.elsewhere(f"{self.title}, diagnostic {name!r}, stage {stage!r}: failed on another rank.")
             return self._nan(name, stage)
-        if not any(saw):  # an epoch that was resumed behind its last observed step
+        if not any(saw):  # the epoch was resumed after its last observed step
             return {}
         result: dict[str, Tensor] = {}
         with self.failures.caught(trainer, self.title, stage, diagnostic=name):
@@ -129,7 +129,7 @@ def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -
     result, error = None, ""
     try:
         result = metric.compute() if saw[distributed.rank()] else None
-    except Exception as failure:  # the others wait for the result
+    except Exception as failure:  # told below to the ranks that wait for the result
         error = f"{type(failure).__name__}: {failure}"
     finally:
         metric.process_group = whole

@@ -136,7 +136,7 @@ def _step(
             twin.module.eval()
         with twin.apart():
             return twin.step(batch, batch_idx, stage), twin.logged
-    except Exception as error:  # of the host's own code, or of an attribute that cannot be copied
+    except Exception as error:  # in the module's own code, or an attribute cannot be copied
         rank_zero_info(f"The {stage} step is not rehearsed on a copy ({error}): the first one is checked instead.")
         return None
 

@@ -32,7 +32,7 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `logged`, the first step whose scalars a resumed fit computes itself; `within_epoch`, whether the epoch has
-            further batches; `scalars` by name, and `scalars_step`, their step.
+        further batches; `scalars` by name, and `scalars_step`, their step.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -45,7 +45,7 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     within = {"within_epoch": current.processed > 0 and epoch.processed < epoch.ready and not _all_done(loop)}
     if batch.processed < batch.ready and not loop._should_accumulate():
         checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"] = count - 1
-    if batch.completed < batch.processed:  # at the end of a batch
+    if batch.completed < batch.processed:  # saved at the end of a batch
         logs = connector.should_update_logs and not loop._should_accumulate()
         scalars = _plain(trainer, connector.metrics["log"] if logs else {})
         return within | {"logged": next_count, "scalars": scalars, "scalars_step": count}

@@ -27,7 +27,7 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder. A hook that overrides one of these must call it.
+    """Base of the callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
     `geometry/quantities.json` describes what a run logs and writes. A callback describes its results by the attribute
     `quantities` and :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, whose
@@ -51,7 +51,7 @@ class RunCallback(L.Callback):
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes one of the names differently; None is no description."""
+        """Raise a ValueError if another callback describes a name differently than `entries` (None: not at all)."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
@@ -150,7 +150,7 @@ class _Run(NamedTuple):
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:
-    """Return the files of a Trainer's run. All callbacks get the same object, which belongs to the logger.
+    """Return the files of a Trainer's run. All callbacks get the same object, and so do Trainers with the same logger.
 
     All ranks must make the first call together; :class:`RunCallback` does so in `setup`.
     """

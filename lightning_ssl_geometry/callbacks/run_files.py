@@ -1,8 +1,8 @@
 """The files of a run, and the record of which run wrote them.
 
-`history.json` in the run's folder holds an id of the run, the files that it wrote, and where it was resumed. Only that
-run, or a run that resumes it, overwrites, shortens or removes these files. Checkpoints hold the same record, so that a
-resumed run finds its earlier part, even if it writes to another folder.
+`history.json` in the run's folder holds an id of the run, the files that it wrote, and from which checkpoints it was
+resumed. Only that run, or a run that resumes it, overwrites, shortens or removes these files. Checkpoints hold the id,
+the folder and the files, so that a resumed run knows its earlier part, even if it writes to another folder.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]

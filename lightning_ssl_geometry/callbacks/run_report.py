@@ -113,7 +113,7 @@ class RunReport(RunCallback):
             else:
                 self._record["error"] = {"type": type(exception).__name__, "message": str(exception)[:_MOST_ERROR]}
                 self._end(trainer, "failed")
-        except Exception as error:  # of wandb or matplotlib, for example
+        except Exception as error:  # from wandb or matplotlib, for example
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -122,7 +122,7 @@ class RunReport(RunCallback):
         self._files = run_files(trainer)
         self.refuse(trainer, "run.json", "report.html")
         if self.page:
-            self._files.own("report.html")  # from here on: `ssl-geometry report` may write it, too
+            self._files.own("report.html")  # now, because `ssl-geometry report` may write it during the run
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         self._write(trainer, "running")
 
@@ -135,7 +135,7 @@ class RunReport(RunCallback):
         self._files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
         try:
             self._files.check("run.json", "report.html")
-        except ValueError:  # of another run, which may be why this one failed
+        except ValueError:  # the files are of another run, which may be why this run failed
             return False
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         return True
@@ -147,7 +147,7 @@ class RunReport(RunCallback):
         self._record["ended"] = _now()
         with _warned("run.json"):
             self._write(trainer, status)
-        self._record, self._ended = {}, True  # what fails from here on is not this run
+        self._record, self._ended = {}, True  # a later failure does not belong to this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._report(trainer, status)
 
@@ -194,7 +194,7 @@ def _warned(what: str | Path) -> Iterator[None]:
     """Turn an error in the block into a warning, because a run that ended well must not fail because of its report."""
     try:
         yield
-    except Exception as error:  # a full disk, matplotlib, a logger of another's: the rest is still to be written
+    except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written
         rank_zero_warn(f"RunReport could not write {what}: {type(error).__name__}: {error}")
 
 

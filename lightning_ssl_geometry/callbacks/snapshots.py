@@ -71,7 +71,7 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save the embeddings before the first step. Drop those of later steps if a checkpoint had them."""
+        """Save the embeddings if `iterations` has the number of steps done; drop those of later steps."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -106,7 +106,7 @@ class EmbeddingSnapshots(RunCallback):
         before = nullcontext() if step else calibrated(trainer, pl_module)
         with before, undisturbed(pl_module):
             self.kept[step] = self._look(trainer, pl_module)
-        if (files := run_files(trainer)).writes:  # without a folder, they are in `kept`
+        if (files := run_files(trainer)).writes:  # without a folder, the embeddings are only in `kept`
             _write(files, self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:

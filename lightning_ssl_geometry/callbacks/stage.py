@@ -28,7 +28,7 @@ class StageCallback(EvaluationCallback):
     """
 
     turn: ClassVar[Turn] = Turn.OBSERVES
-    looks_itself = False  # at the validation set of a host that has no `validation_step`
+    looks_itself = False  # whether it runs the validation of a module without `validation_step`
 
     def __init__(self, observer: Observer, on_error: OnError) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch, or raise an error that was postponed until the checkpoints of the last epoch are saved."""
+        """Begin an epoch, or raise an error that was postponed until the previous epoch's checkpoints were saved."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Try the first batch of a fit, and prepare for a step. A fit resumed within an epoch begins it here."""
+        """Try the fit's first batch, and prepare for a step. A fit resumed within an epoch begins that epoch here."""
         if not self._epoch_begun:
             self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx=batch_idx)
@@ -108,13 +108,13 @@ class StageCallback(EvaluationCallback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the results of the epoch."""
-        if not self._epoch_begun:  # resumed behind its last batch
+        if not self._epoch_begun:  # the fit was resumed after the last batch of the epoch
             self._begin_epoch(trainer, pl_module)
         self._epoch_begun = False
         self.end_pass("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise an error that was postponed until the last checkpoints are saved."""
+        """Raise an error that was postponed until the last checkpoints were saved."""
         super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 

@@ -65,7 +65,7 @@ def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Ten
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W), uint8 or float; a ValueError if floats exceed the range of `augment`."""
+    """Make views of images (N, C, H, W), uint8 or float; a ValueError if floats leave the range of `augment`."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

@@ -20,7 +20,7 @@ class BatchReader:
             ValueError if the stage is unknown.
         augment: Makes views of images: called with (image, index, epoch).
         names: Names of parts that need no entry in `batch_keys`, if a batch is a mapping with these keys.
-        only: `batch_keys` with a name outside `names` is a ValueError.
+        only: If true, a name in `batch_keys` that is not in `names` is a ValueError.
     """
 
     def __init__(

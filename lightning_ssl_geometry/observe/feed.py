@@ -79,7 +79,7 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Return the results of a diagnostic by key; a single result has the key "".
+    """Return what a diagnostic computed as a dict of tensors; a single result has the key "".
 
     A ValueError if a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
     """
@@ -102,7 +102,7 @@ def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
     """Compute and reset the diagnostics that have data, and return their results as name -> key -> result."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
-        if metric.update_called:  # an epoch that was resumed behind its last observed step has none
+        if metric.update_called:  # false if the epoch was resumed after its last observed step
             found[name] = by_key(metric.compute())
             metric.reset()
     return found

@@ -1,4 +1,4 @@
-"""Remove the samples that Lightning's sampler repeats if the size of a data set is no multiple of the processes."""
+"""Remove the samples that Lightning's sampler repeats if the processes do not get equally many samples otherwise."""
 
 __all__ = ["without_repeats"]
 

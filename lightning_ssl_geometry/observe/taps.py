@@ -13,7 +13,7 @@ from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
 _MODULES = ("encoder", "projector")
-_NO_FORWARD = "LightningModule.forward"  # by name: Lightning's class comes in the packages lightning, pytorch_lightning
+_NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning and pytorch_lightning
 
 
 class Taps:
@@ -48,7 +48,7 @@ class Taps:
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
             self._sources[name] = module
-            if name in _MODULES:  # diagnostics differentiate it and read its layers: without torch.compile's wrapper
+            if name in _MODULES:  # diagnostics need its layers, not torch.compile's wrapper
                 self._modules[name] = getattr(module, "_orig_mod", module)
             else:
                 self._handles.append(module.register_forward_hook(self._hook(name)))

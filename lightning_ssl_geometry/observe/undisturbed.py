@@ -30,7 +30,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
-        with random_state_kept(module), torch.no_grad():  # numpy's too: transforms of data sets draw from it
+        with random_state_kept(module), torch.no_grad():  # transforms of data sets also use numpy's random state
             yield
     finally:
         for child, training in modes:
