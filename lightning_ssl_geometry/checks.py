@@ -123,9 +123,10 @@ def rows(least: int, **arguments: Tensor) -> None:
     Raises:
         ValueError: If a tensor has fewer.
     """
+    noun = "row" if least == 1 else "rows"
     for name, value in arguments.items():
         if len(value) < least:
-            raise ValueError(f"Expected `{name}` of at least {least} rows, but got {len(value)}.")
+            raise ValueError(f"Expected `{name}` of at least {least} {noun}, but got {len(value)}.")
 
 
 def floating(**arguments: Tensor) -> None:

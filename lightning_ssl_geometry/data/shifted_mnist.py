@@ -75,7 +75,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         if cell < side:
             raise ValueError(f"Expected `cell` >= {side}, the side of a digit of {source!r}, but got {cell}.")
         canvas = grid * cell if canvas is None else canvas
-        if canvas < grid * cell:
+        if not canvas >= grid * cell:
             raise ValueError(f"Expected `canvas` >= {grid * cell}, `grid` x `cell`, but got {canvas}.")
         views = GroupViews(action=None, num_views=1) if views is None else views
         super().__init__(batch_size, views=views, seed=seed, image_size=canvas, **settings)

@@ -231,4 +231,6 @@ def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
 
 
 def _fill(fill: float | Sequence[float]) -> Tensor | float:
+    if isinstance(fill, str):
+        raise ValueError(f"Expected `fill` to be a number, or one per channel, but got {fill!r}.")
     return torch.tensor(fill) if isinstance(fill, Sequence) else fill

@@ -27,7 +27,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
+from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
@@ -79,7 +79,7 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     (1.0, 2.0)
     """
     shaped("N, d", x1=x1, x2=x2)
-    at_least(2, N=len(x1))
+    rows(2, x1=x1)
     x1, x2 = x1.double(), x2.double()
     centred, change = x1 - x1.mean(dim=0), x1 - x2
     return centred.T @ centred / len(x1), change.T @ change / len(x1)
@@ -192,6 +192,6 @@ def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6)
 def _covariances(marginal: Tensor, conditional: Tensor) -> tuple[Tensor, Tensor]:
     shaped("d, e", marginal=marginal)
     shaped("d, d", {"d": len(marginal)}, marginal=marginal, conditional=conditional)
-    at_least(1, d=len(marginal))
+    rows(1, marginal=marginal)
     finite(marginal=marginal, conditional=conditional)
     return marginal.double(), conditional.double()

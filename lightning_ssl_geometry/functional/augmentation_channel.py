@@ -72,7 +72,8 @@ def augmentation_channel_loss(
     '0.000'
     """
     shaped("N, m, P", z=z)
-    at_least(2, **{"len(z)": len(z), "z.shape[1]": z.shape[1]})
+    if min(z.shape[:2]) < 2:
+        raise ValueError(f"Expected `z` of shape (N, m, P), N >= 2 and m >= 2, but got {tuple(z.shape)}.")
     if log_weight is not None:
         shaped("N, m", dict(zip("Nm", z.shape, strict=False)), log_weight=log_weight)
     inside("(0, inf)", beta=beta)

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, floating, inside, shaped
+from lightning_ssl_geometry.checks import at_least, floating, inside, rows, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
@@ -33,7 +33,8 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
         eps: >= 0; a row of at most this length is treated as 0.
     """
     shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
-    at_least(1, N=len(q1))
+    floating(q1=q1, q2=q2, z1=z1, z2=z2)
+    rows(1, q1=q1)
     return (byol_prediction_error(q1, z2, eps) + byol_prediction_error(q2, z1, eps)).mean()
 
 

@@ -172,6 +172,7 @@ def _rows(z: Tensor, normalize: bool) -> Tensor:
 
 
 def _clusters(z: Tensor, label: Tensor) -> int:
+    shaped("N, P", z=z)
     integer = not (label.is_floating_point() or label.is_complex())
     if label.shape != z.shape[:1] or not integer:
         raise ValueError(f"Expected `label` of {len(z)} integers, but got {label.dtype} {tuple(label.shape)}.")

@@ -9,7 +9,7 @@ __all__ = ["alignment", "gaussian_potential", "uniformity"]
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from lightning_ssl_geometry.checks import at_least, positive, shaped
+from lightning_ssl_geometry.checks import positive, rows, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
@@ -56,15 +56,15 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
     result is in (0, 1], and 1 if all rows are equal.
     """
     shaped("N, P", z=z)
-    at_least(2, N=len(z))
+    rows(2, z=z)
     positive(t=t)
     if normalize:
         z = unit(z, dim=-1)
     square = z.square().sum(-1)
     total = z.new_zeros(())
     for start in range(0, len(z), block_size):
-        rows = slice(start, start + block_size)
-        distance = (square[rows, None] + square - 2 * z[rows] @ z.T).clamp(min=0)  # rounding may give -1e-7
+        block = slice(start, start + block_size)
+        distance = (square[block, None] + square - 2 * z[block] @ z.T).clamp(min=0)  # rounding may give -1e-7
         kernel = (-t * distance).exp()  # (block, N)
         total = total + kernel.sum() - kernel.diagonal(start).sum()
     return total / (len(z) * (len(z) - 1))

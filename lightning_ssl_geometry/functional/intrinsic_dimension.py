@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, inside, one_of, shaped
+from lightning_ssl_geometry.checks import inside, one_of, rows, shaped
 
 Average = Literal["inverses", "estimates"]
 Estimator = Literal["fit", "mle"]
@@ -104,17 +104,17 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     [1.0, 2.0]
     """
     shaped("N, D", h=h)
-    at_least(3, **{"len(h)": len(h)})
+    rows(3, h=h)
     inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
     h = h.double()
     h = h - h.mean(0)  # smaller numbers lose less to rounding
     square = h.square().sum(1)
     found = []
-    for rows in torch.arange(len(h), device=h.device).split(chunk_size):
-        far = torch.addmm(square, h[rows], h.T, alpha=-2)  # squared distances minus |h_i|^2, (chunk, N)
-        far[torch.arange(len(rows), device=h.device), rows] = torch.inf
+    for chunk in torch.arange(len(h), device=h.device).split(chunk_size):
+        far = torch.addmm(square, h[chunk], h.T, alpha=-2)  # squared distances minus |h_i|^2, (chunk, N)
+        far[torch.arange(len(chunk), device=h.device), chunk] = torch.inf
         near = far.topk(neighbors, largest=False).indices  # (chunk, k)
-        found.append((h[rows, None] - h[near]).norm(dim=2).sort(dim=1).values)
+        found.append((h[chunk, None] - h[near]).norm(dim=2).sort(dim=1).values)
     return torch.cat(found)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, floating, shaped
+from lightning_ssl_geometry.checks import floating, integers, rows, shaped
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
 
 
@@ -61,7 +61,8 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     True
     """
     _, count, total, _ = class_moments(h, label)
-    at_least(2, classes=len(count))
+    if len(count) < 2:
+        raise ValueError(f"Expected `label` of at least 2 classes, but got {len(count)}.")
     mean = total / count[:, None]  # (C, D)
     rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # more accurate than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
@@ -88,8 +89,7 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     shaped("N, D", h=h)
     floating(h=h)
     shaped("N,", {"N": len(h)}, label=label)
-    if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
-        raise ValueError(f"Expected `label` of an integer dtype, but got {label.dtype}.")
+    integers(label=label)
     h = h.double()
     classes, which = label.unique(return_inverse=True)
     count = which.bincount(minlength=len(classes)).double()
@@ -125,7 +125,7 @@ def moments_neural_collapse(
     shaped("D, D", {"D": total.shape[1]}, outer=outer)
     if not (count > 0).all():
         raise ValueError(f"Expected `count` > 0 in every class, but got {count.min().item():g}.")
-    at_least(2, classes=classes)
+    rows(2, count=count)
     count, total, outer = count.double(), total.double(), outer.double()
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_ssl_geometry.checks import at_least, shaped
+from lightning_ssl_geometry.checks import at_least, rows, shaped
 from lightning_ssl_geometry.introspection import check_settled, substituted_call, vectors
 
 Inputs = Tensor | tuple[Tensor, ...]
@@ -107,7 +107,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     """
     shaped("N, d", at=at)
     shaped("V, N, d", {"N": len(at), "d": at.shape[1]}, moved=moved)
-    at_least(1, **{"len(moved)": len(moved)})
+    rows(1, moved=moved)
     at, moved = at.double(), moved.double()
     difference = (moved - at).square().sum(2).mean()
     return (difference / at.square().sum(1).mean()).sqrt()

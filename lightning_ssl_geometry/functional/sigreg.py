@@ -12,7 +12,7 @@ __all__ = ["epps_pulley", "sigreg"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, positive, shaped
+from lightning_ssl_geometry.checks import at_least, positive, rows, shaped
 
 
 def sigreg(
@@ -45,7 +45,7 @@ def sigreg(
         ValueError: If `h` is not (N, D), an argument is out of range, or the rows to standardise are all equal.
     """
     shaped("N, D", h=h)
-    at_least(1, N=len(h))
+    rows(1, h=h)
     at_least(1, num_slices=num_slices)
     h = h.double()
     if standardize:

@@ -5,7 +5,7 @@ __all__ = ["BYOLLoss"]
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, floating, shaped
+from lightning_ssl_geometry.checks import at_least, floating, rows, shaped
 from lightning_ssl_geometry.distributed import all_reduce_sum, world_size
 from lightning_ssl_geometry.functional.byol import byol_prediction_error
 
@@ -31,7 +31,7 @@ class BYOLLoss(nn.Module):
         """Return the loss, a scalar, of predictions q and targets z, (N, P) each; with several ranks N may be 0."""
         shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
         floating(q1=q1, q2=q2, z1=z1, z2=z2)
-        at_least(1 if world_size() == 1 else 0, N=len(q1))
+        rows(1 if world_size() == 1 else 0, q1=q1)
         errors = byol_prediction_error(q1, z2.detach(), self.eps) + byol_prediction_error(q2, z1.detach(), self.eps)
         total, n = all_reduce_sum(torch.stack([errors.sum(), errors.new_tensor(len(errors))]))
         return total / n

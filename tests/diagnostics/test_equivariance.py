@@ -302,6 +302,7 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
         (lambda: EquivarianceError("scale", scales=(1.0,)), "`scales` > 0, at least 2, ascending"),
         (lambda: EquivarianceError(stride=0), "`stride` >= 1, but got 0"),
         (lambda: EquivarianceError(margin=-1), "`margin` >= 0, but got -1"),
+        (lambda: EquivarianceError(fill="0.5"), "`fill` to be a number, or one per channel, but got '0.5'"),
         (
             lambda: EquivarianceError(layers=["a.b", "a_b"]),
             r"`layers` that differ in more than '.' and '_', but got \['a.b', 'a_b'\]",
@@ -325,3 +326,8 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_scales_count_for_their_own_group_alone():
+    settings = {"layers": ["a"], "scales": (1.0, 0.0)}
+    assert EquivarianceError("translation", **settings).difference.shape == (1, 4)

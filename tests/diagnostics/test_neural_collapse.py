@@ -79,7 +79,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"`label` of an integer dtype, but got torch\.float32"):
         metric.update(torch.ones(2, 3, 4), torch.ones(3))
     metric.update(torch.ones(2, 3, 4), torch.ones(3).long())
-    with pytest.raises(ValueError, match="`classes` >= 2, but got 1"):
+    with pytest.raises(ValueError, match="`count` of at least 2 rows, but got 1"):
         metric.compute()
 
 

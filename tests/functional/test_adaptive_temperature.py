@@ -185,13 +185,16 @@ def test_moments_give_what_pairs_give():
         (lambda: equalizing_temperature(1.0, 0.0), r"Expected `sigma_s` > 0 and finite, but got 0\.0"),
         (lambda: equalizing_temperature(1.0, 1.0, floor=0.0), r"Expected `floor` > 0 and finite, but got 0\.0"),
         (lambda: pair_covariances(torch.zeros(3), torch.zeros(3)), r"`x1` of shape \(N, d\), but got \(3,\)"),
-        (lambda: pair_covariances(torch.zeros(1, 3), torch.zeros(1, 3)), "Expected `N` >= 2, but got 1"),
+        (lambda: pair_covariances(torch.zeros(1, 3), torch.zeros(1, 3)), "Expected `x1` of at least 2 rows, but got 1"),
         (lambda: pair_covariances(torch.zeros(2, 3), torch.zeros(2, 1)), r"`x2` .* d = 3, but got \(2, 1\)"),
         (
             lambda: variance_ratios(torch.zeros(2, 3), torch.zeros(2, 3)),
             r"`marginal` of shape \(d, d\), d = 2.* but got \(2, 3\)",
         ),
-        (lambda: variance_ratios(torch.zeros(0, 0), torch.zeros(0, 0)), "Expected `d` >= 1, but got 0"),
+        (
+            lambda: variance_ratios(torch.zeros(0, 0), torch.zeros(0, 0)),
+            "Expected `marginal` of at least 1 row, but got 0",
+        ),
         (lambda: variance_ratios(torch.eye(2), torch.eye(3)), r"`conditional` .* d = 2, but got \(3, 3\)"),
         (lambda: variance_ratios(torch.eye(2), math.nan * torch.eye(2)), "Expected finite `conditional`, but got"),
         (lambda: variance_ratios(torch.eye(2), torch.eye(2), rtol=-1.0), r"Expected `rtol` >= 0, but got -1\.0"),

@@ -250,8 +250,8 @@ def test_draws_follow_the_probabilities():
     ("z", "weight", "beta", "message"),
     [
         (torch.ones(4, 3), None, 1.0, r"`z` of shape \(N, m, P\), but got \(4, 3\)"),
-        (torch.ones(4, 1, 3), None, 1.0, r"`z.shape\[1\]` >= 2, but got 1"),
-        (torch.ones(1, 4, 3), None, 1.0, r"`len\(z\)` >= 2, but got 1"),
+        (torch.ones(4, 1, 3), None, 1.0, r"`z` of shape \(N, m, P\), N >= 2 and m >= 2, but got"),
+        (torch.ones(1, 4, 3), None, 1.0, r"`z` of shape \(N, m, P\), N >= 2 and m >= 2, but got"),
         (torch.ones(4, 2, 3), torch.ones(4, 3), 1.0, r"`log_weight` of shape \(N, m\), N = 4, m = 2, but got \(4, 3\)"),
         (torch.ones(4, 2, 3), None, 0.0, "`beta` > 0 and finite, but got 0.0"),
     ],

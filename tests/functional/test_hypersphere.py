@@ -60,7 +60,7 @@ def test_two_antipodes():
             r"`z2` of shape \(N, P\), N = 3, P = 2, but got \(2, 2\)",
         ),
         (lambda: alignment(torch.ones(3, 2), torch.ones(3, 2), alpha=0), "`alpha` > 0, but got 0"),
-        (lambda: gaussian_potential(torch.ones(1, 2)), "`N` >= 2, but got 1"),
+        (lambda: gaussian_potential(torch.ones(1, 2)), "`z` of at least 2 rows, but got 1"),
         (lambda: gaussian_potential(torch.ones(2)), r"`z` of shape \(N, P\), but got \(2,\)"),
         (lambda: uniformity(torch.ones(3, 2), -1), "`t` > 0, but got -1"),
     ],

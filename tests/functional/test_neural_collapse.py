@@ -140,8 +140,8 @@ def test_one_point_and_rows_that_are_no_numbers_give_nan():
         (torch.ones(3, 2), torch.arange(2), r"`label` of shape \(N,\), N = 3, but got \(2,\)"),
         (torch.ones(3, 2), torch.rand(3), r"`label` of an integer dtype, but got torch\.float32"),
         (torch.ones(3, 2), torch.ones(3).bool(), r"`label` of an integer dtype, but got torch\.bool"),
-        (torch.ones(3, 2), torch.ones(3).long(), "`classes` >= 2, but got 1"),
-        (torch.ones(0, 2), torch.ones(0).long(), "`classes` >= 2, but got 0"),
+        (torch.ones(3, 2), torch.ones(3).long(), "`label` of at least 2 classes, but got 1"),
+        (torch.ones(0, 2), torch.ones(0).long(), "`label` of at least 2 classes, but got 0"),
     ],
 )
 def test_bad_rows_and_labels(h, label, message):
@@ -155,7 +155,7 @@ def test_bad_rows_and_labels(h, label, message):
         (((2, 1), (2, 3), (3, 3)), r"`count` of shape \(C,\), but got \(2, 1\)"),
         (((2,), (3, 3), (3, 3)), r"`total` of shape \(C, D\), C = 2, but got \(3, 3\)"),
         (((2,), (2, 3), (2, 3)), r"`outer` of shape \(D, D\), .*but got \(2, 3\)"),
-        (((1,), (1, 3), (3, 3)), "`classes` >= 2, but got 1"),
+        (((1,), (1, 3), (3, 3)), "`count` of at least 2 rows, but got 1"),
     ],
 )
 def test_bad_moments(shapes, message):

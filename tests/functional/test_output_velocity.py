@@ -253,7 +253,7 @@ def test_bad_input():
     for one, two, message in (
         (at[0], moved, r"`at` of shape \(N, d\), but got \(2,\)"),
         (at, moved[:, :3], r"`moved` of shape \(V, N, d\), N = 4, d = 2, but got \(3, 3, 2\)"),
-        (at, moved[:0], r"`len\(moved\)` >= 1, but got 0"),
+        (at, moved[:0], r"`moved` of at least 1 row, but got 0"),
         (at, at, r"`moved` of shape \(V, N, d\), .*but got \(4, 2\)"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -105,7 +105,7 @@ def test_gradients():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sigreg(torch.ones(0, 3)), "`N` >= 1, but got 0"),
+        (lambda: sigreg(torch.ones(0, 3)), "`h` of at least 1 row, but got 0"),
         (lambda: sigreg(torch.ones(3)), r"`h` of shape \(N, D\), but got \(3,\)"),
         (lambda: sigreg(torch.ones(9, 3), 0), "`num_slices` >= 1, but got 0"),
         (

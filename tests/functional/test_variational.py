@@ -271,7 +271,7 @@ def test_an_eta_that_is_zero_for_a_pair():
             lambda z1, z2: second_variation(z1, z2[:, :2]),
             r"Expected `direction` of shape \(N, d\), N = 7, d = 3, but got \(7, 2\)",
         ),
-        (lambda z1, z2: second_variation(z1[:0], z2[:0]), "Expected `N` >= 1, but got 0"),
+        (lambda z1, z2: second_variation(z1[:0], z2[:0]), "Expected `z` of at least 1 row, but got 0"),
         (lambda z1, z2: second_variation(z1.long(), z2), "Expected `z` of a float dtype"),
         (
             lambda z1, z2: second_variation(2 * z1, z2, on_sphere=True),

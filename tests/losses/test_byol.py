@@ -145,7 +145,7 @@ def test_wrong_settings_of_the_momentum_are_named(arguments, message):
         ({"q2": lambda x: x[1:]}, r"Expected `q2` of shape \(N, P\), N = 7, P = 4, but got \(6, 4\)"),
         ({"z1": lambda x: x[:, 1:]}, r"Expected `z1` of shape \(N, P\), N = 7, P = 4, but got \(7, 3\)"),
         ({"q1": lambda x: x[:, 0]}, r"Expected `q1` of shape \(N, P\), but got \(7,\)"),
-        (dict.fromkeys(("q1", "q2", "z1", "z2"), lambda x: x[:0]), "Expected `N` >= 1, but got 0"),
+        (dict.fromkeys(("q1", "q2", "z1", "z2"), lambda x: x[:0]), "Expected `q1` of at least 1 row, but got 0"),
     ],
     ids=["rows", "columns", "axes", "none"],
 )

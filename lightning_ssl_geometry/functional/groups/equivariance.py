@@ -129,8 +129,8 @@ class EquivarianceSettings:
 
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
         """List the group's elements; translations are by `shift` pixels."""
-        scales = self.scales or ()
-        return group_elements(self.group, shift, [scales[i] / scales[j] for i, j in self.pairs])
+        scales = self.scales if self.group == "scale" and self.scales else ()
+        return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
         """Sum the numerators and the denominators of :func:`equivariance_error` over images; it has the same errors."""

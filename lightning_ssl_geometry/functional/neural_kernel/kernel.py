@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, finite, shaped
+from lightning_ssl_geometry.checks import finite, rows, shaped
 from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
 from lightning_ssl_geometry.introspection import check_settled
 
@@ -103,7 +103,7 @@ def neural_kernel_trace(
         work = KernelWork(model, points, parameters, memory=memory, by_layer=by_layer, vectorize=vectorize)
         if directions is not None:
             shaped("Q, d", {"d": work.outputs}, directions=directions)
-            at_least(1, **{"len(directions)": len(directions)})
+            rows(1, directions=directions)
         return work.kernel(directions, folded=True) / (work.outputs if directions is None else len(directions))
 
 

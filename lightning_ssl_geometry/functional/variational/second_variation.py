@@ -5,7 +5,7 @@ __all__ = ["second_variation"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, floating, shaped, switch
+from lightning_ssl_geometry.checks import floating, rows, shaped, switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
 from lightning_ssl_geometry.functional.variational.loss import first_variation
@@ -50,7 +50,7 @@ def second_variation(
     switch(on_sphere=on_sphere)
     shaped("N, d", z=z, direction=direction)
     floating(z=z)
-    at_least(1, N=len(z))
+    rows(1, z=z)
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         z, h = in_full_precision(z, direction)
         if on_sphere:

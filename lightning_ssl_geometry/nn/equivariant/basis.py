@@ -55,7 +55,7 @@ def hermite_gaussian_basis(
     """
     if kernel_size < 1 or kernel_size % 2 == 0:
         raise ValueError(f"Expected `kernel_size` odd and >= 1, but got {kernel_size}.")
-    inside(f"[1, {kernel_size}]", effective_size=effective_size)
+    inside(f"[1, {int(kernel_size)}]", effective_size=effective_size)
     check_scales(scales)
     if effective_size > 1 and supports(kernel_size, scales)[0] == 1:
         enough = next(k for k in itertools.count(kernel_size, 2) if supports(k, scales)[0] > 1)
