@@ -1,4 +1,4 @@
-"""Results with one or more axes as files: a CSV row per readout, or an NPZ with the latest readout."""
+"""Files for diagnostics whose results are vectors or larger arrays."""
 
 __all__ = ["SEEN", "ArrayFiles"]
 
@@ -11,18 +11,18 @@ from torch import Tensor
 from lightning_ssl_geometry.callbacks.loggers import log_array
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 
-SEEN = "rows_seen"  # the file of what readouts rest on, in the folder of a stage or of a named monitor
+SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 
 
 class ArrayFiles:
-    """The folder `geometry` of a run.
+    """Writes results that are vectors or larger arrays to the folder `geometry` of a run.
 
-    A result with one axis is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... For a result with more
-    axes, such as images, `{name}.npz` keeps the latest readout: `values` in float32, `epoch` and `step`.
+    A vector becomes a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... An array with more axes, such as
+    an image, replaces the contents of `{name}.npz`: `values` in float32, `epoch` and `step`.
 
     Args:
         files: The files of the run.
-        loggers: They get results with one axis as histograms: see :func:`log_array`.
+        loggers: Loggers that get each vector as a histogram, by :func:`log_array`.
     """
 
     def __init__(self, files: RunFiles, loggers: Sequence[Logger] = ()) -> None:
@@ -30,13 +30,13 @@ class ArrayFiles:
         self.loggers = loggers
 
     def append(self, name: str, epoch: int, step: int, values: Tensor) -> None:
-        """Write one readout, and log it.
+        """Write one result to its file, and log it if it is a vector.
 
         Args:
-            name: Name with its stage, such as `val/log_spectrum_h`.
-            epoch: Counted from 0.
-            step: Number of optimizer steps done. In a fit, the loggers get step - 1, the index of the last step, as
-                scalars do.
+            name: Path below `geometry` without the ending, such as `val/log_spectrum_h`.
+            epoch: Number of the epoch, from 0.
+            step: Number of optimizer steps done. In a fit, the loggers get step - 1, the index of the last step, which
+                is also the step of the scalars.
             values: (K,), or with more axes. A ValueError if it is a scalar or has another length than earlier rows.
         """
         if values.ndim == 0:
@@ -53,13 +53,13 @@ class ArrayFiles:
             log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Append a row to `geometry/{name}.csv`: the number of samples and views of a readout.
+        """Append a row to `geometry/{name}.csv`, which tells from how many samples the results were computed.
 
         Args:
-            name: Name with its stage, such as `val/rows_seen`.
-            epoch: Counted from 0.
+            name: Path below `geometry` without the ending, such as `val/rows_seen`.
+            epoch: Number of the epoch, from 0.
             step: Number of optimizer steps done.
-            counts: Samples of all ranks, views, and the widths of h and z; the width of a missing space is empty.
+            counts: Samples on all ranks, views, and the dimensions of h and z, "" for a missing h or z.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

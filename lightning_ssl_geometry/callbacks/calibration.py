@@ -1,7 +1,7 @@
-"""Statistics of training batches for fresh batch norms.
+"""Give batch norms the statistics of training batches before the first training step.
 
-A fresh batch norm has mean 0 and variance 1, so in eval mode it is the identity. A readout before training would then
-show another network than the one that is trained.
+A new batch norm has mean 0 and variance 1, so in eval mode it is the identity. Diagnostics before training would then
+observe a different function than the one that is trained.
 """
 
 __all__ = ["calibrated"]
@@ -28,13 +28,13 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 @contextmanager
 def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
-    """Give the fresh batch norms of a host the statistics of training batches inside this block.
+    """Inside this block, batch norms that have seen no batch use the statistics of training batches.
 
-    A layer is fresh if it has running statistics, has seen no batch, and is in training mode; other layers, such as
-    pretrained ones, stay as they are. A copy of the host takes training steps on the first training batches, until
-    1,024 samples of all ranks or 16 batches have passed; each fresh layer gets the mean over these batches. Afterwards
-    the host's buffers have their old values, bit for bit. If no layer is fresh, no batch is drawn. All ranks must call
-    this function together, outside inference mode.
+    Such a layer has running statistics, has seen no batch, and is in training mode. Other layers, such as pretrained
+    ones, stay as they are. A copy of `host` takes training steps on the first training batches, until 1,024 samples on
+    all ranks or 16 batches have passed. Each such layer gets the mean of its statistics over these batches. After the
+    block, the buffers of `host` have their old values, bit for bit. If there is no such layer, no batch is loaded. All
+    ranks must call this function together, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}
@@ -67,7 +67,7 @@ def _fill(layer: torch.nn.Module, buffers: Mapping[str, Tensor]) -> None:
 def _statistics(
     trainer: L.Trainer, host: L.LightningModule, fresh: Mapping[str, torch.nn.Module]
 ) -> dict[str, dict[str, Tensor]]:
-    """Estimate the layers' buffers by name; if the host cannot be copied or stepped, warn and return none."""
+    """Estimate the buffers of the layers `fresh`, by name; if the module cannot take steps, warn and return {}."""
     try:
         twin = HostCopy(trainer, host, in_place=True)
         with twin.apart(), random_state_kept(host):
@@ -108,7 +108,7 @@ def _pass_batches(trainer: L.Trainer, twin: HostCopy) -> None:
         batch = next(batches, None)
         ready = torch.tensor([int(batch is not None), _size(batch)], device=twin.module.device)
         ranks, size = distributed.all_reduce_sum(ready).tolist()
-        if ranks < distributed.world_size():  # a rank has no further batch: none takes another step
+        if ranks < distributed.world_size():  # some rank has no further batch, so all ranks stop
             return
         twin.training_pass(on_device(batch, trainer), place)
         rows += size

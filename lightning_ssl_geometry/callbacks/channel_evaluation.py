@@ -1,8 +1,8 @@
-r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations integrated over augmentations.
+r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations averaged over augmentations.
 
 .. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
 
-Other weights w in place of P(T | X) show what the encoder has learned, and what the policy has.
+In the paper, w_k(X) is the learned P(t_k | X). Other weights separate the effects of the encoder and of this P.
 """
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
@@ -37,28 +37,29 @@ _CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 
 
 class ChannelEvaluation(Evaluation):
-    r"""A linear classifier on representations integrated over the augmentation channel, when a fit or a test ends.
+    r"""Fit a linear classifier on representations averaged over augmentations, at the end of a fit or a test.
 
-    The module must have `family`, `probabilities(image)` and `represent(image, weight)`, as :class:`CRLTACModule` has,
-    and the DataModule `unaugmented_dataloader(split)`. The classifier is fitted on the training split and scored on
-    another split, both without augmentation. Each image's augmentations are embedded once for all weightings. All ranks
-    compute representations, and rank 0 fits. `linear_evaluation.csv` in the run's folder gets a row for each level and
-    weighting, such as "head, learned", and one for "pixels", beside the rows of :class:`LinearEvaluation`.
-    `augmentation_channel.csv` gets means over the scored split, for each weighting w:
+    The module must have `family` (the K augmentations t_k), `probabilities(image)` and `represent(image, weight)`, as
+    :class:`CRLTACModule` has. The DataModule must have `unaugmented_dataloader(split)`. The classifier is fitted on the
+    training split and scored on another split; the loaders of both do not augment. Each image's augmentations are
+    embedded once for all weightings. All ranks compute representations, and rank 0 fits. `linear_evaluation.csv` in the
+    run's folder gets a row for each level and weighting, such as "head, learned", and one for "pixels", beside the rows
+    of :class:`LinearEvaluation`. `augmentation_channel.csv` gets means over the scored split, for each weighting w:
 
-    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]; 0 for a blank image, with a
-      warning;
+    - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]. An augmentation is empty if all
+      its pixels have the darkest value of the image. If all are empty, the value is 0, and a warning is given;
     - `entropy`: the entropy of w, in nats, from 0 to log K;
-    - `gaussian_potential`: mean pairwise :math:`e^{-2 \|z - z'\|^2}` of the head's representations, in (0, 1]: 1 if all
-      are equal.
+    - `gaussian_potential`: mean :math:`e^{-2 \|z - z'\|^2}` over pairs of the head's representations, in (0, 1]: 1 if
+      all are equal.
 
     Args:
         weightings: "learned": w = P(T | X), the paper's "ours"; "top": equal weights for the `top` most probable
-            members; "oracle": equal weights for the members that overlap most with the batch's `box`; "uniform": the
-            paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform" and "top" is arbitrary.
-        levels: "f": the mean of the backbone's outputs; "head": the normalised mean of the normalised embeddings.
+            augmentations; "oracle": equal weights for the augmentations that overlap most with `box` of the batch;
+            "uniform": equal weights for all, the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform"
+            and "top" is arbitrary.
+        levels: "f": the weighted mean of the backbone's outputs; "head": the normalised mean of normalised embeddings.
         pixels: Also fit a classifier on the images themselves, which takes long for large images.
-        top: Number of members for "top", >= 1.
+        top: Number of augmentations for "top", >= 1.
         split: The split on which accuracy is measured.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not mention this step.
@@ -66,8 +67,8 @@ class ChannelEvaluation(Evaluation):
         max_iter: Largest number of L-BFGS iterations; the table has the number that were taken.
 
     Raises:
-        ValueError: If an argument is out of range; before training, if the module, its family or the DataModule lacks
-            one of these, `top` exceeds the family, or the split is empty; at the end, if all augmentations of all
+        ValueError: If an argument is out of range. Before training: if the module, its family, the DataModule or its
+            batches lack what is needed, `top` exceeds K, or the split is empty. At the end: if all augmentations of all
             images of a split are empty.
     """
 
@@ -95,22 +96,22 @@ class ChannelEvaluation(Evaluation):
         self.scalars: list[dict[str, Any]] = []
 
     def logs(self) -> dict[str, str]:
-        """Name the accuracies, and the quantities of `augmentation_channel.csv`."""
+        """Map the accuracies, and the names in `augmentation_channel.csv`, to their keys in `quantities`."""
         return super().logs() | {f"augmentation_channel/{name}": name for name in _CHANNEL}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Forget the rows of an earlier fit."""
+        """Remove the table rows of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.scalars = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check module and data, before the training."""
+        """Check that the module and the data have what the evaluation needs."""
         super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse tables of another run before the first step."""
+        """Raise a ValueError if another run wrote one of the tables."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "augmentation_channel.csv")
 
@@ -119,7 +120,7 @@ class ChannelEvaluation(Evaluation):
         self._evaluate(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check module and data."""
+        """Check that the module and the data have what the evaluation needs."""
         super().on_test_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
@@ -199,14 +200,14 @@ class ChannelEvaluation(Evaluation):
 
 
 def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
-    """Weigh the members of a family for each sample: (N, K), rows that sum to 1.
+    """Return the weights of the K augmentations of a family for each sample: (N, K), each row sums to 1.
 
     Args:
-        weighting: "learned": by P(T | X); "top": equal weights for the most probable members; "oracle": equal weights
-            for the members with the largest overlap; "uniform": equal weights for all members.
-        probability: P(T | X), (N, K), rows that sum to 1.
-        overlap: (N, K), how much of the object each member shows; required for "oracle", else a ValueError.
-        top: Number of members for "top", in [1, K].
+        weighting: "learned": P(T | X); "top": equal weights for the most probable augmentations; "oracle": equal
+            weights for the augmentations with the largest overlap; "uniform": equal weights for all.
+        probability: P(T | X), (N, K), each row sums to 1.
+        overlap: (N, K), how much of the object each augmentation shows; required for "oracle", else a ValueError.
+        top: Number of augmentations for "top", in [1, K].
 
     >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)
     tensor([[0.0000, 0.5000, 0.0000, 0.5000]])
@@ -237,7 +238,7 @@ class _Overlapping(Protocol):
 
 
 def _report_blank(blank: dict[str, Tensor]) -> None:
-    """Raise a ValueError if all images (N,) of a split are blank, and warn of single blank images."""
+    """Warn if all augmentations of some images are empty; raise a ValueError if this holds for a whole split."""
     for split, images in blank.items():
         if images.all():
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Evaluation, the base of the offline evaluations: it gathers a split from all ranks and writes one table."""
+"""Evaluation: the base of the evaluations that fit a classifier on features and write its accuracy to a table."""
 
 __all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
@@ -25,11 +25,11 @@ from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 
 class Evaluation(RunCallback, ABC):
-    """Base of the evaluations that share the table `linear_evaluation.csv` in the run's folder.
+    """Base of the evaluations that write the table `linear_evaluation.csv` in the run's folder.
 
     Args:
-        classifier: It is fitted and scored.
-        split: The split that it is scored on, "val" or "test".
+        classifier: The classifier, which is fitted on the training split.
+        split: "val" or "test": the split on which the classifier's accuracy is measured.
     """
 
     section: ClassVar[str] = "probes"
@@ -60,24 +60,24 @@ class Evaluation(RunCallback, ABC):
         self.rows: list[dict[str, Any]] = []
 
     def logs(self) -> dict[str, str]:
-        """Name the accuracies of the table."""
+        """Map the table's name to its key in `quantities`."""
         return {"linear_evaluation": "linear_evaluation"}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Forget the rows of an earlier fit; Lightning loads those of a checkpoint later."""
+        """Remove the rows of an earlier fit. Lightning loads the rows of a checkpoint after this hook."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.rows = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse a table of another run before the first step."""
+        """Raise a ValueError if another run wrote the table."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "linear_evaluation.csv")
 
     def row(
         self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None
     ) -> dict[str, Any]:
-        """Make a row of the table from one score, or from one score for each draw of a few labels."""
+        """Return a row of the table: the mean accuracy of `scores`, one for each draw of `few` labels per class."""
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
@@ -93,7 +93,7 @@ class Evaluation(RunCallback, ABC):
         }
 
     def write(self, trainer: L.Trainer) -> None:
-        """Write the rows of all evaluations of this Trainer; all ranks must call this."""
+        """Write the rows of all evaluations of this Trainer to one table. All ranks must call this method."""
         rows = [row for evaluation in callbacks_of(trainer, Evaluation) for row in evaluation.rows]
         write_rows(trainer, "linear_evaluation.csv", rows)
 
@@ -105,16 +105,18 @@ def gather_split(
     observe: Callable[[Any], dict[str, Tensor]],
     asker: str,
 ) -> dict[str, Tensor]:
-    """Pass a split without augmentation through `observe`, and return its tensors and `label` for all samples.
+    """Apply `observe` to all batches of a split without augmentation, and gather the results of all ranks.
 
-    The tensors are in the order of the data set and in the CPU's memory. All ranks must call this function.
+    The returned tensors are those of `observe` and `label`, by name, in the order of the data set, on the CPU. All
+    ranks must call this function.
 
     Args:
-        trainer: Its DataModule must have `unaugmented_dataloader(split)`.
-        pl_module: It is observed in eval mode, without gradients; its random state stays as it was.
+        trainer: The Trainer, whose DataModule must have `unaugmented_dataloader(split)`.
+        pl_module: The module; inside, it is in eval mode, without gradients. Its modes and the random state are
+            restored.
         split: Name of the split.
         observe: Maps a batch on the device to tensors with N rows, by name.
-        asker: Name of the caller for errors: a ValueError if there is no such DataModule, label or batch.
+        asker: Name of the caller, for the ValueError if there is no such DataModule, label or batch.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -131,7 +133,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Yield the batches of a split without augmentation, on the device; a ValueError if the DataModule has none."""
+    """Iterate over a split without augmentation, on the device; a ValueError if the DataModule cannot give it."""
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:
@@ -142,12 +144,12 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
 
 
 def flat_pixels(image: Tensor) -> Tensor:
-    """Flatten images (N, C, H, W) to (N, D); if all channels are equal, keep one of them."""
+    """Flatten images (N, C, H, W) to (N, D). Images whose channels are all equal keep only the first channel."""
     return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
 
 
 def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a table with the columns of its first row to the run's folder, on rank 0; all ranks must call this."""
+    """Write `rows` as the CSV table `name` in the run's folder, on rank 0. All ranks must call this function."""
     files = run_files(trainer)
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""The reaction to a diagnostic or probe that fails: training goes on, or ends after the checkpoints are saved."""
+"""What happens if a diagnostic or a probe fails: a warning, or an error after the checkpoints are saved."""
 
 __all__ = ["Failures", "OnError"]
 
@@ -17,15 +17,16 @@ OnError = Literal["warn", "raise"]
 
 
 class _ToldError(ValueError):
-    """An error whose message already says where it happened."""
+    """An error whose message already names the callback, the stage and the step."""
 
 
 class Failures:
-    """Remembers which diagnostics of a callback failed since the last readout.
+    """Remembers which diagnostics of a callback failed, and handles their errors as `on_error` says.
 
-    Until a stage was observed once without an error, every error is raised: the settings are wrong, and no work is
-    lost. After that, a failure is a warning, and the readout of the diagnostic is NaN. With "raise", an evaluation ends
-    at once, and a fit ends at the end of the epoch, after checkpoints are saved.
+    A stage is "train", "val", "test" or "probe". Until one step of a stage has succeeded, errors are raised at once:
+    the settings are wrong, and no work is lost. Later, an error becomes a warning, and the diagnostic's result is NaN.
+    With "raise", the error then also ends the run: an evaluation at once, a fit after the checkpoints of the epoch are
+    saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -39,36 +40,36 @@ class Failures:
         self._pending: Exception | None = None
 
     def restart(self) -> None:
-        """Begin another run of the Trainer."""
+        """Forget all failures, before another run of the Trainer."""
         self._proven, self._failed, self._pending = set(), {}, None
 
     def prove(self, stage: str) -> None:
-        """Note that a stage was observed without an error."""
+        """Record that a step of this stage has succeeded."""
         self._proven.add(stage)
 
     def begin(self, stage: str) -> None:
-        """Begin another readout of a stage."""
+        """Forget the failures of this stage, before its next epoch or pass."""
         self._failed[stage] = set()
 
     def failed(self, stage: str, diagnostic: str = "") -> bool:
-        """Whether a diagnostic, or the observation that all diagnostics share, failed since the last readout."""
+        """Whether a diagnostic, or the step that all diagnostics share, failed since the stage's last :meth:`begin`."""
         return bool({diagnostic, ""} & self._failed.get(stage, set()))
 
     @contextmanager
     def caught(
         self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
-        """React to an error inside the block as `on_error` says.
+        """Handle an error inside the block as `on_error` says.
 
-        It is raised as a ValueError at once if the stage was not yet observed without an error, or in an evaluation
-        with "raise".
+        The error is raised at once, as a ValueError, if no step of the stage has succeeded yet, or if `on_error` is
+        "raise" and no fit is running.
 
         Args:
-            trainer: Gives the step for the message.
-            who: Name of the callback for the message.
-            stage: The stage of the error.
-            diagnostic: Name of the diagnostic that failed; empty for the observation that all diagnostics share.
-            lost: What the message says about the result if the run goes on.
+            trainer: The Trainer, whose step and epoch the message names.
+            who: Name of the callback, for the message.
+            stage: The stage in which the error occurs.
+            diagnostic: Name of the diagnostic that the block computes; "" if the block serves all diagnostics.
+            lost: The part of the warning that tells what happens to the result.
         """
         try:
             yield
@@ -80,13 +81,13 @@ class Failures:
             self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise, as a ValueError, the first error that waited until the fit's checkpoints were saved."""
+        """Raise, as a ValueError, the first error that was postponed until the fit's checkpoints are saved, if any."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error
 
     def elsewhere(self, message: str) -> None:
-        """Note a failure on another rank, so that with "raise" all ranks end together."""
+        """Record a failure on another rank, so that with "raise" all ranks end together."""
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 

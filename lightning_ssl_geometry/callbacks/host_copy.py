@@ -1,4 +1,4 @@
-"""A copy of the host, for steps that change neither the host, nor its optimizers, nor its logs."""
+"""A copy of a LightningModule, which can take steps that change neither the module, its optimizers nor its logs."""
 
 __all__ = ["HostCopy"]
 
@@ -21,17 +21,17 @@ from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 class HostCopy:
     """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
 
-    Weights, buffers and Python attributes are copied; the Trainer is shared. Logs of the copy reach no logger. Forward
-    hooks of the host's submodules are called for the copy, too, so taps see its tensors. State outside the module, such
-    as a counter in its file, is not copied and counts one step more. Compiled code keeps the weights that it was
-    compiled with. A compiled host can therefore only be its own copy (`in_place`); :meth:`apart` restores its weights
-    and buffers.
+    Weights, buffers and Python attributes are copied; the Trainer is shared. What the copy logs reaches no logger. The
+    copy's submodules keep the forward hooks of the original, so these hooks also get the copy's tensors. Data outside
+    the module, such as a global counter, is not copied, so each step of the copy changes it. Compiled code cannot be
+    copied, because it keeps the weights that it was compiled with. With `in_place`, a compiled module therefore takes
+    the steps itself, and :meth:`apart` restores its weights and buffers.
 
     Args:
-        trainer: The host's.
+        trainer: The Trainer of the module.
         host: The module. A ValueError if a part of it is compiled and `in_place` is false; an attribute that cannot be
             copied raises its own error.
-        in_place: Take the steps of a compiled host on the host itself.
+        in_place: Use a compiled module itself instead of a copy.
 
     Attributes:
         module: The copy.
@@ -45,15 +45,12 @@ class HostCopy:
         self.trainer = trainer
         self.host = host
         self.module = host if compiled else copy.deepcopy(host, _shared(trainer, host))
-        self.module.trainer = trainer  # a copy has none
+        self.module.trainer = trainer  # a deep copy has no Trainer
         self.logged: set[str] = set()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Take steps inside this block, without their warnings; afterwards the host has its old values.
-
-        A function that holds the host itself may change the buffers of a copied host, or with `in_place` its weights.
-        """
+        """Take steps inside this block, without their warnings; afterwards the original module has its old values."""
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
@@ -66,11 +63,11 @@ class HostCopy:
             del self.module.__dict__["log"]
             with torch.no_grad():
                 for tensor, version, value in kept:
-                    if in_place or tensor._version != version:  # compiled code counts no versions
+                    if in_place or tensor._version != version:  # compiled code does not raise `_version`
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Return the outputs of a step on a copy of the batch, without an optimizer step; random state is kept."""
+        """Return the outputs of a step on a copy of the batch, without an optimizer step; restore the random state."""
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
         context = self._context(stage)
@@ -79,9 +76,9 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy: by `step` of our methods, else by the host's training step.
+        """Pass a training batch through the copy: by `step` of this package's methods, else by `training_step`.
 
-        A ValueError if the host has manual optimization and is none of our methods.
+        A ValueError if the module is not of this package and :meth:`can_step` is false for "train".
         """
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
@@ -92,7 +89,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether the stage's step works outside the loops: not with manual optimization, and not on an iterator."""
+        """Whether a step works outside the loops; false with manual optimization or an argument `dataloader_iter`."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization
@@ -109,7 +106,7 @@ class HostCopy:
 
 
 def _shared(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
-    """Return the objects that a deep copy shares: the Trainer and optimizer makers, which are found by identity."""
+    """Return, by id, the objects that a deep copy shares: the Trainer, and the partial objects that make optimizers."""
     makers = [value for module in host.modules() for value in vars(module).values() if isinstance(value, partial)]
     return {id(each): each for each in (trainer, *makers)}
 
@@ -121,7 +118,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 @contextmanager
 def _trainer_kept(trainer: L.Trainer) -> Iterator[None]:
-    """Restore what a step may change in the Trainer: learning rates, schedules, `should_stop`; loggers get nothing."""
+    """Restore learning rates, schedules and `should_stop` after the block. Inside the block, loggers get nothing."""
     groups = [[{**group, "params": None} for group in optimizer.param_groups] for optimizer in trainer.optimizers]
     schedules = [(each.scheduler, copy.deepcopy(each.scheduler.state_dict())) for each in trainer.lr_scheduler_configs]
     loggers, should_stop = trainer.loggers, trainer.should_stop

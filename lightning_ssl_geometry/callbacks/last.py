@@ -1,4 +1,4 @@
-"""The last checkpoint of an experiment, over all its versions."""
+"""Find the last checkpoint among all versions of an experiment."""
 
 __all__ = ["last_checkpoint"]
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 def last_checkpoint(runs: str | Path) -> Path:
-    """Return the path of the checkpoint from which the newest version of an experiment continues, for `ckpt_path`.
+    """Return the path of the checkpoint from which an experiment continues, for the argument `ckpt_path`.
 
-    If a resumed version was killed before its first checkpoint, this is the checkpoint that it was resumed from. Newer
-    versions that never began to log, and files that a kill left incomplete, are skipped.
+    It is the last checkpoint of the newest version. If that version was itself resumed, and killed before it saved a
+    checkpoint, it is the checkpoint from which that version was resumed. Versions that never began to log are skipped,
+    and so are incomplete checkpoint files of a killed run.
 
     Args:
-        runs: The folder of the versions, `save_dir/name` of the logger, with
-            `version_*/checkpoints/last.ckpt`, as `ModelCheckpoint(save_last=True)` writes it. A ValueError if there is
-            none.
+        runs: The folder of the versions, `save_dir/name` of the logger. It has `version_*/checkpoints/last.ckpt`, which
+            `ModelCheckpoint(save_last=True)` writes. A ValueError if it has no such file.
     """
     versions = _versions(Path(runs))
     for version in versions:
@@ -36,7 +36,7 @@ def last_checkpoint(runs: str | Path) -> Path:
 
 
 def _versions(runs: Path) -> list[Path]:
-    """List the folders of runs, the newest first: by number, then those without a number by time."""
+    """List the folders in `runs`: those with a version number from the highest, then the others from the newest."""
 
     def age(folder: Path) -> tuple[int, float]:
         number = folder.name.removeprefix("version_")

@@ -40,28 +40,29 @@ _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}
 
 
 class LayerGeometry(EvaluationCallback):
-    """Compare the layers at which the projector could be cut: h, the input of each of its linear layers, and z.
+    """Compare the layers from the representation h to the embedding z by the same diagnostics.
 
-    It answers which layer is the best representation: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine
-    Regularization (2022). The evaluation step of the module must return h (V, N, D), `projector` and its views;
-    `h_image` and `label` are used if the step returns them. If the projector maps fibers and not h, only h and z are
-    compared. Nothing is trained, and the backbone does not run again.
+    The layers are h, the input of each linear layer of the projector, and z. The results show which layer is the best
+    representation, that is, where to cut off the projector: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine
+    Regularization (2022). The validation or test step must return h (V, N, D), `index` and `projector`; `h_image` (h of
+    images without augmentation) and `label` are used if it returns them. If it returns `fibers`, which the projector
+    then maps in place of h, only h and z are compared. Nothing is trained, and the backbone does not run again.
 
-    At the end of each validation, or of a test, the run's folder gets these files; a later readout replaces them.
-    `layers.csv` has one row per layer with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear
-    CKA between the layers, (L, L), NaN if one of the two has collapsed. `representations.npz`, by which models are
-    compared, has `index` (n,), `label` (n,) and each layer (n, D_l) for the same `sample_size` samples, of clean images
-    if the step returns them.
+    At the end of each validation, or of a test, these files in the run's folder are replaced. `layers.csv` has one row
+    per layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear CKA between the L layers,
+    (L, L), NaN if one of the two has collapsed. `representations.npz`, which serves to compare models, has `index`
+    (n,), `label` (n,) and each layer (n, D_l) for n = `sample_size` samples, without augmentation if the step returns
+    `h_image`.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars; each layer gets copies. A Metric can observe `h` and `z`,
-            which are both the layer's outputs for the views (V, N, D_l); `h_image` (N, D_l), its outputs for the clean
-            images or else for the first views; `label`, `index`, and other keys of the step's outputs. None: effective
-            rank, alignment, uniformity and, with labels, label agreement of the hardest negative; of clean images
-            alpha-ReQ and intrinsic dimension.
-        rename: Name of a diagnostic -> {argument of its `update`: name of the observation that it gets}, such as
-            {"rank": {"h": "h_image"}}.
-        stage: "val" or "test".
+        diagnostics: Name -> Metric that computes scalars; each layer gets copies. A Metric can take `h` and `z`, which
+            are both the layer's outputs for the views (V, N, D_l); `h_image` (N, D_l), its outputs for images without
+            augmentation, or else for the first views; `label`, `index`, and other outputs of the step. None: effective
+            rank, alignment and uniformity; alpha-ReQ and intrinsic dimension of `h_image`; with labels, label agreement
+            of the hardest negative.
+        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor that it gets}, such as {"rank":
+            {"h": "h_image"}}.
+        stage: "val" or "test", the loop that is observed.
         sample_size: Number of samples in `representations.npz`, chosen by their index.
 
     Raises:
@@ -95,7 +96,7 @@ class LayerGeometry(EvaluationCallback):
     ) -> None:
         super().__init__()
         one_of(get_args(_Stage), stage=stage)
-        LayerSample(1, sample_size)  # checks
+        LayerSample(1, sample_size)  # raises a ValueError if `sample_size` is out of range
         self.diagnostics = diagnostics
         self.stage = stage
         self.sample_size = sample_size
@@ -105,30 +106,30 @@ class LayerGeometry(EvaluationCallback):
         self._sample: LayerSample | None = None
 
     def logs(self) -> dict[str, str]:
-        """Name the width of a layer, and the similarities between layers."""
+        """Map the names of the layers' width and of the CKA between layers to their keys in `quantities`."""
         return {"layers/width": "width", f"{self.stage}/layer_cka": "layer_cka"}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse files of another run before the first step."""
+        """Raise a ValueError if another run wrote one of the files."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
             self.refuse(trainer, *_FILES)
 
     def watches(self, stage: str) -> bool:
-        """Whether the stage is the chosen one."""
+        """Whether `stage` is the one that this callback observes."""
         return stage == self.stage
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget the observations of an interrupted pass."""
+        """Discard the samples of an interrupted pass."""
         self._sample = None
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Pass the step's representations through the projector, and feed the diagnostics of each layer."""
+        """Pass h of a step through the projector, and update the diagnostics of each layer."""
         if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
         if (outputs := step.own(step.outputs)) is None:
             return
-        with trainer.precision_plugin.forward_context():  # the projector's, as in the step
+        with trainer.precision_plugin.forward_context():  # the precision of the step
             layers, clean = _layers(outputs)
         if self._sample is None:
             self._begin(layers, "label" in outputs, trainer.lightning_module.device)
@@ -159,7 +160,7 @@ class LayerGeometry(EvaluationCallback):
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
     def _all_saw(self, trainer: L.Trainer) -> bool:
-        """Whether the ranks saw batches; an error if only some ranks did, so that none waits for the others."""
+        """Return whether the ranks had batches. A ValueError if only some had: these would wait for the others."""
         saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
         count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
         if 0 < count < ranks:
@@ -212,7 +213,7 @@ def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return each layer's outputs for the views, (V, N, D_l), and for the clean images or first views, (N, D_l)."""
+    """Return each layer's outputs for the views (V, N, D_l), and for clean images, or else first views, (N, D_l)."""
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

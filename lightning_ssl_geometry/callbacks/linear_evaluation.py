@@ -1,4 +1,4 @@
-"""The linear evaluation protocol: the same classifier on pixels, on the untrained and on the trained network."""
+"""LinearEvaluation: the same linear classifier on pixels, on the untrained network and on the trained network."""
 
 __all__ = ["LinearEvaluation"]
 
@@ -24,31 +24,31 @@ _PROJECTOR = "projector"
 
 
 class LinearEvaluation(Evaluation):
-    """scikit-learn's multinomial logistic regression on frozen features, before and after training.
+    """Fit a multinomial logistic regression on frozen features, before and after training.
 
-    Features are raw pixels, and outputs of the network when the fit begins ("frozen") and when it ends ("trained"). A
-    network that is not pretrained has random weights in the first case; its fresh batch norms get statistics of
+    The features are raw pixels, and the network's outputs when the fit begins ("frozen") and when it ends ("trained").
+    A network that is not pretrained has random weights when the fit begins; its batch norms then get statistics of
     training batches (:func:`calibrated`). Images are not augmented, and each feature is standardised by the training
     set's mean and deviation. The classifier is fitted on the training split, with all labels or a few per class, and
     scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The table is written to
-    `linear_evaluation.csv` in the run's folder and into the checkpoint. Rank 0 does the work.
+    `linear_evaluation.csv` in the run's folder and into the checkpoint. Rank 0 fits.
 
-    With `layers`, inner layers of the trained network are scored, too: before and after the projector, as in Table 2 of
-    Rusak et al., Content suppresses style (2022), or before its last block, as in their Appendix E. Images pass through
-    `forward`; layers of the projector see its output h.
+    With `layers`, the outputs of inner layers of the trained network are scored, too. Rusak et al., Content suppresses
+    style (2022), do so before and after the projector (Table 2), and before its last block (Appendix E). The images
+    pass through the module's `forward`; layers of the projector get its output h.
 
     Args:
-        labels_per_class: Number of labels per class, drawn `repeats` times; None in the list: all labels.
+        labels_per_class: Numbers of labels per class, each drawn `repeats` times; None in the list: all labels.
         split: The split on which accuracy is measured.
-        repeats: Number of draws of the few labels; the table has mean and standard deviation over them.
+        repeats: Number of draws of the few labels; the table has mean and standard deviation over the draws.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
         max_iter: Largest number of L-BFGS iterations; the table has the number that the last draw took.
         seed: Seed of the draws.
-        features: Which of the three are scored; the pixels of large images take the longest.
+        features: Which of "pixels", "frozen" and "trained" are scored; the pixels of large images take the longest.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
             Each returns (N, D), or (N, C, H, W), which is averaged over H and W. They are scored when the fit ends, in
-            one more pass over the splits; `features` may be empty beside them.
+            one more pass over the splits; with `layers`, `features` may be empty.
         at: "fit": when a fit begins and ends; "test": at the end of a test, without "frozen".
 
     Raises:
@@ -88,15 +88,15 @@ class LinearEvaluation(Evaluation):
         self.at = at
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows so far, so that a resumed run keeps those of its untrained network."""
+        """Return the rows so far, so that a resumed run keeps the rows of its untrained network."""
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the rows of the checkpoint back."""
+        """Restore the rows of a checkpoint."""
         self.rows = state_dict["rows"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate pixels and the untrained network, unless a checkpoint brought their rows."""
+        """Evaluate pixels and the untrained network, unless the checkpoint already had their rows."""
         super().on_fit_start(trainer, pl_module)
         if self.at == "fit":
             for name in self.layers:
@@ -186,7 +186,7 @@ def _whole(pl_module: L.LightningModule, name: str, image: Tensor) -> dict[str, 
 
 
 def _layers(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) -> dict[str, Tensor]:
-    """Outputs of layers by name; layers of the projector get h, and the others the image."""
+    """Return the outputs of the submodules `layers` for a batch of images; those of the projector get h as input."""
     within = [name for name in layers if name.split(".")[0] == _PROJECTOR]
     found: dict[str, Tensor] = {}
     if before := [name for name in layers if name not in within]:

@@ -1,4 +1,4 @@
-"""Batches from a host's loaders, taken without changing the host's own passes over them."""
+"""Take batches from a module's data loaders, without changing the batches that its training gets."""
 
 __all__ = ["first_batches", "has_validation", "is_repeatable", "on_device", "one_pass", "validation_loader"]
 
@@ -15,19 +15,19 @@ from torch.utils.data import DataLoader, IterableDataset
 
 
 def on_device(batch: Any, trainer: L.Trainer) -> Any:
-    """Transfer a batch as Lightning's loops do."""
+    """Convert a batch to the Trainer's precision and move it to the device, as Lightning does."""
     return trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
 
 
 def has_validation(host: L.LightningModule) -> bool:
-    """Whether a host defines `validation_step`, in a class of `lightning` or of `pytorch_lightning`."""
+    """Whether a module defines `validation_step`; its base class may be of `lightning` or of `pytorch_lightning`."""
     return getattr(host.validation_step, "__qualname__", "") != "LightningModule.validation_step"
 
 
 def validation_loader(trainer: L.Trainer) -> Any:
-    """Return the loader of the first validation set, or None; on several processes each gets its own part.
+    """Return the loader of the first validation set, or None. On several processes, each gets its own samples.
 
-    It is also found for a host without `validation_step`, for which Lightning ignores the set. The host's
+    It is also found for a module without `validation_step`, whose validation set Lightning ignores. The module's
     `val_dataloader` may be called and draw random numbers, so the caller must restore the random state.
     """
     loaders = trainer.val_dataloaders
@@ -42,10 +42,10 @@ def validation_loader(trainer: L.Trainer) -> Any:
 
 
 def is_repeatable(loader: Any) -> bool:
-    """Whether another pass over a loader leaves the host's own passes as they are.
+    """Whether reading a loader once more leaves the batches that the training gets unchanged.
 
     True for torch's DataLoader of a map-style data set, for the loaders of this package, and for sequences. A
-    generator, a stream or a foreign loader may be used up, or continue at its last position.
+    generator, a data stream or the loader of another library may be exhausted, or continue at its last position.
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
@@ -59,17 +59,21 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Iterate over a whole set, without the persistent workers of the host's own passes."""
+    """Return an iterable over all batches, without the loader's persistent workers, which the training uses."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader
 
 
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
-    """Yield at most `count` batches of a pass, on the CPU, and keep the state of the loader's random generators.
+    """Yield the first batches of a loader, on the CPU, and restore its random generators.
 
     A torch DataLoader's samples are loaded in this process, so that its workers draw no random numbers. The caller must
-    keep the global random state (:func:`undisturbed`).
+    restore the global random state (:func:`undisturbed`).
+
+    Args:
+        loader: A loader, or several in a list or dict, as Lightning takes them.
+        count: Largest number of batches.
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader

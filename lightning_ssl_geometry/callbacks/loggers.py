@@ -1,7 +1,7 @@
-"""Arrays as histograms, and the page's figures, for Lightning's loggers.
+"""Send vectors as histograms, and the figures of the run's page, to Lightning's loggers.
 
-Only TensorBoardLogger and WandbLogger get them, because Lightning has no common interface for them. All loggers get the
-scalars. The run's folder and its page have all arrays and figures.
+Only TensorBoardLogger and WandbLogger get them, because Lightning has no common interface for images and histograms.
+All loggers get the scalars. The run's folder and its page have all arrays and figures.
 """
 
 __all__ = ["log_array", "log_run"]
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
     from lightning_ssl_geometry.report import Drawings, Run
 
-_BINS, _MOST_BINS = 64, 512  # wandb takes no more
-_MOST = 1e100  # as in the figures
+_BINS, _MOST_BINS = 64, 512  # wandb accepts at most 512 bins
+_MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log a vector as a histogram of its finite values; a vector that is a histogram is logged as it is.
+    """Log a vector as a histogram of its finite values. A vector that is a histogram already is logged unchanged.
 
-    A spectrum takes 3 ms as a histogram. :func:`log_run` logs it as a line.
+    This takes 3 ms for a spectrum. :func:`log_run` logs a spectrum as a line.
 
     Args:
-        loggers: Loggers of any kind.
-        name: Name with its stage. If it ends in `histogram`, `values` are fractions in bins of equal width over [0, 2],
-            the range of distances between unit vectors.
-        step: The step at which scalars of the same moment are logged.
+        loggers: Loggers of any kind; only those of TensorBoard and wandb get the histogram.
+        name: Name to log, such as `val/log_spectrum_h`. If it ends in `histogram`, `values` are fractions in bins of
+            equal width over [0, 2], the range of distances between unit vectors.
+        step: The step under which the scalars of this moment are logged.
         values: (K,).
     """
     if not any(map(_shows, loggers)):
@@ -52,16 +52,15 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 
 
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
-    """Log the figures of the page as images, `figures/{name}`, and to wandb the arrays' values as tables.
+    """Log the figures of a run's page as images `figures/{name}`, and send its vectors to wandb as tables.
 
-    The table `geometry/{stage}/{name}` has the content of that file: a row per readout, with its epoch, step and
-    values.
+    The table `geometry/{stage}/{name}` has the rows of the CSV file of this name: epoch, step and values.
 
     Args:
-        loggers: Loggers of any kind.
-        run: A run that was read, or its folder. A ValueError if that holds no run.
-        step: The step at which the images are logged.
-        drawings: Holds the figures of the run's page, so that each is drawn once.
+        loggers: Loggers of any kind; only those of TensorBoard and wandb get the figures.
+        run: A run as `read_run` returns it, or the path of its folder. A ValueError if the folder holds no run.
+        step: The step under which the images are logged.
+        drawings: Keeps the figures of the run's page, so that each figure is drawn only once.
     """
     from lightning_ssl_geometry.report import figures, read_run
 
@@ -93,12 +92,12 @@ def _as_histogram(fractions: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 
 
 def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    values = values[np.abs(values) < _MOST]  # nor is NaN
+    values = values[np.abs(values) < _MOST]  # this also removes NaN
     if not len(values):
         return np.empty(0), np.empty(0)
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
-    if high - low <= 1e-9 * size:  # numpy cannot cut what is constant but for rounding
+    if high - low <= 1e-9 * size:  # too narrow a range for numpy to divide into bins
         low, high = low - (0.5 * size or 0.5), high + (0.5 * size or 0.5)
     counts, edges = np.histogram(values, _BINS, (low, high))
     return counts.astype(np.float64), edges

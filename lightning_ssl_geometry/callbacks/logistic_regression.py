@@ -1,6 +1,8 @@
-r"""LogisticRegression: a multinomial logistic regression on fixed features, which scores a representation.
+r"""LogisticRegression: a multinomial logistic regression on fixed features, whose accuracy scores a representation.
 
 .. math:: \min_{W, b} \; \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n} + \frac1{2 C} \|W\|_F^2
+
+Sample n has the features x_n and the label y_n.
 """
 
 __all__ = ["LogisticRegression", "Rows", "Score", "Solver", "logistic_regression"]
@@ -32,16 +34,16 @@ class Score(NamedTuple):
 
 
 class LogisticRegression:
-    """Fit the regression on some rows and score it on others.
+    """Fits a logistic regression on some samples, and returns its accuracy on other samples.
 
     Args:
         solver: "sklearn": scikit-learn's L-BFGS, on the CPU; "full-batch": :func:`logistic_regression`, on the
             features' device. If both converge, their accuracies agree: at the defaults, within 0.05 points on 2,000 or
             4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
-        standardize: Shift and scale each feature to mean 0 and deviation 1 on the rows that are fitted.
+        standardize: Shift and scale each feature to mean 0 and deviation 1 on the samples that are fitted.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty, > 0.
         max_iter: Largest number of L-BFGS iterations, >= 1.
-        tol: The fit stops when no entry of the mean objective's gradient is larger, > 0.
+        tol: The fit stops when no entry of the gradient of the mean objective exceeds `tol` in absolute value, > 0.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class LogisticRegression:
         self.tol = tol
 
     def __call__(self, train: Rows, test: Rows) -> Score:
-        """Fit on `train`, which must have at least 2 classes, and score on `test`."""
+        """Fit on `train`, which must have at least 2 classes, and return the accuracy on `test`."""
         if (count := len(train.label.unique())) < 2:
             raise ValueError(f"Expected `train` with labels of at least 2 classes, but got {count}.")
         if self.standardize:
@@ -93,18 +95,19 @@ class LogisticRegression:
 def logistic_regression(
     x: Tensor, label: Tensor, regularization: float = 1.0, max_iter: int = 100, tol: float = 1e-4
 ) -> tuple[Tensor, Tensor, int]:
-    """Minimise the module's objective by L-BFGS on all rows at once, on their device.
+    r"""Fit a multinomial logistic regression by L-BFGS on all rows at once, on their device.
 
-    Products with the features are computed in the features' dtype, the rest in float64. As in scikit-learn, two classes
-    share one row of weights: the logit of the second class; that of the first is 0. Returns W (classes, D) and b
-    (classes,) in float64, with one row for two classes, and the number of iterations.
+    The objective is the cross entropy, summed over the rows, plus :math:`\|W\|_F^2 / (2 C)`. Products with the features
+    are computed in the features' dtype, the rest in float64. Returns W (classes, D) and b (classes,) in float64, and
+    the number of iterations. As in scikit-learn, W and b have one row for two classes: the logit of the second class;
+    the logit of the first is 0.
 
     Args:
         x: Features, (N, D), of a float dtype.
-        label: (N,) int64, from 0 to the number of classes - 1, at least 2 of them.
+        label: (N,) int64, from 0 to the number of classes - 1, at least 2 classes.
         regularization: C, the inverse strength of the penalty on the weights, > 0; intercepts have no penalty.
         max_iter: Largest number of iterations.
-        tol: The fit stops when no entry of the gradient of the objective over N is larger.
+        tol: The fit stops when no entry of the gradient of the objective / N exceeds `tol` in absolute value.
 
     Raises:
         ValueError: If a shape or dtype does not fit, or there are fewer than 2 classes.

@@ -1,4 +1,4 @@
-"""EvaluationCallback: Lightning's validation and its test as stages that begin, take steps and end."""
+"""EvaluationCallback: handles Lightning's validation and test loops by the same methods."""
 
 __all__ = ["EvaluationCallback", "Stage", "Step"]
 
@@ -15,9 +15,9 @@ Stage = Literal["train", "val", "test", "probe"]
 
 
 class Step(NamedTuple):
-    """The outputs and the batch of a step that Lightning's loop has taken, and the batch's position in the loaders.
+    """The outputs and the batch of a step of one of Lightning's loops, and the batch's position in the loaders.
 
-    In training `loaders` is None, because samples that a sampler repeats are trained on, and count.
+    In training, `loaders` is None, because samples that a sampler repeats are trained on and therefore count.
     """
 
     outputs: Any
@@ -27,36 +27,36 @@ class Step(NamedTuple):
     loaders: Any = None
 
     def own(self, observation: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Cut off the samples that the sampler repeats; None if all are repeats."""
+        """Return `observation` without the samples that a distributed sampler repeats; None if no sample is left."""
         if self.loaders is None:
             return dict(observation)
         return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
 
 
 class EvaluationCallback(RunCallback, ABC):
-    """Base for callbacks to which Lightning's validation and test are two stages with the same four events."""
+    """Base for callbacks that treat validation and test alike: a start, steps, and an end."""
 
     @abstractmethod
     def watches(self, stage: str) -> bool:
-        """Whether this callback observes the steps of a stage."""
+        """Whether this callback observes the steps of a stage, such as "val"."""
 
     @abstractmethod
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a pass over the batches of any stage, watched or not."""
+        """React to the start of a pass over the batches of any stage, also of a stage that is not observed."""
 
     @abstractmethod
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Use a step of a watched stage."""
+        """React to a step of an observed stage."""
 
     @abstractmethod
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the results of the pass; all ranks call this, also those without a batch."""
+        """Log the results at the end of a pass. All ranks call this method, also ranks without a batch."""
 
     def open(self) -> None:
-        """Prepare for a step of a watched stage."""
+        """Prepare for a step of an observed stage."""
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Use a step of Lightning's sanity check, which is no validation."""
+        """React to a step of Lightning's sanity check, which does not count as a validation."""
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin a validation."""
@@ -77,11 +77,11 @@ class EvaluationCallback(RunCallback, ABC):
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
     ) -> None:
-        """Use a step of a validation, or of Lightning's sanity check."""
+        """Pass a step to :meth:`take`, or in Lightning's sanity check to :meth:`take_sanity_check`."""
         self._take("val", trainer, Step(*step, **named))
 
     def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Use a step of a test."""
+        """Pass a step of a test to :meth:`take`."""
         self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -94,7 +94,7 @@ class EvaluationCallback(RunCallback, ABC):
         self.end_pass("test", trainer, pl_module)
 
     def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End a pass over the batches of any stage, watched or not."""
+        """Call :meth:`end`, if the stage is observed."""
         if self.watches(stage):
             self.end(stage, trainer, pl_module)
 

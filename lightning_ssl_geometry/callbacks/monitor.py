@@ -1,4 +1,4 @@
-"""GeometryMonitor, which feeds any number of diagnostics from one observation per step."""
+"""GeometryMonitor: a callback that computes diagnostics of a model while it trains."""
 
 __all__ = ["GeometryMonitor", "Stage"]
 
@@ -37,51 +37,50 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class GeometryMonitor(StageCallback):
-    """Observe the geometry of a model while it trains. The training stays the same, bit for bit on one machine.
+    """Compute diagnostics of a model while it trains. The training stays the same, bit for bit on one machine.
 
-    A diagnostic is a torchmetrics Metric. The arguments of its `update` name its inputs, such as h (V, N, D), z
-    (V, N, P), label, index and projector; an argument with a default is optional. The module logs each scalar as
-    `{stage}/{name}`, or `{stage}/{name}_{key}` if the Metric returns a dict; `EarlyStopping` and `ModelCheckpoint` can
-    use it. Files in the run's folder: `geometry/{stage}/{name}.csv` gets one row per readout of a vector (a spectrum);
-    `geometry/{stage}/{name}.npz` holds the latest result with more axes (images); `geometry/{stage}/rows_seen.csv`
-    gives the number of samples and views of each readout; `geometry/quantities.json` describes each result by the
-    `quantities` of its Metric, or else by its class. Before the first step, one batch of each stage passes through a
-    copy of the host (:class:`Rehearsal`), so wrong settings raise an error then and not after the first epoch.
+    A diagnostic is a torchmetrics Metric. The arguments of its `update` name the tensors and modules that it gets, such
+    as h (V, N, D), z (V, N, P), label, index and projector; an argument with a default is optional. Each scalar is
+    logged as `{stage}/{name}`, or `{stage}/{name}_{key}` if the Metric returns a dict, so that `EarlyStopping` and
+    `ModelCheckpoint` can use it. Other results are written to the run's folder. `geometry/{stage}/{name}.csv` gets a
+    row each time that a vector (a spectrum) is computed. `geometry/{stage}/{name}.npz` holds the latest result with
+    more axes (images). `geometry/{stage}/rows_seen.csv` gives the number of samples and views behind each result.
+    `geometry/quantities.json` describes each result by the `quantities` of its Metric, or else by its class. Before the
+    first step, a training batch and a validation batch pass through a copy of the model (:class:`Rehearsal`), so wrong
+    settings raise an error then and not after the first epoch.
 
     Args:
-        diagnostics: Name -> Metric. None: the standard set, without the diagnostics that do not apply to the host's
+        diagnostics: Name -> Metric. None: the standard set, without the diagnostics that do not apply to the model's
             projector.
-        rename: Name of a diagnostic -> {argument of its `update`: name of the observation that it gets}, such as
+        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor that it gets}, such as
             {"effective_rank_z": {"h": "z"}}.
-        stages: Where to observe. "train": the outputs of training steps, read out at the end of the epoch. "val",
-            "test": every batch of those loops. "probe": the same `probe_size` samples of the validation set per process
-            each time, in eval mode, before the first step (logged at step 0) and at the end of training epochs. Before
-            the first step, a fresh batch norm would be the identity, so it gets statistics of training batches for that
-            readout (:func:`calibrated`).
-        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: choose n <= 50 so that
-            an epoch gives at least max(4 D, 1,024) rows, if it has them (:class:`Filling`). With fewer rows than
-            dimensions, the number of rows bounds every rank.
-        probe_size: Number of probe samples, rounded up to whole batches, which are spread evenly over the validation
-            set.
-        probe_every_n_epochs: Observe the probe set at the end of every n-th epoch, and of the last one.
+        stages: Where to observe. "train": the outputs of training steps; results are computed at the end of the epoch.
+            "val", "test": every batch of the validation or test. "probe": on each process, the same `probe_size`
+            samples of the validation set each time, in eval mode, before the first step (logged at step 0) and at the
+            end of training epochs. Before the first step, batch norms without statistics get those of training batches
+            for this computation (:func:`calibrated`).
+        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: the largest n <= 50 with
+            which an epoch gives at least max(4 D, 1,024) rows (:class:`Filling`). With fewer rows than dimensions, the
+            number of rows limits every matrix rank that is measured.
+        probe_size: Number of samples of "probe", rounded up to whole batches, spread evenly over the validation set.
+        probe_every_n_epochs: Observe "probe" at the end of every n-th epoch, and of the last epoch.
         name: Part of everything that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one
             model need different names if they share stages and diagnostics.
-        on_error: The reaction if a diagnostic fails, or h or z is not finite, in a stage that was observed without an
-            error before. "warn": its readout is NaN, a warning names the diagnostic, the step and the cause, and
-            training goes on. "raise": a fit ends with that error after the epoch's checkpoints are saved, and an
-            evaluation ends at once. An error in the rehearsal is always raised.
+        on_error: What happens if a diagnostic fails, or h or z is not finite, after a step of the stage has succeeded.
+            "warn": the result is NaN, a warning names the diagnostic, the step and the cause, and training goes on.
+            "raise": a fit ends with that error after the epoch's checkpoints are saved, and an evaluation ends at once.
+            An error in the check before the first step is always raised.
         **host: For a model that is not of this package, where its h, z, labels and views are: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or images that `batch_keys` names. With `augment`, the monitor passes views through the host in all
-            stages.
+            views or images that `batch_keys` names. With `augment`, all stages use the monitor's own views.
 
     Attributes:
-        seen: Stage -> the number of samples (of all ranks) and of views in the latest readout.
+        seen: Stage -> the number of samples (on all ranks) and of views behind the latest results.
 
     Raises:
         ValueError: If an argument is out of range, `rename` names no argument of an `update`, or a name has a path
-            separator. Before training, also if a diagnostic lacks an input, a tap names no submodule or never fires,
-            shapes do not fit, or a name is logged twice.
+            separator. Before training, also if a diagnostic lacks an input, `taps` names no submodule or one that is
+            never called, shapes do not fit, or a name is logged twice.
     """
 
     @by_position(
@@ -135,20 +134,19 @@ class GeometryMonitor(StageCallback):
 
     @property
     def every_n_steps(self) -> int | None:
-        """Every n-th training batch is observed; None: n is chosen so that the epoch gives enough rows."""
+        """Every n-th training batch is observed. None: n is chosen in each epoch (:class:`Filling`)."""
         return self.filling.every_n_steps
 
     @every_n_steps.setter
     def every_n_steps(self, value: int | None) -> None:
-        """Every how many training steps one is observed; None: as often as fills a sample."""
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and go before the callbacks that read the logged scalars."""
+        """Register the hooks, and move this callback before those that read the logged scalars."""
         super().setup(trainer, pl_module, stage)
         self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
-        projector = getattr(pl_module, "projector", None)  # a tapped one is asked when it is observed
+        projector = getattr(pl_module, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
         wanted = standard_diagnostics(known).keys() if self._standard else self._diagnostics.keys()
         for each, metrics in self._metrics.items():
@@ -168,22 +166,22 @@ class GeometryMonitor(StageCallback):
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Reset the diagnostics' memory of earlier readouts, such as CKADrift's first representations."""
+        """Reset what diagnostics remember of earlier results, such as CKADrift's first representations."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin the run's history, refuse files of another run, and observe the probe set before the first step."""
+        """Raise a ValueError if another run wrote one of the files; compute the stage "probe" before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
             with calibrated(trainer, pl_module):
                 self._probe(trainer, pl_module)
                 scalars = {name: value.item() for name, value in self._results("probe", trainer)}
-            for logger in trainer.loggers:  # nothing that is logged here by the module would keep its step
+            for logger in trainer.loggers:  # a log by the module would get another step here
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log the epoch, and the probe set if it is its turn."""
+        """Compute and log the results of the epoch, and of the stage "probe" in every n-th epoch."""
         super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
         if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
@@ -195,11 +193,11 @@ class GeometryMonitor(StageCallback):
         return stage in self._metrics
 
     def wants(self, stage: Stage, batch_idx: int) -> bool:
-        """Whether a batch of a stage is observed."""
+        """Whether a batch of a stage is observed. In training, this is every n-th batch."""
         return self.watches(stage) and (stage != "train" or self.filling.wants(batch_idx))
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Feed copies of the diagnostics, and return the names that they log."""
+        """Update copies of the diagnostics with one step, and return the names that they will log."""
         names: set[str] = set()
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
@@ -227,7 +225,7 @@ class GeometryMonitor(StageCallback):
             )
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch or a pass."""
+        """Reset the diagnostics of a stage at the start of an epoch or of a pass over its batches."""
         self._seen[stage] = Seen(0, 0)
         if stage == "train":
             self.filling.begin(trainer.num_training_batches)
@@ -236,7 +234,7 @@ class GeometryMonitor(StageCallback):
             metric.reset()
 
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Feed the diagnostics."""
+        """Update the diagnostics of a stage with the tensors of a step."""
         space = observation.get("h", observation.get("z"))
         if isinstance(space, Tensor) and space.ndim > 1:
             before = self._seen.get(stage, Seen(0, 0))
@@ -256,9 +254,9 @@ class GeometryMonitor(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read out and log."""
+        """Compute and log the results of a stage."""
         for name, value in self._results(stage, trainer):
-            pl_module.log(name, value.float(), batch_size=1)  # each is logged once, whatever the batches
+            pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
 
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
         preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
@@ -271,7 +269,6 @@ class GeometryMonitor(StageCallback):
         return "/".join(part for part in (stage, self.name, name) if part)
 
     def _results(self, stage: Stage, trainer: L.Trainer) -> list[tuple[str, Tensor]]:
-        """Compute and reset the diagnostics, write arrays and declarations, and return the scalars."""
         found, self.seen[stage] = self._readout(
             self._metrics[stage], stage, trainer, seen=self._seen.get(stage, Seen(0, 0))
         )
@@ -290,7 +287,7 @@ class GeometryMonitor(StageCallback):
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
-        """Declare new results; a result that another callback declares differently is not logged any more."""
+        """Record the meaning of new results; a name to which another callback gives another meaning is not logged."""
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
@@ -307,7 +304,6 @@ class GeometryMonitor(StageCallback):
         self.declare(entries)
 
     def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:
-        """Map each logged name of a diagnostic to its declaration, or to None if it has none."""
         metric = self._diagnostics[name]
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self._rename.get(name, {})), None)
         found = {key: meaning(metric, key, space=space, width=width) for key in results}
@@ -333,7 +329,7 @@ class GeometryMonitor(StageCallback):
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Find the loader of the probe set, once per fit, because a host may return another set at each call."""
+        """Return the loader of the stage "probe". The same loader is used for the whole fit."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -358,9 +354,9 @@ def _refuse_twins(trainer: L.Trainer) -> None:
 
 
 def _spread(loader: Any, count: int) -> Sequence[int]:
-    """Return `count` evenly spaced batch positions, from 0 on, because a data set may be sorted, such as by class."""
+    """Return the positions of `count` evenly spaced batches, from 0 on, because a data set may be sorted by class."""
     try:
         length = len(loader)
-    except TypeError:  # of an iterable data set nobody knows: then the first ones
+    except TypeError:  # an iterable data set has no length: take the first batches
         return range(count)
     return range(length) if count >= length else [place * length // count for place in range(count)]

@@ -12,16 +12,16 @@ _Kind = TypeVar("_Kind", bound=L.Callback)
 
 
 class Turn(IntEnum):
-    """The position of a callback among the Trainer's callbacks, which Lightning calls in this order."""
+    """The group of a callback. The Trainer calls its callbacks in the order of these values."""
 
     OBSERVES = 0  # logs what EarlyStopping and ModelCheckpoint read
-    OTHER = 1  # keeps its place among its like
+    OTHER = 1  # keeps its position among the callbacks of this group
     REPORTS = 2  # reads what all others have written
-    SAVES = 3  # Lightning, too, calls checkpoints last
+    SAVES = 3  # checkpoints, which Lightning also calls last
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
-    """Sort a Trainer's callbacks by their attribute `turn`, and put `callback` first among those of its turn."""
+    """Sort a Trainer's callbacks by their attribute `turn`; `callback` comes first among those with the same value."""
     others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]
 

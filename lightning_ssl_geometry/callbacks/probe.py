@@ -1,4 +1,4 @@
-"""Probe, the base of the online probes: it takes h and labels of each step, and scores predictions in validation."""
+"""Probe: the base of the classifiers that predict labels from h during training, and are scored in validation."""
 
 __all__ = ["Probe", "ProbeSettings"]
 
@@ -29,34 +29,34 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class ProbeSettings(TapSettings, total=False):
-    """Keyword arguments of every :class:`Probe` except its name and the number of classes."""
+    """Keyword arguments of every :class:`Probe`, except its name and the number of classes."""
 
     on_error: OnError
 
 
 class Probe(StageCallback):
-    """Base of the online probes: observes h and the labels, and scores predictions on the validation set.
+    """Base of the classifiers that predict labels from h during training, and are scored in validation.
 
-    If the host has no `validation_step`, the probe passes the validation set through the host at the end of each epoch,
-    as :class:`GeometryMonitor` does for its stage "probe".
+    If the module has no `validation_step`, the probe passes the validation set through the module at the end of each
+    epoch, as :class:`GeometryMonitor` does for its stage "probe".
 
     Args:
         name: The accuracy is logged as `val/{name}_accuracy`.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
-        on_error: The reaction if a step fails in a stage that was observed without an error before. "warn": a warning
-            names the step and the cause, the accuracy is NaN, and training goes on. "raise": the fit ends with that
-            error after the epoch's checkpoints are saved.
+        on_error: What happens if a step fails after another step of training or validation has succeeded. "warn": a
+            warning names the step and the cause, the accuracy is NaN, and training goes on. "raise": the fit ends with
+            that error after the epoch's checkpoints are saved.
         **host: For a model that is not of this package, where its h and labels are: `taps`, `view_layout` and
             `batch_keys` of :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys`
             "label". If the validation set has images and no views, `batch_keys` names "image" instead of "views".
     """
 
     section: ClassVar[str] = "probes"
-    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # of what is logged as `{name}_{key}`
+    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # the keys of `{name}_{key}`
 
     default_name: str
     looks_itself = True
-    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> what is logged behind the name
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> keys of `{name}_{key}`
 
     @passed_on
     def __init__(
@@ -80,11 +80,11 @@ class Probe(StageCallback):
 
     @property
     def state_key(self) -> str:
-        """Key of this probe in checkpoints; it contains the name, because there may be several probes of one class."""
+        """Key of this probe's state in checkpoints. It contains the name, to tell probes of one class apart."""
         return type(self).__qualname__ if self.name == self.default_name else self.title
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, find the number of classes, and go before the callbacks that read the accuracy."""
+        """Register the hooks, find the number of classes, and move this callback before those that read the scalars."""
         super().setup(trainer, pl_module, stage)
         found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
         if found is None:
@@ -95,12 +95,12 @@ class Probe(StageCallback):
         self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
     def logs(self) -> dict[str, str]:
-        """Name the scalars of all stages."""
+        """Map the names that this probe logs in training and validation to their keys in `quantities`."""
         return {name: key for stage in self.scalars for name, key in self._logged(stage).items()}
 
     @property
     def part(self) -> str:
-        """The name that tells this probe from others of its class."""
+        """A name that distinguishes this probe from others of its class; "" if it has the default name."""
         return "" if self.name == self.default_name else self.name
 
     def watches(self, stage: str) -> bool:
@@ -108,12 +108,12 @@ class Probe(StageCallback):
         return stage in ("train", "val")
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and labels are there and fit each other."""
+        """Check that h and valid labels are there, and return the names that will be logged."""
         self._labelled(observation, check=True)
         return set(self._logged(stage))
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch or a validation."""
+        """Before a validation, reset the accuracy. Before an epoch, reset the count of labels that are out of range."""
         if stage == "val":
             assert self._accuracy is not None
             self._accuracy.to(pl_module.device).reset()
@@ -122,7 +122,7 @@ class Probe(StageCallback):
             self._left_out = torch.tensor(0, device=pl_module.device)
 
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Learn from a training step; score a validation step."""
+        """Learn from a training step, or score a validation step."""
         h: Tensor | None = None
         with self.failures.caught(trainer, self.title, stage):
             if stage == "train":
@@ -137,7 +137,7 @@ class Probe(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy: NaN if a representation was not finite or a step failed on any rank."""
+        """Log the accuracy of a validation. It is NaN if h was not finite, or if a step failed, on any rank."""
         if stage != "val":
             self._tell_left_out(trainer)
             return
@@ -154,7 +154,7 @@ class Probe(StageCallback):
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Pass the validation set through a host that has no `validation_step`."""
+        """If the module has no `validation_step`, pass the validation set through it here and score the probe."""
         super().on_train_epoch_end(trainer, pl_module)
         if has_validation(pl_module):
             return
@@ -176,7 +176,6 @@ class Probe(StageCallback):
         return {f"{stage}/{self.name}_{key}": key for key in self.scalars.get(stage, ())}
 
     def _score(self, observation: dict[str, Any]) -> None:
-        """Score predictions from the images without augmentation if the step has them, else from the first views."""
         h, label = self._labelled(observation, check=True)
         h = observation.get("h_image", h[0]).float()
         assert self._accuracy is not None
@@ -185,7 +184,7 @@ class Probe(StageCallback):
             self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Return h and the labels; `check` also checks the range of the labels, which synchronises with the GPU."""
+        """Return h and the labels. With `check`, a label out of range is a ValueError; this test waits for the GPU."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -202,7 +201,7 @@ class Probe(StageCallback):
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:
-        """Which labels (N,) are class numbers; does not synchronise with the GPU."""
+        """Return which labels (N,) are from 0 to the number of classes - 1, without waiting for the GPU."""
         return (label >= 0) & (label < self._classes)
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
@@ -218,7 +217,7 @@ class Probe(StageCallback):
 
     @abstractmethod
     def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
-        """Learn from the representations h (V, N, D) of a training step and their labels (N,)."""
+        """Learn from h (V, N, D) of a training step and its labels (N,)."""
 
     @abstractmethod
     def _predict(self, h: Tensor) -> Tensor: ...

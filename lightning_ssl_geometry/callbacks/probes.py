@@ -1,4 +1,4 @@
-"""Online probes: classifiers that predict labels from the representation while it is trained without labels."""
+"""Online probes: classifiers that predict labels from h, while the model is trained without labels."""
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
@@ -24,20 +24,19 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class LinearProbe(Probe):
-    """A linear classifier on the detached representation, trained along: `val/linear_probe_accuracy`.
+    """A linear classifier on h, which is trained beside the model and has no effect on it.
 
-    The probe keeps its own weights and optimizer state, so it changes neither the host's training nor its checkpoint
-    keys, and a resumed run continues them. Without a checkpoint, each fit starts a new classifier. Every view of a
-    training batch is a sample. The loss, logged as `train/linear_probe_loss`, is the mean over the global batch.
+    It logs `val/linear_probe_accuracy` and `train/linear_probe_loss`, the mean over the global batch, in which every
+    view is a sample. The probe keeps its own weights and optimizer state, so the keys of the model's checkpoints stay
+    the same. A resumed run continues with the classifier of its checkpoint. Otherwise each fit starts a new classifier.
 
     Args:
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer. None: Adam with learning rate 1e-2.
         name: The logged names begin with it; two probes of one model need different names.
-        **settings: `on_error`, and for a model that is not of this package `taps`, such as {"h": dotted name of the
-            backbone}, `view_layout` and `batch_keys`, such as {"label": 1}: the arguments of :class:`Probe`. With
-            either `on_error`, the classifier skips representations that are not finite in training, and the accuracy of
-            a validation that has them is NaN.
+        **settings: The arguments of :class:`Probe`: `on_error`, and for a model that is not of this package `taps`,
+            such as {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. With
+            either `on_error`, h that is not finite is skipped in training, and makes the accuracy of a validation NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -78,13 +77,13 @@ class LinearProbe(Probe):
         self._restored: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizer state; empty before the first step."""
+        """Return weights and optimizer state; before the first step, the state of the loaded checkpoint or {}."""
         if self._head is None or self._descent is None:
             return self._restored
         return {"head": self._head.state_dict(), "optimizer": self._descent.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the first step, when the device is known."""
+        """Keep the state until the fit starts, because the device is not known before."""
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
@@ -92,7 +91,7 @@ class LinearProbe(Probe):
         self._head, self._descent, self._restored = None, None, {}
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take a step on no samples, so that the other ranks can sum their gradients."""
+        """Take a step with no samples, because the other ranks wait for this rank's gradients."""
         if stage == "train" and self._head is not None:
             weight = self._head.weight
             h = weight.new_zeros(1, 0, weight.shape[1])
@@ -135,7 +134,7 @@ class LinearProbe(Probe):
 
     def _build(self, features: int, device: torch.device) -> None:
         with torch.random.fork_rng([]):  # the host's random numbers stay as they were
-            torch.manual_seed(0)  # and all ranks begin alike
+            torch.manual_seed(0)  # and all ranks get the same weights
             head = nn.Linear(features, self._classes)
         self._head = head.to(device)
         self._descent = self.optimizer(self._head.parameters())
@@ -146,21 +145,22 @@ class LinearProbe(Probe):
 
 
 class KNNProbe(Probe):
-    """A weighted k-nearest-neighbour vote by cosine similarity (Wu et al. 2018): `val/knn_probe_accuracy`.
+    """Predicts labels by a weighted vote of the nearest neighbours in cosine similarity (Wu et al., 2018).
 
-    The bank holds the first views of the last `bank_size` training samples of the epoch, over all ranks, without a
-    further forward pass. It is emptied at the start of each epoch. Memory, in float32 on the training device: bank_size
-    x D, twice that during a validation, and chunk_size x bank_size while predicting.
+    It logs `val/knn_probe_accuracy`. The neighbours come from a bank: h of the first views of the last `bank_size`
+    training samples of the epoch, over all ranks. The bank needs no further forward pass, and is emptied at the start
+    of each epoch. Memory, in float32 on the training device: bank_size x D, twice that during a validation, and
+    chunk_size x bank_size while predicting.
 
     Args:
-        k: Number of neighbours, >= 1; the whole bank if that is smaller.
-        temperature: A vote has the weight exp(similarity / temperature).
-        bank_size: Number of samples in the bank.
-        chunk_size: Number of validation samples compared at once.
+        k: Number of neighbours, >= 1; the whole bank if it has fewer samples.
+        temperature: A vote has the weight exp(similarity / temperature), > 0.
+        bank_size: Number of samples in the bank, >= 1.
+        chunk_size: Number of validation samples that are compared with the bank at once, >= 1.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         name: The logged names begin with it; two probes of one model need different names.
-        **settings: `on_error`, `taps`, `view_layout` and `batch_keys`: the arguments of :class:`Probe`. With either
-            `on_error`, a representation that is not finite makes the accuracy NaN.
+        **settings: The arguments of :class:`Probe`: `on_error`, `taps`, `view_layout` and `batch_keys`. With either
+            `on_error`, h that is not finite makes the accuracy NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -205,7 +205,7 @@ class KNNProbe(Probe):
         self._bank, self._gathered = [], None
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Empty the bank at the start of an epoch; at the start of a validation, gather it from all ranks."""
+        """Empty the bank at the start of an epoch, or gather it from all ranks at the start of a validation."""
         super().begin(stage, trainer, pl_module)
         if stage == "train":
             self._bank.clear()
@@ -219,7 +219,6 @@ class KNNProbe(Probe):
             self._gathered = None
 
     def _gather(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
-        """Concatenate the banks of all ranks, of which some may be empty; None if all are empty."""
         width = self._bank[0][0].shape[1] if self._bank else 0
         widths = distributed.gather(torch.tensor([width], device=device))
         if not (most := int(widths.max())):

@@ -1,4 +1,4 @@
-"""The file `geometry/quantities.json` of a run, which describes its logs and files."""
+"""The file `geometry/quantities.json`, which describes what a run logs and writes."""
 
 __all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings"]
 
@@ -24,28 +24,32 @@ _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), 
 
 
 class QuantitiesFile:
-    """The declarations of this Trainer's callbacks and host, and those that the file had before.
+    """Collects descriptions of logged names (:class:`Declared`), and writes them to `geometry/quantities.json`.
 
-    For one name, a callback's declaration replaces the host's, and both replace that of an earlier part of the run.
+    They come from the Trainer's callbacks, its LightningModule, and the file as an earlier part of the run wrote it. If
+    several describe one name, a callback counts first, then the module, then the file.
+
+    Args:
+        files: The files of the run.
     """
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files
         self._earlier: dict[str, Declared] = {}
         self._host: dict[str, Declared] = {}
-        self._said: dict[int, dict[str, Declared]] = {}  # by the callback's id
-        self._silent: set[str] = set()  # names of results that nobody declares
+        self._said: dict[int, dict[str, Declared]] = {}  # id of the callback -> its descriptions
+        self._silent: set[str] = set()  # names of results without a description
         self._text: str | None = None
         self._waits = False
         self._warned: set[str] = set()
 
     def restart(self) -> None:
-        """Begin another run of the Trainer; only the file keeps the declarations of earlier runs."""
+        """Forget all descriptions before another run of the Trainer. The file keeps them."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Take over the declarations in the folder of the run that is resumed."""
+        """Add the descriptions in `folder`, the folder of the run that is resumed."""
         found, failed, notes = _read(folder / NAME)
         self._earlier |= found
         if failed:
@@ -54,27 +58,24 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take what host and callbacks declare before any log; :meth:`write` writes it after the first one.
-
-        A ValueError if two callbacks declare one name differently.
-        """
+        """Collect descriptions of the module and the callbacks; a ValueError if two callbacks differ for one name."""
         self._host = dict(host)
         self._take(said)
         self._waits = True
 
     def write(self) -> None:
-        """Write the expected declarations, once."""
+        """Write the descriptions that :meth:`expect` collected. A second call does nothing."""
         if self._waits:
             self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback declares one of the names differently.
+        """Raise a ValueError if another callback describes one of the names differently.
 
         Args:
             callback: The callback that logs the names.
-            entries: Logged name -> declaration. None: the callback does not declare the result. That is an error if
-                another callback declares its name; otherwise the name counts as undeclared from here on, whatever an
-                earlier part of the run declared.
+            entries: Logged name -> description, or None if the callback has no description for the name. None is an
+                error if another callback describes the name. Otherwise the name has no description from then on, even
+                if an earlier part of the run described it.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -85,7 +86,7 @@ class QuantitiesFile:
         self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take declarations of callbacks, and write the file if one is new; a ValueError if two differ for one name."""
+        """Add descriptions from callbacks, and write the file if it changes; a ValueError if two differ for a name."""
         self._take(said)
         self._write()
 
@@ -113,7 +114,6 @@ class QuantitiesFile:
             self._text = text if path.exists() and path.read_bytes() == text.encode() else ""  # "": to be tried again
 
     def _warn(self, whole: Mapping[str, Declared]) -> None:
-        """Warn once of each log whose declaration differs from that in the earlier part of the run."""
         for name, each in whole.items():
             before = self._earlier.get(name, each)
             if before.meaning != each.meaning and name not in self._warned:
@@ -126,15 +126,15 @@ class QuantitiesFile:
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
-    """Return the declaration of one result of a Metric; None if it declares other results, and not this one.
+    """Return the description of one result of a Metric; None if its `quantities` describe only other results.
 
-    A Metric without declarations gets, for each result, a title that is made of its class and the key.
+    If the Metric has no `quantities`, the title of the description consists of the Metric's class and the key.
 
     Args:
         thing: The Metric. A ValueError if its `quantities` do not map keys to Quantity.
-        key: Key of the result; "" for a single result.
-        space: Name of the observed space.
-        width: Number of dimensions of that space.
+        key: Key of the result in the Metric's dict; "" for a single result.
+        space: Name of the tensor that the Metric gets, such as "h" or "z"; "" if unknown.
+        width: Number of dimensions of that tensor.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -157,17 +157,17 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
-    """Return the declarations of a callback's or module's logs and files, by logged name.
+    """Return the descriptions that a callback or module gives for its logs and files, by logged name.
 
     Args:
-        thing: Has `quantities`, and perhaps `section`. Each entry names the class in which the quantity is declared,
-            also if `thing` is of a derived class.
+        thing: The callback or module, with `quantities` and perhaps `section`. Each description names the class whose
+            body has `quantities`, even if `thing` is of a derived class.
         names: Logged name -> key in `quantities`; names with other keys are left out.
         section: The section of the page, if `thing` has no `section`.
         part: A name that distinguishes `thing` from other objects of its class.
     """
     quantities = quantities_of(thing)
-    if not isinstance(quantities, Mapping):  # of a foreign class, which calls something else so
+    if not isinstance(quantities, Mapping):  # another library's attribute of the same name
         return {}
     found = {name: (key, quantities.get(key)) for name, key in names.items()}
     owner = next((kind for kind in type(thing).__mro__ if "quantities" in vars(kind)), type(thing))
@@ -179,7 +179,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
 
 
 def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Return the declarations of a module's own logs, in the stages of the Trainer's present run."""
+    """Return the descriptions of a module's own scalars, for the stages in which the Trainer now runs."""
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
     stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
@@ -193,7 +193,7 @@ def _entry(kind: type, key: str, quantity: Quantity, *, section: str, **about: A
 
 
 def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file; if a part is unreadable, rename the file and return the readable entries."""
+    """Read the run's own file. If it is damaged, warn, rename it, and return the readable descriptions."""
     found, failed, notes = _read(path)
     if failed:
         rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
@@ -206,7 +206,7 @@ def _own(path: Path) -> dict[str, Declared]:
 
 
 def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
-    """Read a manifest if there is one: its entries, the reason if it is unreadable, and notes on entries left out."""
+    """Return the descriptions in a file, why it is unreadable, and notes on descriptions that were left out."""
     try:
         found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The readout of diagnostics on all ranks together, also if some ranks saw no data."""
+"""Compute diagnostics on all ranks together, even if some ranks had no data."""
 
 __all__ = ["Readout", "Seen", "gather_rows"]
 
@@ -16,22 +16,22 @@ from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
-    """The number of samples of all ranks in a readout, and their number of views, 0 if there are no samples."""
+    """The number of samples on all ranks and the number of views behind a result; 0 views if there are no samples."""
 
     samples: int
     views: int
 
 
 class Readout:
-    """Computes and resets the diagnostics of a callback; every rank must call it, in the same order.
+    """Computes and resets the diagnostics of a callback. All ranks must call it, in the same order.
 
-    The ranks first exchange which diagnostics they have updated, so that no rank waits for one without data: ranks with
-    data compute among themselves, and the others get their results. If a diagnostic failed on any rank, it is NaN on
-    all.
+    The ranks first tell each other which diagnostics have data, so that no rank waits for a rank without data. Ranks
+    with data compute the result together, and the others receive it. If a diagnostic failed on any rank, its result is
+    NaN on all ranks.
 
     Args:
         title: Name of the callback in messages.
-        failures: The diagnostics that failed on this rank.
+        failures: Knows which diagnostics failed on this rank.
     """
 
     def __init__(self, title: str, failures: Failures) -> None:
@@ -41,13 +41,13 @@ class Readout:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
-        """Begin another run of the Trainer, which has its own process groups."""
+        """Forget the process groups, because another run of the Trainer has its own."""
         self._groups = {}
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
-        """Return the results, name -> key -> value, and the number of samples and views of all ranks."""
+        """Return the results, as name -> key -> value, and the number of samples and views on all ranks."""
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
             + [list(seen)],
@@ -71,7 +71,7 @@ class Readout:
             if not self.failures.failed(stage, name):
                 self.failures.elsewhere(f"{self.title}, diagnostic {name!r}, stage {stage!r}: failed on another rank.")
             return self._nan(name, stage)
-        if not any(saw):  # an epoch that was resumed behind its last observed step
+        if not any(saw):  # the epoch was resumed after its last observed step
             return {}
         result: dict[str, Tensor] = {}
         with self.failures.caught(trainer, self.title, stage, diagnostic=name):
@@ -94,7 +94,6 @@ class Readout:
         return {key: torch.tensor(torch.nan) for key in self._keys.get((stage, name), [""])}
 
     def _group(self, saw: list[bool]) -> Any:
-        """Return the process group of the ranks that saw data; None for all ranks."""
         members = tuple(rank for rank, each in enumerate(saw) if each)
         if len(members) == len(saw):
             return None
@@ -104,7 +103,7 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Gather the rows of all ranks, by name and in the order of the ranks, into the CPU's memory.
+    """Return the rows of all ranks, by name, in the order of the ranks, on the CPU.
 
     Args:
         trainer: The Trainer of the run.
@@ -130,7 +129,7 @@ def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -
     result, error = None, ""
     try:
         result = metric.compute() if saw[distributed.rank()] else None
-    except Exception as failure:  # the others wait for the result
+    except Exception as failure:  # told below to the ranks that wait for the result
         error = f"{type(failure).__name__}: {failure}"
     finally:
         metric.process_group = whole

@@ -1,4 +1,4 @@
-"""A rehearsal with one batch of each stage before the first step, in which wrong settings fail at once."""
+"""Try one batch of training and validation before the first step, so that wrong settings fail at once."""
 
 __all__ = ["Rehearsal"]
 
@@ -31,16 +31,16 @@ _HOST = "the module itself"
 
 
 class Rehearsal:
-    """Try the observing callbacks of a Trainer on one batch, with a copy of the host.
+    """Tries the monitors and probes of a Trainer on one batch, with a copy of the LightningModule.
 
-    Before the host's first step, the first training batch passes through `training_step` of the copy, and a validation
-    batch through its `validation_step`. Taps, labels, views and diagnostics are checked on the outputs, and no name may
-    be logged twice. Host, loaders and random state stay as they were. If the host cannot be copied or has manual
-    optimization, or if the validation loader may not repeat its batches, the first step of the host itself is checked
-    instead.
+    Before the first step, the first training batch passes through `training_step` of the copy, and a validation batch
+    through its `validation_step`. The callbacks check the outputs: hooks, labels, views and diagnostics must fit, and
+    no name may be logged twice. Module, loaders and random state stay as they were. If the module cannot be copied or
+    has manual optimization, or if the validation loader may not repeat its batches, the first step of the module itself
+    is checked instead.
 
     Args:
-        callback: The callback that is rehearsed, together with the others of the Trainer.
+        callback: The callback that asks for the trial; all others of the Trainer are tried together with it.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -48,19 +48,19 @@ class Rehearsal:
         self.done: set[str] = set()
 
     def restart(self) -> None:
-        """Begin another run of the Trainer."""
+        """Allow another trial, for another run of the Trainer."""
         self.done = set()
 
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Rehearse the training step with the first batch."""
+        """Try the training step with the first batch."""
         if callbacks := _due(trainer, self.callback, "train"):
             _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
-        """Rehearse the validation with the set's first batch, unless Lightning's sanity check did.
+        """Try the validation with its first batch, unless Lightning's sanity check did so already.
 
-        The batch passes through the validation step of a copy of the host, or, without such a step, through the host
-        itself.
+        The batch passes through the validation step of a copy of the module. If the module has no such step, the batch
+        passes through the module itself.
         """
         if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
             return
@@ -79,14 +79,14 @@ class Rehearsal:
                 _look(trainer, host, batch, callbacks=callbacks)
 
     def sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Rehearse with the outputs of a step of Lightning's sanity check."""
+        """Check the outputs of a step of Lightning's sanity check."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
             _observed(trainer, "val", step, callbacks=[self.callback], logged=set())
 
 
 def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
-    """Return the callbacks to rehearse now, `asking` among them; none if it was already rehearsed."""
+    """Return the callbacks to try for a stage; [] if they were tried already."""
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
     if stage in asking.rehearsal.done:
@@ -127,7 +127,7 @@ def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks:
 def _step(
     trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
-    """Take a step of a copy; None if that fails, since the host's own step will raise the error."""
+    """Return outputs and logged names of a copy's step; None if it fails, because the module's own step fails later."""
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -136,7 +136,7 @@ def _step(
             twin.module.eval()
         with twin.apart():
             return twin.step(batch, batch_idx, stage), twin.logged
-    except Exception as error:  # of the host's own code, or of an attribute that cannot be copied
+    except Exception as error:  # in the module's own code, or an attribute cannot be copied
         rank_zero_info(f"The {stage} step is not rehearsed on a copy ({error}): the first one is checked instead.")
         return None
 
@@ -144,7 +144,7 @@ def _step(
 def _observed(
     trainer: L.Trainer, stage: str, step: Step, *, callbacks: list["StageCallback"], logged: set[str]
 ) -> None:
-    """Rehearse callbacks with a step; a ValueError if two of them, or one and the host, log the same name."""
+    """Check the outputs of a step with each callback; a ValueError if a name would be logged twice."""
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
         for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
@@ -157,7 +157,7 @@ def _observed(
 
 
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
-    """Return the names that the callback will log; with "warn", values that are not finite are no error here."""
+    """Check the outputs of a step with a callback, and return the names that it will log."""
     names: set[str] = set()
     with _named(callback, stage):
         seen = callback.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage)

@@ -1,4 +1,4 @@
-"""Save the scalars of a fit that are not logged yet in its checkpoint, and log them when the fit is resumed."""
+"""Save the scalars that a fit has not logged yet in its checkpoint, and log them when the fit is resumed."""
 
 __all__ = ["resume", "unlogged"]
 
@@ -22,17 +22,17 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 
 
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the number of logged batches, and the scalars that Lightning logs only after it has saved the checkpoint.
+    """Return what a checkpoint must hold so that a resumed fit logs every scalar, and logs it once.
 
     ModelCheckpoint saves at the end of an epoch or a batch, before the loggers get the scalars of that epoch or batch.
-    A resumed run does not compute them again, so they would be lost if the run is killed in between.
+    A resumed fit does not compute them again, so they would be lost if the fit is killed in between.
 
-    If a signal saves the checkpoint within a batch, the resumed run takes this batch again, and Lightning 2.6 counts it
-    twice and would log everything after it one step too late. The returned count corrects that.
+    If a signal makes Lightning save in the middle of a batch, the resumed fit repeats this batch. Lightning 2.6 then
+    counts it twice and would log all later scalars one step too late, so the count in `checkpoint` is corrected.
 
     Returns:
-        `logged`, the step of the first scalars that a resumed run computes; `within_epoch`, whether the epoch has
-        further batches; `scalars` by name, and `scalars_step`.
+        `logged`, the first step whose scalars a resumed fit computes itself; `within_epoch`, whether the epoch has
+        further batches; `scalars` by name, and `scalars_step`, their step.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -45,7 +45,7 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     within = {"within_epoch": current.processed > 0 and epoch.processed < epoch.ready and not _all_done(loop)}
     if batch.processed < batch.ready and not loop._should_accumulate():
         checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"] = count - 1
-    if batch.completed < batch.processed:  # at the end of a batch
+    if batch.completed < batch.processed:  # saved at the end of a batch
         logs = connector.should_update_logs and not loop._should_accumulate()
         scalars = _plain(trainer, connector.metrics["log"] if logs else {})
         return within | {"logged": next_count, "scalars": scalars, "scalars_step": count}
@@ -66,13 +66,13 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 
 
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
-    """Move aside what the resumed run writes again, record the resume, and log the scalars of the checkpoint.
+    """Move aside what was written after the checkpoint, record the resume, and log the scalars of the checkpoint.
 
     Args:
-        trainer: Its loggers are continued. A ValueError if the folder's metrics.csv is of another run.
+        trainer: The Trainer, whose loggers continue. A ValueError if the folder's metrics.csv is of another run.
         files: Files of the resumed run.
-        quantities: Declarations of the resumed run; it also keeps those of names that only the earlier part logged.
-        loaded: The entry of the earlier run in its checkpoint, with `step` and `epoch`.
+        quantities: Descriptions of what the resumed run logs; those of the earlier run are added.
+        loaded: What the earlier run saved in the checkpoint, with `step` and `epoch`.
     """
     assert files.folder is not None
     earlier = _earlier(trainer, loaded)
@@ -106,7 +106,6 @@ def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, load
 
 
 def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping[str, Any]) -> None:
-    """Log the scalars that the checkpoint holds, unless the earlier run already did."""
     scalars, step = loaded.get("scalars") or {}, loaded.get("scalars_step", 0)
     if not scalars:
         return
@@ -145,7 +144,7 @@ def _say_deleted(tables: Sequence[CSVLogger], folder: Path, logged: int) -> None
 
 
 def _earlier(trainer: L.Trainer, loaded: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the resumed run: its recorded folder, or if that was moved, two above the checkpoint."""
+    """Return the folder of the resumed run. If its recorded folder was moved, it is two levels above the checkpoint."""
     named = [Path(loaded["folder"])] if "folder" in loaded else []
     near = [Path(trainer.ckpt_path).resolve().parent.parent] if trainer.ckpt_path else []
     for folder in [*named, *near]:

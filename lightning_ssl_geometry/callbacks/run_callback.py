@@ -1,4 +1,4 @@
-"""Base of the callbacks that write files, which share one run, its folder and its entry in checkpoints."""
+"""RunCallback: the base of the callbacks that write files. They share one run, its folder and its checkpoint entry."""
 
 __all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
 
@@ -27,18 +27,18 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder. An override of one of these hooks must call it.
+    """Base of the callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
-    `geometry/quantities.json` describes logs and files. A callback declares its results with `quantities` and
-    :meth:`logs`, or with :meth:`declare`. A host declares its scalars in `quantities`, by their names without the
-    stage.
+    `geometry/quantities.json` describes what a run logs and writes. A callback describes its results by the attribute
+    `quantities` and :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, whose
+    keys are their names without the stage, such as "loss" for "val/loss".
     """
 
     _quantities: QuantitiesFile | None = None
 
     @property
     def part(self) -> str:
-        """A name that distinguishes this callback from others of its class; empty if there can be only one."""
+        """A name that distinguishes this callback from others of its class; "" if there is only one."""
         return ""
 
     def logs(self) -> dict[str, str]:
@@ -46,17 +46,17 @@ class RunCallback(L.Callback):
         return {}
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
-        """Declare results by their logged names; a ValueError if another callback declares one differently."""
+        """Add descriptions of results, by logged name; a ValueError if another callback describes one differently."""
         if self._quantities is not None:
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError where :meth:`declare` would, or if an undeclared result has a declared name."""
+        """Raise a ValueError if another callback describes a name differently than `entries` (None: not at all)."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Find the run's folder, on all ranks together."""
+        """Find the run's folder. All ranks must call this hook together."""
         run = _run(trainer)
         run.files.reopen()
         run.quantities.restart()
@@ -65,18 +65,18 @@ class RunCallback(L.Callback):
         _LOADED.pop(trainer, None)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse a folder with scalars of another run before anything is written, unless a checkpoint is loaded."""
+        """Raise a ValueError if the folder has scalars of another run, unless a checkpoint is loaded."""
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
             self.refuse(trainer, NAME, *["metrics.csv"] * _is_table(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a history, or continue it after the step of the loaded checkpoint."""
+        """Start the run's record, or continue it from the loaded checkpoint, and collect the descriptions."""
         _begin(trainer)
         self.refuse(trainer, NAME)
         _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin or continue the history also if a finished run was resumed, in which no training starts."""
+        """Write record and descriptions even if a finished run was resumed, in which no training starts."""
         _begin(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
@@ -84,25 +84,25 @@ class RunCallback(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write the declarations after the first step, so that a fit that fails earlier leaves no file."""
+        """Write the descriptions after the first step, so that a fit that fails earlier leaves no file."""
         self._write_meanings()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Collect the declarations of a validation outside a fit."""
+        """Collect the descriptions, if the validation is not part of a fit."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             _expect(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the declarations."""
+        """Write the descriptions, if the validation is not part of a fit."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._write_meanings()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Collect the declarations of a test."""
+        """Collect the descriptions before a test."""
         _expect(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the declarations."""
+        """Write the descriptions after a test."""
         self._write_meanings()
 
     def _write_meanings(self) -> None:
@@ -110,17 +110,17 @@ class RunCallback(L.Callback):
             self._quantities.write()
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError, on all ranks together, if another run wrote one of these files.
+        """Raise a ValueError, on all ranks together, if one of these files exists and is of another run.
 
         Args:
-            trainer: The Trainer of the run, which may resume an earlier run: its files are allowed.
+            trainer: The Trainer of the run. If it resumes an earlier run, the files of that run are allowed.
             names: Names of files in the run's folder.
             arrays: Names of diagnostics with their stage, such as "val/log_spectrum_h".
         """
         _together(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the run's name, folder and files, and the scalars that are not logged yet."""
+        """Save the run's id, folder and file names, and the scalars that are not logged yet."""
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
@@ -136,7 +136,7 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether `setup` belongs to a fit from step 0, so that the callback must forget an earlier fit.
+    """Whether a fit starts at step 0, so that `setup` must clear what an earlier fit left in the callback.
 
     Lightning calls `setup` before it loads the callbacks' state from a checkpoint. A Trainer that has already made
     steps continues its fit.
@@ -150,7 +150,7 @@ class _Run(NamedTuple):
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:
-    """Return the files of a Trainer's run, one object for all callbacks; a run belongs to one logger.
+    """Return the files of a Trainer's run. All callbacks get the same object, and so do Trainers with the same logger.
 
     All ranks must make the first call together; :class:`RunCallback` does so in `setup`.
     """
@@ -171,14 +171,13 @@ def _run(trainer: L.Trainer) -> _Run:
 
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
-    """Collect the declarations of the host and of all callbacks."""
     said: dict[L.Callback, dict[str, Declared]] = {}
     said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
     _run(trainer).quantities.expect(host_entries(trainer, host), said)
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:
-    """Return the folder of the run's files; None without a logger, and in a trial (`fast_dev_run`).
+    """Return the folder of the run's files; None without a logger, and with `fast_dev_run`.
 
     It is the `log_dir` of the first CSVLogger. Without a CSVLogger it is `save_dir/name/version` of the first logger,
     where ModelCheckpoint has its folder `checkpoints`. All ranks must make the first call together.
@@ -187,7 +186,7 @@ def run_folder(trainer: L.Trainer) -> Path | None:
 
 
 def _is_table(trainer: L.Trainer) -> bool:
-    """Whether metrics.csv in the run's folder is a table to which a resumed run appends its rows."""
+    """Whether a ResumableCSVLogger writes metrics.csv in the run's folder."""
     folder, tables = run_folder(trainer), [each for each in trainer.loggers if isinstance(each, ResumableCSVLogger)]
     return any(same(Path(table.log_dir), folder) for table in tables)
 
@@ -200,7 +199,7 @@ def _folder(trainer: L.Trainer, logger: Any) -> str:
 
 
 def _begin(trainer: L.Trainer) -> None:
-    """Begin the history of a fit, or continue it at its step, once per fit."""
+    """Start the record of a run, or continue it from the loaded checkpoint, once per fit."""
     (files, quantities), loaded = _run(trainer), _LOADED.pop(trainer, None)
     if _BEGUN.get(trainer) or files.folder is None:
         return
@@ -221,7 +220,7 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
 
 
 def _together(trainer: L.Trainer, action: Callable[[], None]) -> None:
-    """Act on rank 0; an error there is raised on all ranks, so that no rank waits for rank 0."""
+    """Call `action` on rank 0. If it fails, raise its error on all ranks, so that no rank waits for rank 0."""
     found: Exception | None = None
     if trainer.is_global_zero:
         try:

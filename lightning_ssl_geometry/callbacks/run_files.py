@@ -1,8 +1,8 @@
 """The files of a run, and the record of which run wrote them.
 
-A run keeps `history.json` in its folder: a name for the run, the files that it wrote, and where it was resumed. Only
-that run, or one that resumes it, overwrites, shortens or removes these files. Checkpoints hold the same record, so that
-a resumed run knows its earlier part, in whatever folder it writes.
+`history.json` in the run's folder holds an id of the run, the files that it wrote, and from which checkpoints it was
+resumed. Only that run, or a run that resumes it, overwrites, shortens or removes these files. Checkpoints hold the id,
+the folder and the files, so that a resumed run knows its earlier part, even if it writes to another folder.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]
@@ -29,9 +29,9 @@ HISTORY = "history.json"
 
 
 class RunFiles:
-    """Writes the files of a run into its folder, on rank 0; without a folder, and on other ranks, nothing is written.
+    """Writes the files of a run into its folder, on rank 0. If there is no folder, nothing is written.
 
-    An error of the file system, such as a full disk, is a warning, once for each file: training goes on, and the file
+    An error of the file system, such as a full disk, is a warning, once for each file. Training goes on, and the file
     keeps its old contents.
 
     Args:
@@ -57,7 +57,7 @@ class RunFiles:
         return self.folder / name
 
     def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError for a file that neither this run nor the one that it resumes wrote.
+        """Raise a ValueError if a file exists that neither this run nor the run that it resumes wrote.
 
         Args:
             names: Names of files in the run's folder.
@@ -79,7 +79,7 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file in memory, and write it as a whole at the end, if this rank and run write files."""
+        """Yield a buffer. After the block, write its contents to the file, if this rank and run may write it."""
         memory = io.BytesIO()
         yield memory
         if self._may_write(name):
@@ -89,9 +89,9 @@ class RunFiles:
                     file.write(memory.getbuffer())
 
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
-        """Append a row to a CSV file, to a new one together with the header.
+        """Append a row to a CSV file. A new file gets the header first.
 
-        If the disk is full, the row is written with the next one. A ValueError if the file's header has another length.
+        If the disk is full, the row is written with the next row. A ValueError if the file's header has another length.
         """
         if not self._may_write(name):
             return
@@ -112,7 +112,7 @@ class RunFiles:
             del self._waiting[name]
 
     def own(self, name: str) -> None:
-        """Record a file that the run's logger writes; a ValueError if it belongs to another run."""
+        """Record a file that the run's logger writes; a ValueError if the file belongs to another run."""
         self.check(name)
         with self.or_warn(name):
             self.claim(name)
@@ -134,7 +134,7 @@ class RunFiles:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Take over the files of the run that is resumed, if it wrote to this folder."""
+        """Continue the run whose record is `state`, with its id and files, if that run wrote to this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
             return
         record = self._record()
@@ -146,9 +146,9 @@ class RunFiles:
                 self.save()
 
     def rewind(self, step: int) -> None:
-        """Move everything that this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
+        """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
 
-        With step 0, which is before training, all files are moved. An unreadable file is renamed, with a warning.
+        With step 0, before training, all files are moved. An unreadable file is renamed, with a warning.
         """
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
@@ -163,7 +163,7 @@ class RunFiles:
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
 
     def aside(self, name: str) -> Path:
-        """Return the new path of a superseded file, in a folder `superseded-*` of this resume."""
+        """Return the path in the folder `superseded-*` to which a file, or its replaced rows, are moved."""
         if self._superseded is None:
             number = 1
             while self.path(f"superseded-{number}").exists():
@@ -172,7 +172,7 @@ class RunFiles:
         return self._superseded / name
 
     def reopen(self) -> None:
-        """Begin another fit, which has its own folder for superseded files."""
+        """Begin another fit, whose replaced files go to a new folder `superseded-*`."""
         self._superseded = None
         self._waiting.clear()
 
@@ -190,7 +190,7 @@ class RunFiles:
 
     @contextmanager
     def or_warn(self, name: str) -> Iterator[None]:
-        """Turn an error of the file system into a warning, once for each file."""
+        """Turn a file-system error in the block into a warning, once for each file."""
         try:
             yield
         except OSError as error:
@@ -224,7 +224,7 @@ class RunFiles:
 
 
 def same(folder: Path | None, other: Path | None) -> bool:
-    """Whether both paths lead to one folder."""
+    """Whether both paths lead to the same folder; False if one of them is None."""
     return folder is not None and other is not None and folder.resolve() == other.resolve()
 
 

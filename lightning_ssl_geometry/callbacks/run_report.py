@@ -1,4 +1,4 @@
-"""RunReport: a record of the run, and at its end a table in the terminal and a page."""
+"""RunReport: writes a record of the run, and at its end a page, and prints a table."""
 
 __all__ = ["RunReport"]
 
@@ -28,20 +28,20 @@ Kind = Literal["fit", "diagnosis"]
 
 
 class RunReport(RunCallback):
-    """Write `run.json` (model, data, command, seed, versions, machine, status), and the report when a fit ends.
+    """Write `run.json` (model, data, command, seed, versions, machine, status), and a report when a fit ends.
 
-    The record is written when the fit starts, and again when it ends, fails or is interrupted. The report is
-    `report.html` in the run's folder, one page without outside resources, as `ssl-geometry report RUN` writes it from
-    the tables of Lightning's CSVLogger. Only rank 0 writes.
+    `run.json` is written when the fit starts, and again when it ends, fails or is interrupted. The report is
+    `report.html` in the run's folder, one page without outside resources, made from the tables of Lightning's
+    CSVLogger. The command `ssl-geometry report RUN` writes the same page. Only rank 0 writes.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
         kind: "fit": report training runs. "diagnosis": report `Trainer.test` of a model that is not trained here, and
             no fit.
-        about: Further entries for the record, such as {"checkpoint": "x.ckpt"}; they replace entries of the same name.
-        figures: Log the page's figures to a TensorBoardLogger or WandbLogger beside the CSVLogger, and to wandb also
-            their arrays.
+        about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}; they replace entries of the same name.
+        figures: Send the page's figures to the Trainer's TensorBoardLogger or WandbLogger, and to wandb also the
+            vectors.
 
     Raises:
         ValueError: If `kind` is unknown; when the run starts, if the Trainer has no CSVLogger.
@@ -68,43 +68,43 @@ class RunReport(RunCallback):
         self._ended = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Go behind the callbacks whose files the report reads."""
+        """Move this callback behind those whose files the report reads."""
         super().setup(trainer, pl_module, stage)
         self._ended = False
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record."""
+        """Write `run.json`, unless the checkpoint is loaded later than this hook."""
         super().on_fit_start(trainer, pl_module)
         if self.kind == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record if a checkpoint was loaded late: only then is the owner of the folder's files known."""
+        """Write `run.json` here if the checkpoint is loaded late: before that, the owner of the files is not known."""
         super().on_train_start(trainer, pl_module)
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record again, the page and the table."""
+        """Write `run.json` again, and the page, and print the table."""
         super().on_fit_end(trainer, pl_module)
         if self.kind == "fit":
             self._end(trainer, "finished")
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record of a diagnosis."""
+        """Write `run.json`, if `kind` is "diagnosis"."""
         super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record of a diagnosis again, the page and the table."""
+        """Write `run.json` again, and the page, and print the table, if `kind` is "diagnosis"."""
         super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write the report from the logs so far, without hiding the original error."""
+        """Write the report from what was logged so far. An error in the report does not hide the original error."""
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return
@@ -113,7 +113,7 @@ class RunReport(RunCallback):
             else:
                 self._record["error"] = {"type": type(exception).__name__, "message": str(exception)[:_MOST_ERROR]}
                 self._end(trainer, "failed")
-        except Exception as error:  # of wandb or matplotlib, for example
+        except Exception as error:  # from wandb or matplotlib, for example
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -122,12 +122,12 @@ class RunReport(RunCallback):
         self._files = run_files(trainer)
         self.refuse(trainer, "run.json", "report.html")
         if self.page:
-            self._files.own("report.html")  # from here on: `ssl-geometry report` may write it, too
+            self._files.own("report.html")  # now, because `ssl-geometry report` may write it during the run
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         self._write(trainer, "running")
 
     def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
-        """Begin the record of a fit that failed before it started, without the other ranks, which may have ended."""
+        """Make the record of a fit that failed before it started, without other ranks; return whether there is one."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
         if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
             return False
@@ -135,7 +135,7 @@ class RunReport(RunCallback):
         self._files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
         try:
             self._files.check("run.json", "report.html")
-        except ValueError:  # of another run, which may be why this one failed
+        except ValueError:  # the files are of another run, which may be why this run failed
             return False
         self._record = _record(trainer, pl_module) | {"kind": self.kind} | self.about
         return True
@@ -147,7 +147,7 @@ class RunReport(RunCallback):
         self._record["ended"] = _now()
         with _warned("run.json"):
             self._write(trainer, status)
-        self._record, self._ended = {}, True  # what fails from here on is not this run
+        self._record, self._ended = {}, True  # a later failure does not belong to this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._report(trainer, status)
 
@@ -191,10 +191,10 @@ class RunReport(RunCallback):
 
 @contextmanager
 def _warned(what: str | Path) -> Iterator[None]:
-    """Warn if something cannot be written: a run that ended well must not fail because of its report."""
+    """Turn an error in the block into a warning, because a run that ended well must not fail because of its report."""
     try:
         yield
-    except Exception as error:  # a full disk, matplotlib, a logger of another's: the rest is still to be written
+    except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written
         rank_zero_warn(f"RunReport could not write {what}: {type(error).__name__}: {error}")
 
 

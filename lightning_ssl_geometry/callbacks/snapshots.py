@@ -27,13 +27,13 @@ _FILE = "embeddings.npz"
 
 
 class EmbeddingSnapshots(RunCallback):
-    """Keep the embeddings of a whole validation set at chosen iterations, like the stills of a film.
+    """Save the embeddings of a whole validation set at chosen training steps.
 
-    At each iteration the set passes through the module in eval mode; before the first step, batch norm gets statistics
-    of training batches (:func:`calibrated`). The callback does not change the training. `embeddings.npz` in the run's
-    folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if the set has labels, `label` (n,), in the
-    order of the index. z is the embedding of the sample without augmentation (`z_image`) if the module returns it, else
-    that of the first view. A checkpoint holds the embeddings so far.
+    At each of these steps, the set passes through the module in eval mode. Before the first step, batch norm gets
+    statistics of training batches (:func:`calibrated`). The callback does not change the training. `embeddings.npz` in
+    the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if the set has labels, `label`
+    (n,), sorted by `index`. z is the embedding of the sample without augmentation (`z_image`) if the module returns it,
+    else that of the first view. A checkpoint holds the embeddings so far.
 
     Args:
         iterations: Numbers of optimizer steps done; 0 is before the first step.
@@ -41,7 +41,7 @@ class EmbeddingSnapshots(RunCallback):
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
     Attributes:
-        kept: Iteration -> {"z", "index", "label"}.
+        kept: Iteration -> {"z": (n, P), "index": (n,), "label": (n,)}.
 
     Raises:
         ValueError: If `iterations` is empty or holds a negative number or the same number twice; in training, if there
@@ -60,18 +60,18 @@ class EmbeddingSnapshots(RunCallback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks of the taps, and forget the embeddings of an earlier fit."""
+        """Register the hooks on the submodules in `taps`, and forget the embeddings of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks of the taps."""
+        """Remove the hooks on the submodules."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget embeddings of later steps that a checkpoint brought, and observe the set before the first step."""
+        """Save the embeddings if `iterations` has the number of steps done; drop those of later steps."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -81,22 +81,22 @@ class EmbeddingSnapshots(RunCallback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Observe the set if the step is one of `iterations`."""
+        """Save the embeddings if the number of steps is one of `iterations`."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of iterations that were not reached, or skipped by a module that steps several times a batch."""
+        """Warn if some `iterations` were not reached, or were skipped by a module with several steps per batch."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """The embeddings so far."""
+        """Return the embeddings so far."""
         return {"kept": self.kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the embeddings of the checkpoint back."""
+        """Restore the embeddings of a checkpoint."""
         self.kept = state_dict["kept"]
 
     def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -106,11 +106,10 @@ class EmbeddingSnapshots(RunCallback):
         before = nullcontext() if step else calibrated(trainer, pl_module)
         with before, undisturbed(pl_module):
             self.kept[step] = self._look(trainer, pl_module)
-        if (files := run_files(trainer)).writes:  # without a folder, they are in `kept`
+        if (files := run_files(trainer)).writes:  # without a folder, the embeddings are only in `kept`
             _write(files, self.kept)
 
     def _look(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
-        """Pass this rank's part of the set through the module, and gather all parts in the order of the index."""
         loader = validation_loader(trainer)
         if loader is None:
             raise ValueError("Expected a validation set for EmbeddingSnapshots, but the Trainer has none.")

@@ -1,4 +1,4 @@
-"""StageCallback: the hooks, errors and rehearsal that the monitor and the probes share."""
+"""StageCallback: the hooks, the error handling and the trial before the first step of the monitor and the probes."""
 
 __all__ = ["StageCallback"]
 
@@ -17,18 +17,18 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 
 class StageCallback(EvaluationCallback):
-    """Base of the monitor and the probes: each of Lightning's loops is a stage, whose steps become observations.
+    """Base of the monitor and the probes: gets h, z, labels, ... of each step of training, validation and test.
 
-    Before the first step of a fit, all such callbacks of the Trainer are rehearsed together on one batch of each stage
-    (:class:`Rehearsal`). A fit resets the callback before Lightning loads its state from a checkpoint.
+    Before the first step of a fit, all such callbacks of the Trainer are tried together on one batch
+    (:class:`Rehearsal`). A fit from step 0 resets the callback before Lightning loads its state from a checkpoint.
 
     Args:
-        observer: Turns a step into an observation.
-        on_error: The reaction to a failure after the stage was observed without an error: see :class:`Failures`.
+        observer: Makes a mapping with h, z, label, ... from a step (the observation).
+        on_error: What happens if a step fails after another step of the stage has succeeded: see :class:`Failures`.
     """
 
     turn: ClassVar[Turn] = Turn.OBSERVES
-    looks_itself = False  # at the validation set of a host that has no `validation_step`
+    looks_itself = False  # whether it runs the validation of a module without `validation_step`
 
     def __init__(self, observer: Observer, on_error: OnError) -> None:
         super().__init__()
@@ -44,18 +44,18 @@ class StageCallback(EvaluationCallback):
 
     @abstractmethod
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Try an observation without keeping it; return the names that will be logged, or raise a ValueError."""
+        """Try an observation without a lasting effect; return the names that it logs, or raise a ValueError."""
 
     @abstractmethod
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a pass over the batches of an observed stage."""
+        """React to the start of an epoch, or of a pass over the batches of another observed stage."""
 
     @abstractmethod
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Use the observation of a step."""
+        """React to the observation (h, z, label, ...) of a step."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take part in the exchange between ranks of :meth:`see` if the observation failed on this rank."""
+        """If the observation failed on this rank, do what the other ranks wait for in :meth:`see`."""
 
     def start_clean(self) -> None:
         """Forget the state of an earlier fit."""
@@ -65,7 +65,7 @@ class StageCallback(EvaluationCallback):
         return self.watches(stage)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and go before the callbacks that read the logged scalars."""
+        """Register the hooks, and move this callback before those that read the logged scalars."""
         super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self.failures.restart()
@@ -80,19 +80,19 @@ class StageCallback(EvaluationCallback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Rehearse the validation."""
+        """Try the validation with one batch."""
         super().on_train_start(trainer, pl_module)
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch, or raise an error that waited until the last epoch's checkpoints were saved."""
+        """Begin an epoch, or raise an error that was postponed until the previous epoch's checkpoints were saved."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Begin to observe a step, after the rehearsal; a fit resumed within an epoch also begins the epoch here."""
+        """Try the fit's first batch, and prepare for a step. A fit resumed within an epoch begins that epoch here."""
         if not self._epoch_begun:
             self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx=batch_idx)
@@ -100,37 +100,37 @@ class StageCallback(EvaluationCallback):
             self.open()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Observe the outputs of the step, or the tensors that passed through the taps."""
+        """Pass the outputs of the step, or what the hooks on submodules recorded, to :meth:`take`."""
         taken = Step(*step, **named)
         super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
             self.take("train", trainer, taken)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End an epoch."""
-        if not self._epoch_begun:  # resumed behind its last batch
+        """Log the results of the epoch."""
+        if not self._epoch_begun:  # the fit was resumed after the last batch of the epoch
             self._begin_epoch(trainer, pl_module)
         self._epoch_begun = False
         self.end_pass("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise an error that waited until the last checkpoints were saved."""
+        """Raise an error that was postponed until the last checkpoints were saved."""
         super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Number samples from 0 again and forget earlier failures."""
+        """Number samples from 0 again, and forget earlier failures."""
         self.observer.restart(stage)
         self.failures.begin(stage)
         if self.watches(stage):
             self.begin(stage, trainer, pl_module)
 
     def open(self) -> None:
-        """Begin to observe a step."""
+        """Start to record the outputs of the submodules in `taps`."""
         self.observer.open()
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Observe the outputs of a step, or the tensors that passed through the taps."""
+        """Make the observation of a step, and pass it to :meth:`see`, or call :meth:`miss` if that fails."""
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
             seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
@@ -141,11 +141,11 @@ class StageCallback(EvaluationCallback):
             self.see(stage, trainer, seen, batch_idx=step.batch_idx)
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Rehearse with a step of Lightning's sanity check."""
+        """Check the outputs of a step of Lightning's sanity check."""
         self.rehearsal.sanity_check(trainer, step)
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Return the observation of a step; if the observer makes views, pass them through the host first."""
+        """Return the observation of a step. With `augment`, make views and pass them through the module first."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):

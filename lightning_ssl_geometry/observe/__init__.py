@@ -1,1 +1,1 @@
-"""Turn a batch into an observation, for the monitor, the probes and a diagnosis."""
+"""Turn a step into named tensors (h, z, label, ...), for the monitor, the probes and a diagnosis."""

@@ -1,4 +1,4 @@
-"""Find the parts of a foreign batch, and make views of its images."""
+"""Find labels, images and views in the batches of any data set, and make views of images."""
 
 __all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "numbers", "place", "stage_keys"]
 
@@ -17,7 +17,7 @@ STAGES = ("train", "val", "test", "probe")
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
-    """Select the places for a stage: "val/label" replaces "label" in the stage "val".
+    """Select the batch keys for a stage: "val/label" replaces "label" in the stage "val".
 
     >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
     {'label': 0}
@@ -27,9 +27,9 @@ def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
 
 
 def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Find the part of a batch at a key, a position or a dotted path; for a list of these, a list of parts.
+    """Return the part of a batch at a key, a position or a dotted path; for a list of these, a list of parts.
 
-    A ValueError if the batch has no such part.
+    A ValueError, which names the part `name`, if the batch has no such part.
 
     >>> place({"views": [{"image": 5}]}, "views.0.image", "image")
     5
@@ -44,7 +44,7 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Return labels if they are class numbers, integers (N,), else raise a ValueError that calls them `name`."""
+    """Return `label` if it is an integer tensor (N,) of classes, else raise a ValueError that calls it `name`."""
     expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
     if not isinstance(label, Tensor):
         what = f"a {type(label).__name__}"
@@ -60,12 +60,12 @@ def class_numbers(name: str, label: Any) -> Tensor:
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
-    """Number n samples without an index, after `start` earlier ones; no two processes share a number."""
+    """Return indices (n,) for samples without an index, after `start` earlier ones; processes share no index."""
     return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W), uint8 or float in the range of `augment`; a ValueError outside that range."""
+    """Make views of images (N, C, H, W), uint8 or float; a ValueError if floats leave the range of `augment`."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

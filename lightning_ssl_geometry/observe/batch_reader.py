@@ -1,4 +1,4 @@
-"""BatchReader, which finds the parts of foreign batches for a host in training and for a diagnosed model."""
+"""BatchReader: finds labels, images and views in the batches of any data set."""
 
 __all__ = ["BatchReader", "with_clean"]
 
@@ -16,10 +16,11 @@ class BatchReader:
     """Finds the parts of batches by name, makes views, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name -> place; "val/label" is the place in one stage. A ValueError if the stage is unknown.
+        batch_keys: Name, such as "label" -> key or position in the batch; "val/label" is for the stage "val" only. A
+            ValueError if the stage is unknown.
         augment: Makes views of images: called with (image, index, epoch).
-        names: Names under which a batch that is a mapping may hold a part itself.
-        only: `batch_keys` with a name outside `names` is a ValueError.
+        names: Names of parts that need no entry in `batch_keys`, if a batch is a mapping with these keys.
+        only: If true, a name in `batch_keys` that is not in `names` is a ValueError.
     """
 
     def __init__(
@@ -41,30 +42,30 @@ class BatchReader:
         self._rows: dict[str, int] = {}
 
     def restart(self, stage: str) -> None:
-        """Begin a new pass of a stage: samples without an index are numbered from 0 again."""
+        """Begin a new pass over the batches of a stage: samples without an index are numbered from 0 again."""
         self._rows[stage] = 0
 
     def count(self, n: int, stage: str) -> None:
-        """Note that n samples of a stage were numbered."""
+        """Record that n further samples of a stage have got their index."""
         self._rows[stage] = self._rows.get(stage, 0) + n
 
     def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
-        """Number the next n samples of a stage, (n,); no two ranks share a number."""
+        """Return the indices (n,) of the next n samples of a stage; no two ranks share an index."""
         return numbers(trainer, self._rows.get(stage, 0), n, device=device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
-        """Take every part but the views that has a place, or is in `names`; a ValueError if a place is empty."""
+        """Return all parts in `batch_keys` or `names`, except the views; a ValueError if the batch lacks one."""
         keys = self._places(batch, stage)
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
 
     def has_views(self, batch: Any, stage: str) -> bool:
-        """Whether a batch has views at their place, or under the name "views"."""
+        """Whether `batch_keys` names the views, or a mapping has the key "views" and `names` contains it."""
         return "views" in self._places(batch, stage)
 
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
-        """Take V views (N, ...) from their place or from the key "views".
+        """Return the V views (N, ...) of a batch, from the entry "views" of `batch_keys` or from the key "views".
 
-        A ValueError if there is no list of tensors; it tells the user to name the place of "views" or, instead,
+        A ValueError if there is no list of tensors; it tells the user to name "views" in `batch_keys` or, instead,
         `other`.
         """
         try:
@@ -79,11 +80,11 @@ class BatchReader:
         return found
 
     def image(self, batch: Any, stage: str) -> Any:
-        """Take the images out of a batch; a ValueError if there are none."""
+        """Return the images of a batch; a ValueError if there are none."""
         return place(batch, stage_keys(self.batch_keys, stage).get("image", "image"), "image")
 
     def augmented(self, image: Tensor, index: Tensor) -> Sequence[Tensor]:
-        """Make views of images (N, C, H, W), drawn by the samples' numbers (N,)."""
+        """Make views of images (N, C, H, W); the samples' indices (N,) determine the random numbers."""
         assert self.augment is not None
         return augmented(self.augment, image, index)
 
@@ -93,7 +94,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add `h_image` (N, D), the representation of images without augmentation, if there are an image and an encoder."""
+    """Add `h_image` (N, D), h of the images without augmentation, if `observation` has an image and an encoder."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

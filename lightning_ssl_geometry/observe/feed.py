@@ -1,4 +1,4 @@
-"""Feed each diagnostic with the observations that the arguments of its `update` name."""
+"""Update diagnostics with the tensors that the arguments of their `update` name."""
 
 __all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_of"]
 
@@ -17,17 +17,17 @@ _SPACES = ("h", "z", "fibers", "h_image", "z_image")
 
 
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
-    """Update a diagnostic from an observation.
+    """Update a diagnostic with tensors of a step.
 
     Args:
-        metric: The arguments of its `update` name its inputs; an argument with a default is optional.
-        observation: Name -> value.
-        rename: Argument -> name in the observation, if that is a different one.
+        metric: The diagnostic. The arguments of its `update` name its inputs; an argument with a default is optional.
+        observation: Name -> tensor or module, such as h, z, label and projector.
+        rename: Argument -> name in `observation`, if that is a different name.
         name: Name of the diagnostic, for errors.
         stage: Stage of the step, for errors.
 
     Raises:
-        ValueError: If the observation lacks an input, or its `label` or `coarse_label` are no class numbers.
+        ValueError: If `observation` lacks an input, or its `label` or `coarse_label` are not class numbers.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -45,7 +45,7 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
 
 
 def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping[str, str]]) -> None:
-    """Check that `rename` names diagnostics and arguments of their `update`; a ValueError if not."""
+    """Raise a ValueError if `rename` names an unknown diagnostic, or an unknown argument of its `update`."""
     for name, arguments in rename.items():
         if name not in diagnostics:
             raise ValueError(f"Expected `rename` to name one of {sorted(diagnostics)}, but got {name!r}.")
@@ -60,12 +60,12 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the space that a diagnostic observes, such as "h_image"; empty for none or several.
+    """Return the name of the representation that a diagnostic gets, such as "h_image"; "" for none or several.
 
     Args:
-        metric: The arguments of its `update` name its inputs.
-        rename: Argument -> name in the observation, if that is a different one.
-        observation: The observation; None if it is not known.
+        metric: The diagnostic. The arguments of its `update` name its inputs.
+        rename: Argument -> name in `observation`, if that is a different name.
+        observation: Name -> tensor or module of a step; None if it is not known.
 
     >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
     >>> space_of(EffectiveRank(), {"h": "z"})
@@ -79,7 +79,7 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Return the results of a diagnostic by key; a single result has the key "".
+    """Return what a diagnostic computed as a dict of tensors; a single result has the key "".
 
     A ValueError if a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
     """
@@ -94,15 +94,15 @@ def by_key(result: Any) -> dict[str, Tensor]:
 
 
 def result_name(name: str, key: str) -> str:
-    """Name a result of a diagnostic: `{name}`, or `{name}_{key}` of one with several."""
+    """Return the logged name of a result: `{name}`, or `{name}_{key}` if the diagnostic returns a dict."""
     return f"{name}_{key}" if key else name
 
 
 def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
-    """Compute and reset the diagnostics that have observed data: name -> key -> result."""
+    """Compute and reset the diagnostics that have data, and return their results as name -> key -> result."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
-        if metric.update_called:  # an epoch that was resumed behind its last observed step has none
+        if metric.update_called:  # false if the epoch was resumed after its last observed step
             found[name] = by_key(metric.compute())
             metric.reset()
     return found

@@ -1,4 +1,4 @@
-"""Observer, which makes one observation of a step, from our methods' outputs or from taps."""
+"""Observer: makes a mapping with h, z, label, ... from a step, by its outputs or by hooks on submodules."""
 
 __all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
@@ -17,7 +17,7 @@ from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 
 class NotFiniteError(ValueError):
-    """The host's outputs hold NaN or infinity, which is no error in the settings."""
+    """The module's outputs contain NaN or infinity. Wrong settings are not the cause."""
 
 
 class TapSettings(TypedDict, total=False):
@@ -30,26 +30,26 @@ class TapSettings(TypedDict, total=False):
 
 
 class HostSettings(TapSettings, total=False):
-    """Keyword arguments of :class:`Host`."""
+    """Keyword arguments of :class:`Host`, with `augment`."""
 
     augment: nn.Module | None
 
 
 class Host:
-    """Describes where h, z, labels and views are in a host that is not of this package.
+    """Tells where h, z, labels and views are in a LightningModule (the host) that is not of this package.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule, such as {"h": "backbone", "z": "projection_head",
-            "projector": "projection_head"}. None: the host's steps return a mapping with these names, as those of this
-            package do. Some callbacks run views through the network themselves: through the submodules "encoder" and
-            "projector" if `taps` names both; otherwise through the host's `forward`; if it has none, through the
-            submodules of h and z.
-        view_layout: How the two views of a step pass through a tapped submodule. "calls": in one call each. "halves":
-            in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N rows, the
-            two views of a sample beside each other.
-        batch_keys: Name of the observation -> its place in the host's batch, such as {"label": 1}: a key, a position, a
-            dotted path ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of
-            images. A name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}.
+        taps: Name -> dotted name of the submodule that outputs it, such as {"h": "backbone", "z": "projection_head",
+            "projector": "projection_head"}; "encoder" and "projector" name the submodule itself. None: the host's steps
+            return a mapping with these names, as those of this package do. Some callbacks run views through the host
+            themselves. They call the submodules "encoder" and "projector" if `taps` names both; otherwise the host's
+            `forward`; if it has none, the submodules of h and z.
+        view_layout: How the two views of a step pass through a submodule in `taps`. "calls": in one call each.
+            "halves": in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N
+            rows, the two views of a sample beside each other.
+        batch_keys: Name -> its place in the host's batch, such as {"label": 1}: a key, a position, a dotted path
+            ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of images. A
+            name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}.
         augment: Makes two views of the batch's `image`, if batches have no views: called with (image, index, epoch),
             such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
@@ -77,11 +77,11 @@ class Host:
 
 
 class Observer:
-    """Turns a step into a mapping with h, z, label, index, encoder, projector, ..., as far as the step has them.
+    """Makes a mapping with h, z, label, index, encoder, projector, ... from a step, as far as the step has them.
 
     Args:
-        host: Describes where a foreign host has them.
-        finite: Raise an error if h or z is not finite; the check synchronises with the GPU.
+        host: Tells where they are, if the LightningModule is not of this package.
+        finite: Raise an error if h or z is not finite; this check waits for the GPU.
         one_view: If `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
     """
 
@@ -93,37 +93,37 @@ class Observer:
 
     @property
     def augment(self) -> nn.Module | None:
-        """Makes views of a batch's image."""
+        """The module that makes views of a batch's images, or None."""
         return self.reader.augment
 
     def attach(self, host: L.LightningModule) -> None:
-        """Register the hooks of the taps, if there are any."""
+        """Register the hooks on the submodules in `taps`, if there are any."""
         if self.taps:
             self.taps.attach(host)
 
     def detach(self) -> None:
-        """Remove the hooks of the taps."""
+        """Remove the hooks on the submodules."""
         if self.taps:
             self.taps.detach()
 
     def open(self) -> None:
-        """Begin to observe a step."""
+        """Start to record the outputs of the submodules in `taps`."""
         if self.taps:
             self.taps.open()
 
     def cancel(self) -> None:
-        """Stop to observe a step, without an observation."""
+        """Stop recording, and forget what was recorded."""
         if self.taps:
             self.taps.cancel()
 
     def restart(self, stage: str) -> None:
-        """Begin a new pass of a stage: samples without an index are numbered from 0 again."""
+        """Begin a new pass over the batches of a stage: samples without an index are numbered from 0 again."""
         self.reader.restart(stage)
 
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Stop to observe a step, and return the observation, with every tensor detached.
+        """Stop recording, and return the mapping with h, z, label, ... of the step, with every tensor detached.
 
-        Samples without an index are numbered as they arrive; no two ranks share a number. A ValueError if h or z is not
+        Samples without an index are numbered as they arrive; no two ranks share an index. A ValueError if h or z is not
         finite, or the shapes do not fit each other.
         """
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
@@ -146,10 +146,10 @@ class Observer:
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Pass a batch's views through the host, and return the observation, with `image` and `h_image` if possible.
+        """Pass a batch's views through the module, and return the same mapping as :meth:`close`.
 
-        The caller must restore modes, gradients and random state. A ValueError if :meth:`close` raises it, or if the
-        batch has neither views nor an image to make them of.
+        It also has `image` and `h_image`, if available. The caller must restore modes, gradients and random state. A
+        ValueError if :meth:`close` raises it, or if the batch has neither views nor an image to make them from.
         """
         if self.taps is None:
             with trainer.precision_plugin.forward_context():
@@ -180,7 +180,7 @@ class Observer:
         return self.reader.views(batch, stage, 'or "image"')
 
     def _count(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
-        """Return the number of samples N, which the spaces and the columns must share."""
+        """Return the number of samples N. A ValueError if h, z, labels and indices do not have the same N."""
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")

@@ -1,4 +1,4 @@
-"""Cut off the samples that Lightning's sampler repeats if the number of processes does not divide a set."""
+"""Remove the samples that Lightning's sampler repeats if the processes do not get equally many samples otherwise."""
 
 __all__ = ["without_repeats"]
 
@@ -14,11 +14,12 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 def without_repeats(
     observation: Mapping[str, Any], loaders: Any, batch_idx: int, dataloader_idx: int = 0
 ) -> dict[str, Any] | None:
-    """Cut off the samples that a DistributedSampler repeats so that each process has as many; None if all are repeats.
+    """Remove the samples that a DistributedSampler repeats, so that each sample counts once; None if none is left.
 
     Args:
-        observation: Keys of an `Observation` are cut along their axis of samples. Another tensor is cut along its
-            second axis if its shape begins with (V, N), along its first axis if it has N rows, and else stays whole.
+        observation: Name -> value. h, z, label and the other keys of an `Observation` are cut along their axis of
+            samples. Another tensor is cut along its second axis if its shape begins with (V, N), along its first axis
+            if it has N rows, and else stays whole.
         loaders: The loader of the batch, or a list of loaders.
         batch_idx: Number of earlier batches of this loader.
         dataloader_idx: Position of the loader in the list.

@@ -1,4 +1,4 @@
-"""Taps: forward hooks that catch the tensors in the submodules of a foreign model."""
+"""Taps: forward hooks that record the outputs of submodules of a model that is not of this package."""
 
 __all__ = ["Taps", "ViewLayout"]
 
@@ -13,18 +13,18 @@ from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
 _MODULES = ("encoder", "projector")
-_NO_FORWARD = "LightningModule.forward"  # by name: Lightning's class comes in the packages lightning, pytorch_lightning
+_NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning and pytorch_lightning
 
 
 class Taps:
-    """Names for submodules of a host, and the tensors that they return while a step is observed.
+    """Names submodules of a model, and records their outputs during a step.
 
     Args:
-        taps: Name of the observation -> dotted name of the submodule. "encoder" and "projector" mean the submodule
-            itself, any other name (such as "h" and "z") means its output.
-        view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, the
-            first views first; "interleaved", one call on 2N rows, the two views of a sample beside each other. With V
-            views in :meth:`calls`, one call has VN rows.
+        taps: Name -> dotted name of the submodule. "encoder" and "projector" mean the submodule itself; any other name,
+            such as "h" and "z", means its output.
+        view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, all
+            first views before all second views; "interleaved", one call on 2N rows, the two views of a sample beside
+            each other. If :meth:`calls` gets V views, one call has VN rows.
     """
 
     def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
@@ -42,13 +42,13 @@ class Taps:
     def attach(self, host: nn.Module) -> None:
         """Register the hooks, before the first forward pass, because a compiled module ignores later hooks.
 
-        A ValueError if a tap names no submodule of the host; it offers the nearest names.
+        A ValueError if `taps` names no submodule of `host`; it offers the nearest names.
         """
         self.detach()
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
             self._sources[name] = module
-            if name in _MODULES:  # diagnostics differentiate it and read its layers: without torch.compile's wrapper
+            if name in _MODULES:  # diagnostics need its layers, not torch.compile's wrapper
                 self._modules[name] = getattr(module, "_orig_mod", module)
             else:
                 self._handles.append(module.register_forward_hook(self._hook(name)))
@@ -60,17 +60,17 @@ class Taps:
         self._handles, self._modules, self._sources, self._open = [], {}, {}, False
 
     def open(self) -> None:
-        """Catch the tapped tensors from now on."""
+        """Start to record the outputs."""
         self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
 
     def cancel(self) -> None:
-        """Stop catching, and forget the caught tensors."""
+        """Stop recording, and forget what was recorded."""
         self._caught, self._open = {}, False
 
     def close(self) -> dict[str, Any]:
-        """Stop catching, and return the observation: outputs as (V, N, ...), detached, and the modules.
+        """Stop recording, and return the outputs as (V, N, ...), detached, and the modules, by their names in `taps`.
 
-        A ValueError if a hook never fired or caught no tensor, z came before h, or the rows are not V x N.
+        A ValueError if a submodule was not called or returned no tensor, z came before h, or the rows are not V x N.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
@@ -91,7 +91,7 @@ class Taps:
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Arrange V views of N rows as inputs of the host, after :meth:`open`: one call each, or one on all rows."""
+        """Arrange V views of N rows as V inputs for :meth:`forward`, or as one with VN rows, after :meth:`open`."""
         self._count, self._own_pass = len(views), True
         if self.view_layout == "calls":
             return list(views)
@@ -99,10 +99,9 @@ class Taps:
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
-        """Pass a batch through the tapped encoder and projector.
+        """Pass an input through the encoder and the projector, if `taps` names both.
 
-        If not both are tapped, it passes through the host, or if the host has no `forward`, through the submodules of h
-        and z.
+        Otherwise it passes through the model's `forward`, or if there is none, through the submodules of h and z.
         """
         if self._modules.keys() >= {"encoder", "projector"}:
             self._sources["projector"](self._sources["encoder"](x).flatten(1))

@@ -12,7 +12,7 @@ from torch import nn
 
 @contextmanager
 def random_state_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the random states of Python, numpy, torch and the module's GPU at the end, also after an error."""
+    """Restore the random states of Python, numpy, torch and the module's GPU after the block, also after an error."""
     device = getattr(module, "device", None)
     raised: BaseException | None = None
     with isolate_rng(include_cuda=getattr(device, "type", "cpu") == "cuda"):
@@ -26,11 +26,11 @@ def random_state_kept(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Run in eval mode without gradients, and leave modes and random state as they were."""
+    """Set a module to eval mode without gradients inside the block; afterwards restore modes and random state."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
-        with random_state_kept(module), torch.no_grad():  # numpy's too: transforms of data sets draw from it
+        with random_state_kept(module), torch.no_grad():  # transforms of data sets also use numpy's random state
             yield
     finally:
         for child, training in modes:
