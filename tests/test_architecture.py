@@ -98,6 +98,7 @@ FOREIGN = {
     "report": {"lightning", "torch"},
 }
 
+ENTRY = r"^ +(\*?\*?[\w`]+, )*`?{}`?(, [\w`]+)*:"  # of an argument in a docstring, alone or with others
 DEFINITION = ast.FunctionDef | ast.ClassDef
 
 
@@ -202,7 +203,24 @@ def test_at_most_three_arguments_are_handed_over_by_position():
         known = takers(tree)
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in known]
         long += [f"{path.name}:{call.lineno}" for call in calls if sum(not starred(each) for each in call.args) > 3]
-    assert len(long) <= 50, long
+    assert not long, long
+
+
+def test_every_argument_of_a_public_constructor_is_described():
+    # `--help` of the command line and the API reference show these lines.
+    missing = []
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            text = ast.get_docstring(node) or ""
+            for own in node.body:
+                if isinstance(own, ast.FunctionDef) and own.name == "__init__":
+                    names = [
+                        name for name in arguments(own)[1:] if not re.search(ENTRY.format(name), text, re.MULTILINE)
+                    ]
+                    missing += [f"{path.name}: {node.name}({name})" for name in names]
+    assert len(missing) <= 8, missing  # of two classes that nobody calls, one deprecated and one internal
 
 
 @cache

@@ -63,7 +63,7 @@ def shows_a_diagnostic_of_your_own(folder):
     for sentence in (
         "Share of the variance of the embeddings that lies between the views of one sample.",
         "Near 0: the views of a sample coincide.",
-        "Near that of strangers: views of one sample are as far apart as those of different samples.",
+        "Near the value of strangers: the views of one sample are as far apart as different samples.",
         "What the share would be if the views of a sample had nothing in common.",
     ):
         assert sentence in said
