@@ -22,22 +22,19 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
 @dataclass
 class ModelSource:
-    """The network to diagnose, described by values that YAML and the command line can hold.
-
-    Exactly one of `run`, `timm` and `model` is given.
+    """The network to diagnose. Exactly one of `run`, `timm` and `model` is given, in values that YAML can hold.
 
     Args:
         run: Folder of a run of `ssl-geometry fit`, whose newest checkpoint is loaded; or a checkpoint in such a folder.
         timm: timm's name of a network, which is built without its classifier.
         model: Any LightningModule or other `torch.nn.Module`.
         pretrained: Download and load timm's weights.
-        checkpoint: Weights for `model` or `timm`: see :func:`lightning_ssl_geometry.diagnose.load_weights`.
+        checkpoint: File of the weights for `model` or `timm`.
         prefix: Beginning of the network's keys in the checkpoint, such as "backbone."; it is cut off.
         ignore: Beginnings of keys in the checkpoint to ignore, after the prefix is cut off. For timm's networks, the
             classifier's keys are always ignored.
-        backbone: Name of the submodule that maps images to h, as in
-            :class:`lightning_ssl_geometry.diagnose.DiagnosedModel`.
-        layer: Name of a submodule of the backbone. Its output is h; None: the backbone's output.
+        backbone: Name of the submodule that maps images to h.
+        layer: Name of a submodule of the backbone whose output is h. None: the backbone's output is h.
         projector: Name of the submodule that maps h to z.
         mean: Mean per channel by which images are normalised. None: the mean known for timm's pretrained weights or the
             run's training data; if there is none, as with your own `checkpoint`, the mean of the diagnosed data.
