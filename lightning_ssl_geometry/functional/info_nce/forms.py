@@ -58,21 +58,21 @@ class InfoNCEForm:
     The attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c` (1 or 1/N), :math:`s`, and whether the term in
     brackets is included. The last column is the loss if all s are 0:
 
-    ======================== ================================================= ===========
-    form                     what differs from NT-Xent                         at s = 0
-    ======================== ================================================= ===========
-    `NT_XENT`                                                                  log(2N-1)
-    `COSENTINO`              positive_in_denominator=False, symmetric=False    log(2(N-1))
-    `RUSAK`                  symmetric=False, negatives="same"                 log(N)
-    `CL_ICA`                 symmetric=False, negatives="same",                log(N+1)
+    ======================== ============================================================ ===========
+    form                     what differs from NT-Xent                                    at s = 0
+    ======================== ============================================================ ===========
+    `NT_XENT`                                                                             log(2N-1)
+    `COSENTINO`              positive_in_denominator=False, symmetric=False               log(2(N-1))
+    `RUSAK`                  symmetric=False, negatives="same"                            log(N)
+    `CL_ICA`                 symmetric=False, negatives="same",                           log(N+1)
                              include_self=True, similarity="distance", normalize=False
-    `CALDER_LEE`             symmetric=False, denominator="mean"               log(3-2/N)
-    `CALDER_LEE_INVARIANT`   symmetric=False, denominator="mean",              log(2)
+    `CALDER_LEE`             symmetric=False, denominator="mean"                          log(3-2/N)
+    `CALDER_LEE_INVARIANT`   symmetric=False, denominator="mean",                         log(2)
                              negatives="other", include_self=True
-    `KELLER`                 positive_in_denominator=False, joint=True         log(4(N-1))
-    `CRL_TAC`                positive_in_denominator=False, symmetric=False,   0
+    `KELLER`                 positive_in_denominator=False, joint=True                    log(4(N-1))
+    `CRL_TAC`                positive_in_denominator=False, symmetric=False,              0
                              denominator="mean", negatives="other", include_self=True
-    ======================== ================================================= ===========
+    ======================== ============================================================ ===========
 
     `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020). `COSENTINO`:
     Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning. `RUSAK`: Eq.
