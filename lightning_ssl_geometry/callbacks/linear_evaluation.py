@@ -88,7 +88,7 @@ class LinearEvaluation(Evaluation):
         self.at = at
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows so far, so that a resumed run keeps the rows of its untrained network."""
+        """Return the rows of the table so far. A resumed run cannot evaluate its untrained network again."""
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

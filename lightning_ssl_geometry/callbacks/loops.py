@@ -17,7 +17,8 @@ Stage = Literal["train", "val", "test", "probe"]
 class Step(NamedTuple):
     """The outputs and the batch of a step of one of Lightning's loops, and the batch's position in the loaders.
 
-    In training, `loaders` is None, because samples that a sampler repeats are trained on and therefore count.
+    `loaders` serves to leave out the samples that a sampler repeats. In training it is None, since the model is trained
+    on the repeated samples as well.
     """
 
     outputs: Any

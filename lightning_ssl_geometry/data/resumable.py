@@ -22,7 +22,7 @@ class ResumableDataModule(L.LightningDataModule, ABC):
     Args:
         batch_size: Samples per process, >= 1.
         seed: Seed of the order of the samples, and of the random numbers of a subclass.
-        saved: A module whose state checkpoints save as well; None: no such module.
+        saved: A module whose state is saved in checkpoints, too; None: there is no such module.
     """
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:

@@ -117,7 +117,7 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """Return the base spaces of a group, and with `max_distance` the near base spaces of each and their number."""
+        """Return the base spaces of a group. If `max_distance` is set, also the base spaces near each, and how many."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved

@@ -217,7 +217,7 @@ def samples(arrays: Sequence[Floats]) -> Floats:
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Return the limits of an axis: the range of the values and the share `pad` of it; also for constant values."""
+    """Return the limits of an axis: the range of the values, made wider by the fraction `pad`."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding

@@ -190,7 +190,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Separate quantities in percent from others, because they share no axis; labels and similar ones are in both."""
+    """Separate quantities in percent from others, which need another axis; members with a role are in both."""
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))

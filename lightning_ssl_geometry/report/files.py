@@ -1,4 +1,4 @@
-"""Reads files of a run, up to limits of size. They may hold anything; a sentence says what could not be read."""
+"""Reads the files of a run, up to limits of size. A damaged or foreign file raises no error, but gives a note."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 

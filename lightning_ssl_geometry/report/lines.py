@@ -42,7 +42,7 @@ def line_panel(plan: Plan, view: View) -> Panel | None:
 
 
 def component_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw each entry of an array as a line over training; for groups, a few entries per figure."""
+    """Draw each entry of an array as a line over training. In a comparison of groups, a figure shows a few entries."""
     found = tracks(plan, view)
     if not found:
         return []

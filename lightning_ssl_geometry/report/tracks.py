@@ -170,7 +170,7 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
 
 
 def _once(track: Track, before: Track) -> bool:
-    """Whether a line repeats the line `before`: an equal baseline, or a result of the weights, equal in all stages."""
+    """Whether a line is the line `before`: both are equal baselines, or depend on the weights and not on the stage."""
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:

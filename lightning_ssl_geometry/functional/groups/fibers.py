@@ -83,7 +83,11 @@ def feature_map(
 
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the names in the order scale, rotation, translation; ValueError for no, unknown or repeated names."""
+    """Return the names in the order scale, rotation, translation.
+
+    Raises:
+        ValueError: If there is no name, an unknown or a repeated one.
+    """
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")

@@ -78,7 +78,7 @@ class Dot(_Quadratic):
         return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add scale w b to `grad_a` and scale w^T a to `grad_b`, where w is `weight`."""
+        """Add `scale * weight @ b` to `grad_a`, and `scale * weight.T @ a` to `grad_b`."""
         grad_a.addmm_(weight, b, alpha=self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=self.scale)
@@ -134,7 +134,7 @@ class LpDistance(Similarity):
 
     @property
     def spread(self) -> float:
-        """Infinite, so that InfoNCE subtracts each tile's maximum before it takes exponentials."""
+        """The largest possible difference of two logits, which is unlimited here."""
         return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
