@@ -255,6 +255,35 @@ def test_the_projector_must_stand_still():
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
+@pytest.mark.parametrize("make", [LieGenerator, RotationRank])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda make: make(tau=2), r"`tau` in \(0, 1\], but got 2"),
+        (
+            lambda make: make().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
+            r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
+        ),
+        (
+            lambda make: make().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
+            r"`image` of a float dtype, but got torch.uint8",
+        ),
+        (
+            lambda make: make().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
+            "`image` with N rows and `index`",
+        ),
+        (lambda make: make().compute(), "but got none"),
+        (
+            lambda make: fed(make(), *images(), at_once(30), nn.Identity()).compute(),
+            r"`encoder` to return \(N, D\) for N = .* images, but got",
+        ),
+    ],
+)
+def test_bad_input_of_both(make, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(make)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -271,42 +300,6 @@ def test_the_projector_must_stand_still():
         (lambda: RotationRank((10, 0)), "`ranges` with at least one angle, each > 0 and finite"),
         (lambda: RotationRank((float("inf"),)), "`ranges` with at least one angle, each > 0 and finite"),
         (lambda: RotationRank(count=1), "`count` >= 2, but got 1"),
-        (lambda: LieGenerator(tau=2), r"`tau` in \(0, 1\], but got 2"),
-        (
-            lambda: LieGenerator().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
-            r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
-        ),
-        (
-            lambda: LieGenerator().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
-            r"`image` of a float dtype, but got torch.uint8",
-        ),
-        (
-            lambda: LieGenerator().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
-            "`image` with N rows and `index`",
-        ),
-        (lambda: LieGenerator().compute(), "but got none"),
-        (
-            lambda: fed(LieGenerator(), *images(), at_once(30), nn.Identity()).compute(),
-            r"`encoder` to return \(N, D\) for N = .* images, but got",
-        ),
-        (lambda: RotationRank(tau=2), r"`tau` in \(0, 1\], but got 2"),
-        (
-            lambda: RotationRank().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
-            r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
-        ),
-        (
-            lambda: RotationRank().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
-            r"`image` of a float dtype, but got torch.uint8",
-        ),
-        (
-            lambda: RotationRank().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
-            "`image` with N rows and `index`",
-        ),
-        (lambda: RotationRank().compute(), "but got none"),
-        (
-            lambda: fed(RotationRank(), *images(), at_once(30), nn.Identity()).compute(),
-            r"`encoder` to return \(N, D\) for N = .* images, but got",
-        ),
         (lambda: fed(LieGenerator(), *images(3), at_once(3), nn.Flatten()).compute(), "at least 4 samples, but got 3"),
         (
             lambda: fed(LieGenerator(act, dimensions=9), *vectors(), at_once(N), nn.Flatten()).compute(),
