@@ -4,9 +4,10 @@ A fiber is the C features of a feature map at one group element. A base space is
 fiber bundle over it has the b C features at these elements.
 """
 
-__all__ = ["FiberPairs", "Mode"]
+__all__ = ["FIBER_QUANTITIES", "FiberPairs", "Mode"]
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -22,8 +23,37 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     fiber_bundle,
     nearby_bases,
 )
+from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS
+from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY
+from lightning_ssl_geometry.papers import KELLER
 
 Mode = Literal["h-ssl", "a-ssl", "hybrid"]
+
+_FIBER_LOSS = replace(CONTRASTIVE_LOSS, paper=KELLER, where="Eq. 3")
+FIBER_QUANTITIES = {
+    "loss": replace(
+        _FIBER_LOSS,
+        text="The loss that training lowers: the contrastive loss of fibers, plus a classifier's loss where one "
+        "is trained along. Compare runs only at the same temperature and batch size.",
+    ),
+    "ssl_loss": replace(
+        _FIBER_LOSS,
+        title="Contrastive part of the loss",
+        text="The contrastive loss of fibers, without that of the classifier.",
+        chart=None,
+        unit="loss",
+        headline=False,
+    ),
+    "classifier_loss": replace(
+        CROSS_ENTROPY,
+        title="Loss of the classifier",
+        text="The cross entropy of the classifier on detached features.",
+        chart=None,
+        headline=False,
+        section="probes",
+    ),
+    "accuracy": ACCURACY,
+}
 
 
 class FiberPairs:

@@ -22,7 +22,6 @@ positions and other images as negatives, that of CPC and Greedy InfoMax (Section
 __all__ = ["HSSLModule"]
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Unpack
 
 import torch
@@ -32,12 +31,11 @@ from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
-from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY, classification
-from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs, Mode
+from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.methods.fiber_pairs import FIBER_QUANTITIES, FiberPairs, Mode
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.nn.equivariant import GroupPool
-from lightning_ssl_geometry.papers import KELLER
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
@@ -76,34 +74,7 @@ class HSSLModule(SSLModule):
             lies within `max_distance`, or the batch has too few views or no label for the classifier.
     """
 
-    quantities: ClassVar[dict[str, Quantity]] = {
-        "loss": replace(
-            CONTRASTIVE_LOSS,
-            text="The loss that training lowers: the contrastive loss of fibers, plus a classifier's loss where one "
-            "is trained along. Compare runs only at the same temperature and batch size.",
-            paper=KELLER,
-            where="Eq. 3",
-        ),
-        "ssl_loss": replace(
-            CONTRASTIVE_LOSS,
-            title="Contrastive part of the loss",
-            text="The contrastive loss of fibers, without that of the classifier.",
-            paper=KELLER,
-            where="Eq. 3",
-            chart=None,
-            unit="loss",
-            headline=False,
-        ),
-        "classifier_loss": replace(
-            CROSS_ENTROPY,
-            title="Loss of the classifier",
-            text="The cross entropy of the classifier on detached features.",
-            chart=None,
-            headline=False,
-            section="probes",
-        ),
-        "accuracy": ACCURACY,
-    }
+    quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
 
     @by_position(*SSLSettings.__annotations__)
     @passed_on
