@@ -1,7 +1,7 @@
-"""The group actions of Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), for batches of images.
+"""Group actions :math:`T_g` on batches of images: quarter turns, translations and changes of scale.
 
-Each action is an operator :math:`T_g` on the last two axes. A quarter turn and a circular translation permute the
-pixels, so they are exact and invertible. A change of scale about the centre is neither exact nor invertible.
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022). Quarter turns and circular translations permute
+the pixels, so they are exact and invertible. Changes of scale are neither exact nor invertible.
 """
 
 __all__ = ["quarter_turn", "rescale", "translate"]
@@ -15,17 +15,16 @@ from lightning_ssl_geometry.checks import inside
 
 
 def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
-    r"""Turn every image by its own number of quarter turns, counter-clockwise as the image is seen (row 0 on top).
+    r"""Turn each image by its own number of quarter turns, counter-clockwise as the image is seen (row 0 on top).
 
     .. math:: T_r x = \mathrm{rot90}^r x, \quad T_r T_s = T_{r + s}, \quad r \in \mathbb{Z} / 4
 
     Args:
         x: (N, ..., H, W), floating point; the result has the same shape and dtype.
-        turns: r, counted modulo 4; an integer for all samples, or (N,) int64 with one number for each sample.
+        turns: r, counted modulo 4: one integer for all samples, or (N,) int64.
 
     Raises:
-        ValueError: If a shape or dtype is wrong, or H != W and a number of turns is odd. If H != W, the check reads the
-            values of `turns`, which synchronises with the GPU.
+        ValueError: If a shape or dtype is wrong, or H != W and a number of turns is odd (this check waits for the GPU).
 
     >>> quarter_turn(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[2.0, 4.0], [1.0, 3.0]]]
@@ -44,17 +43,17 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
         return torch.rot90(x, turns, (-2, -1))
     pixel = torch.arange(height * width, device=x.device).view(height, width)
     source = torch.stack([torch.rot90(pixel, r).flatten() for r in range(4)])  # (4, H W)
-    return _read(x, source[turns.to(x.device, non_blocking=True) % 4])
+    return _gather_pixels(x, source[turns.to(x.device, non_blocking=True) % 4])
 
 
 def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bool = False) -> Tensor:
-    """Move the content of every image by its own number of whole pixels: :math:`(T_s x)(p) = x(p - s)`.
+    """Shift each image by its own number of whole pixels: :math:`(T_s x)(p) = x(p - s)`.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype.
         shift: s = (rows down, columns to the right), int64: (2,) for all samples, or (N, 2).
-        fill: Value of a pixel p for which p - s is outside of the image: a number, or (C,). Unused with `circular`.
-        circular: Whether content that leaves the image at one border enters at the opposite border.
+        fill: Value of the pixels that enter at the border: one number, or (C,). Not used with `circular`.
+        circular: Whether pixels that leave the image at one border enter at the opposite border.
 
     Raises:
         ValueError: If a shape or dtype is wrong.
@@ -71,7 +70,7 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
     down, right = shift.to(x.device, non_blocking=True).view(-1, 2, 1).unbind(1)  # (N, 1)
     row = (torch.arange(height, device=x.device) - down).unsqueeze(2)  # (N, H, 1)
     column = (torch.arange(width, device=x.device) - right).unsqueeze(1)  # (N, 1, W)
-    y = _read(x, (row % height * width + column % width).flatten(1))
+    y = _gather_pixels(x, (row % height * width + column % width).flatten(1))
     if circular:
         return y
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)  # (N, H, W)
@@ -79,22 +78,22 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
 
 def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Tensor:
-    r"""Resize every image about its centre by its own factor, bilinearly and with antialiasing.
+    r"""Resize each image about its centre by its own factor, bilinearly and with antialiasing.
 
     .. math:: T_f x = A_f x B_f^\top, \quad
         (A_f)_{ij} \propto \max\bigl(0, 1 - |j - c_i| / \max(1, 1/f)\bigr), \quad
         c_i = \tfrac{H - 1}{2} + \tfrac{1}{f} \bigl(i - \tfrac{H - 1}{2}\bigr)
 
-    The rows of A sum to 1, and B is the same matrix for the columns. These are the weights of torchvision's
-    `resize(..., antialias=True)`. For f < 1 the resized image takes f H rows and f W columns in the middle, and `fill`
-    the rest. A pixel on the border between the two is a mixture, weighted by its area on either side, so the result is
-    continuous in f. For f > 1 the border of the image is cut off. f = 1 is the identity, up to the precision that
-    `torch.set_float32_matmul_precision` sets. There is a gradient for x and f, except at isolated values of f.
+    Each row of A sums to 1. B is the same matrix for the columns. The weights are those of torchvision's
+    `resize(..., antialias=True)`. For f < 1, the resized image covers f H x f W pixels in the middle, and `fill` the
+    others. A pixel that is covered in part is a mixture by area. For f > 1, the border is cut off. f = 1 is the
+    identity, up to the precision of matrix products. The result is continuous in f; it is differentiable in x and f,
+    except at isolated f.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
-        factor: f > 0, a number for all samples or (N,). A tensor on the GPU makes the check wait for the GPU.
-        fill: Value around the resized image: a number, or (C,) with one value for each channel.
+        factor: f > 0: one number for all samples, or (N,). A tensor on the GPU makes the check wait for the GPU.
+        fill: Value around the resized image: one number, or (C,).
 
     Raises:
         ValueError: If a shape or dtype is wrong, or a factor is not positive and finite.
@@ -117,7 +116,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
 
 def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the matrices (N, size, size) that resize one axis, and the share (N, size) of a pixel that they fill."""
+    """Return A of :func:`rescale` (N, size, size), and how much of each pixel the resized image covers (N, size)."""
     i = torch.arange(size, dtype=factor.dtype, device=factor.device) - (size - 1) / 2  # from the centre
     f = factor.unsqueeze(1)  # (N, 1)
     center = (i / f).clamp(-size / 2, size / 2)  # (N, size), of output pixel i in the image
@@ -128,8 +127,8 @@ def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return weight / weight.sum(2, keepdim=True) * share.unsqueeze(2), share
 
 
-def _read(x: Tensor, source: Tensor) -> Tensor:
-    """Return images whose pixel j is the pixel source[n, j] of x (N, ..., H, W); `source` is (N or 1, H W)."""
+def _gather_pixels(x: Tensor, source: Tensor) -> Tensor:
+    """Return y[n, ..., j] = x[n, ..., source[n, j]], where j counts the H W pixels of an image."""
     flat = x.flatten(-2)
     index = source.view(len(source), *(1,) * (flat.ndim - 2), flat.shape[-1])
     return flat.gather(-1, index.expand(flat.shape)).view(x.shape)

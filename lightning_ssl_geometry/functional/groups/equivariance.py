@@ -1,15 +1,15 @@
-r"""How far a network is from equivariant: the difference of f(T_g x) and Gamma_g f(x), at the output or at any layer.
+r"""Equivariance errors of networks: how much f(T_g x) differs from Gamma_g f(x).
 
-Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Eq. 1: for every transformation :math:`T_g` of
-images, an equivariant f has an operator :math:`\Gamma_g` on its features with :math:`f(T_g x) = \Gamma_g f(x)`. On
-feature maps z (N, C, |G|, H, W), where |G| = S R and scale s and orientation r have the index s R + r, they are
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Eq. 1: a network f is equivariant to
+transformations :math:`T_g` of images if it has operators :math:`\Gamma_g` on features with
+:math:`f(T_g x) = \Gamma_g f(x)`. Feature maps are (N, C, |G|, H, W), with |G| = S R for S scales and R orientations.
+Scale s and orientation r have the index s R + r. :math:`\Gamma_g` acts on them as follows:
 
-- a quarter turn: the maps turn, and move R / 4 indices up along the orientations, circularly;
-- a translation by a multiple of the stride: the maps move by this multiple;
-- a scaling by s_i / s_j: the maps of scale j are resized about their centre, and become those of scale i.
+- quarter turn: the maps turn, and shift circularly by R / 4 along the orientations;
+- translation by a multiple of the stride: the maps shift by this multiple;
+- change of scale by s_i / s_j: the maps of scale j are resized about their centre, and become the maps of scale i.
 
-The paper defines no error. The error here is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks
-(2020).
+The error is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020).
 """
 
 __all__ = [
@@ -48,12 +48,12 @@ __getattr__ = old_names(__name__, {"check_equivariance": "EquivarianceSettings"}
 
 
 class EquivarianceSums(NamedTuple):
-    """Numerators and denominators of equivariance errors, to be added over batches and ranks.
+    """The two sums whose ratio is the equivariance error; they can be added over batches and ranks.
 
     Attributes:
         layers: The names of the L layers; ("output",) if no layers were chosen.
-        difference: float64 (L, E), sum over samples of ||f(T_g x) - Gamma_g f(x)||^2 for each of E group elements.
-        reference: float64 (L, E), sum over samples of ||Gamma_g f(x)||^2.
+        difference: float64 (L, E), ||f(T_g x) - Gamma_g f(x)||^2 summed over samples, for each of E group elements.
+        reference: float64 (L, E), ||Gamma_g f(x)||^2 summed over samples.
     """
 
     layers: tuple[str, ...]
@@ -62,7 +62,7 @@ class EquivarianceSums(NamedTuple):
 
 
 class EquivarianceOptions(TypedDict, total=False):
-    """The optional arguments of an equivariance error, which :class:`EquivarianceSettings` describes."""
+    """Optional arguments of :func:`equivariance_error`, which :class:`EquivarianceSettings` describes."""
 
     group_shape: tuple[int, int] | None
     scales: Sequence[float] | None
@@ -74,21 +74,20 @@ class EquivarianceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class EquivarianceSettings:
-    """The group, the layers and the positions for which equivariance errors are measured.
+    """Settings of :func:`equivariance_error`.
 
     Attributes:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": shifts by the stride down, up, right and left.
             "scale": changes of scale by s_i / s_j for all pairs i < j, in the order (0, 1), (0, 2), ..., (1, 2), ....
-        group_shape: (S, R), the numbers of scales and orientations. None: the network's own `group_shape`; if it has
-            none, the group axis consists of scales for the group "scale", and of orientations otherwise.
-        scales: S >= 2 scales, ascending; free to choose if the network has no group axis. None: the network's `scales`.
-        stride: Pixels between neighbouring positions of the maps, one integer, or one for each of `layers`. None: for
-            the output, the network's attribute `stride` if it is an integer; otherwise image height / map height,
-            rounded, which is wrong for layers with little padding. Images move by the strides' least common multiple.
+        group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`. If it
+            has none, the group axis has only scales for "scale", and otherwise only orientations.
+        scales: S >= 2 scales, ascending; any scales if the network has no group axis. None: the network's `scales`.
+        stride: Pixels of the image per position of the maps: one integer, or one for each of `layers`. None: for the
+            output, the network's integer attribute `stride`; otherwise image height / map height, rounded, which is
+            wrong for layers with little padding. Images shift by the least common multiple of the strides.
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
-        margin: Width, in pixels of the image, of the strip at each border that is not compared.
-        circular: Whether content that a translation moves out at one border enters at the opposite border; for networks
-            with circular padding and H divisible by the stride.
+        margin: Width of the strip at each border that is not compared, in pixels of the image.
+        circular: Whether translations are circular; for networks with circular padding, and H divisible by the stride.
         fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
 
     Raises:
@@ -124,16 +123,16 @@ class EquivarianceSettings:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """All pairs (i, j) of indices of scales with i < j."""
+        """All pairs (i, j) of indices of `scales`, with i < j."""
         return list(itertools.combinations(range(len(self.scales or ())), 2))
 
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
-        """List the group's elements; translations are by `shift` pixels."""
+        """List the elements of the group, with translations by `shift` pixels."""
         scales = self.scales if self.group == "scale" and self.scales else ()
         return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Return numerators and denominators of :func:`equivariance_error` for images x, with the same ValueErrors."""
+        """Return the two sums of :func:`equivariance_error` for images x, and raise the same errors."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -163,38 +162,36 @@ def equivariance_error(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> dict[str, Tensor]:
-    r"""Measure how far a network is from equivariant, for every element of a group and, if asked, for every layer.
+    r"""Measure how far a network is from equivariant, for each element of a group and each chosen layer.
 
     .. math:: \Delta_g = \frac{\sum_n \|f(T_g x_n) - \Gamma_g f(x_n)\|_2^2}{\sum_n \|\Gamma_g f(x_n)\|_2^2}
 
-    This is the squared relative error of Sosnovik et al., as one ratio of sums over the batch, so that a blank image
-    does not divide by 0. An error of 0 means equivariant, 1 is the error of f(T_g x) = 0, and 2 means that f(T_g x) and
-    Gamma_g f(x) are unrelated, at equal norm. There is no upper bound. Maps that share a large mean have errors far
-    below 2 without being equivariant, so compare with a network that is not equivariant.
+    This is the squared relative error of Sosnovik et al., as one ratio for the whole batch. An error of 0 means
+    equivariant. An error of 1 results from f(T_g x) = 0. An error of 2 results if f(T_g x) and Gamma_g f(x) have equal
+    norms and are unrelated. There is no upper bound. Maps with a large common mean have a small error even without
+    equivariance; compare with a network that is not equivariant.
 
-    Norms are over channels, group elements and positions of the maps. Positions to which :math:`\Gamma_g` moves content
-    from outside of the map are left out (for scalings, and for translations without `circular`). Zero padding and the
-    image's border still affect the positions within reach of the filters; `margin` leaves these out as well.
+    Norms are over channels, group elements and positions. Positions where :math:`\Gamma_g f(x)` needs content from
+    outside of the map are not compared (for scalings, and for translations without `circular`). The image's border and
+    zero padding still affect positions near the border; `margin` excludes these as well.
 
-    If an output has no group axis, or one of length 1, Gamma only transforms its maps, so a plain CNN has a large error
-    under rotation. If such an output has maps of one pixel, or is (N, D), Gamma is the identity. The error then
+    For an output without a group axis (or of one element), Gamma only transforms the maps; a plain CNN has a large
+    error under rotation. For an output (N, D), or with maps of one pixel, Gamma is the identity. The error then
     measures invariance relative to the norm of f; :func:`invariance_error` is relative to distances between images.
 
-    Cost: 1 + E forward passes of x, with E = 3 (rotation), 4 (translation) or S (S - 1) / 2 (scale). The outputs for x
-    stay in memory. The result is computed in float64 and differentiable.
+    Cost: 1 + E forward passes, with E = 3 (rotation), 4 (translation) or S (S - 1) / 2 (scale). Outputs for x are kept.
 
     Args:
         network: f, in eval mode: an image (N, C_in, H, W) to (N, C, |G|, H', W'), (N, C, H', W') or (N, D).
-        x: (N, C_in, H, W), floating point; square for rotations. In float64, an exactly equivariant network has an
-            error of at most 1e-25.
+        x: (N, C_in, H, W), floating point; square for rotations. In float64, equivariance gives an error <= 1e-25.
         group: "rotation", "translation" or "scale".
         fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Returns:
-        A dict from each layer's name ("output" if no layers were chosen) to float64 (E,), the errors for the group
-        elements. An error is not finite if f(x) is 0 for all images.
+        A dict from layer names ("output" if no layers were chosen) to the errors of the group elements, float64 (E,),
+        differentiable. An error is not finite if f(x) is 0 for all images.
 
     Raises:
         ValueError: If an argument is out of range, x is not a batch of images, the network is in training mode, or a
@@ -216,16 +213,16 @@ def equivariance_sums(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> EquivarianceSums:
-    """Return numerators and denominators of :func:`equivariance_error`, with the same arguments and ValueErrors."""
+    """Return the two sums whose ratio is :func:`equivariance_error`; arguments and errors are the same."""
     return EquivarianceSettings(group, fill=fill, **options).sums(network, x)
 
 
 def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
-    r"""Measure how far representations move when their images are transformed, relative to the distance between images.
+    r"""Measure how much representations change when images are transformed, relative to distances between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T x_i) - h(x_i)\|_2^2}{\frac{1}{N (N - 1)} \sum_{i \ne j} \|h_i - h_j\|_2^2}
 
-    The error depends neither on the unit of h nor on its mean.
+    The error does not change if all representations are shifted or scaled.
 
     Args:
         h: h(x), (N, D), N >= 2.
@@ -249,7 +246,7 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
 
 
 def group_elements(group: Transformation, shift: int = 1, factors: Sequence[float] = ()) -> tuple[Element, ...]:
-    """List the elements of a group: quarter turns, moves (rows, columns) by `shift` pixels, or the scale `factors`.
+    """List the elements of a group: numbers of quarter turns, shifts (rows, columns) by `shift` pixels, or `factors`.
 
     >>> group_elements("translation", 4)
     ((4, 0), (-4, 0), (0, 4), (0, -4))
@@ -264,7 +261,7 @@ def transformed(
 ) -> Tensor:
     """Transform all images or feature maps x (N, C, ..., H, W) by one element of a group.
 
-    `element` is the number of quarter turns, the move (rows, columns), or the factor of :func:`rescale`; `circular` and
+    `element` is a number of quarter turns, a shift (rows, columns), or a factor of :func:`rescale`. `circular` and
     `fill` are those of :func:`~lightning_ssl_geometry.functional.translate`.
     """
     if group == "rotation":
@@ -276,7 +273,7 @@ def transformed(
 
 @dataclass(frozen=True)
 class _Maps:
-    """The maps z (N, C, S, R, H, W) of an output, with `stride` pixels between neighbouring positions."""
+    """The output of a layer as maps z (N, C, S, R, H, W), with `stride` pixels of the image per position."""
 
     name: str
     z: Tensor
@@ -285,8 +282,6 @@ class _Maps:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The comparison of f(T_g x) with Gamma_g f(x) for a group axis of `shape` (S, R)."""
-
     settings: EquivarianceSettings
     shape: tuple[int, int] | None
 
@@ -322,7 +317,7 @@ class _Comparison:
         return z.unflatten(2, (s, r))
 
     def _compared(self, place: int, maps: _Maps, output: Tensor, shift: int) -> Tensor:
-        """Return ||f(T_g x) - Gamma_g f(x)||^2 and ||Gamma_g f(x)||^2, (2,), for the element with the index `place`."""
+        """Return (||f(T_g x) - Gamma_g f(x)||^2, ||Gamma_g f(x)||^2) for the group element with the index `place`."""
         settings, group = self.settings, self.settings.group
         z, found = maps.z, self._regular(maps.name, output)
         element = settings.elements(shift // maps.stride)[place]
@@ -335,7 +330,7 @@ class _Comparison:
         if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
             z = transformed(z, group, element, circular=settings.circular)
             kept = transformed(kept, group, element, circular=settings.circular)
-            kept = _inside(kept, math.ceil(settings.margin / maps.stride))
+            kept = _eroded(kept, math.ceil(settings.margin / maps.stride))
         places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
         if not places.any():
             size = f"{z.shape[-2]} x {z.shape[-1]}"
@@ -344,7 +339,7 @@ class _Comparison:
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
     def _strides(self, outputs: dict[str, Tensor], x: Tensor) -> list[int]:
-        """Return the image pixels between neighbouring positions of each output, or 1 if this number is not needed."""
+        """Return the stride of each output in pixels of the image, or 1 if the stride is not needed."""
         stride, translation = self.settings.stride, self.settings.group == "translation"
         if stride is not None:
             return [stride] * len(outputs) if isinstance(stride, int) else list(stride)
@@ -365,13 +360,11 @@ class _Comparison:
         return [strides.get(name, 1) for name in outputs]
 
 
-def _inside(kept: Tensor, margin: int) -> Tensor:
-    """Set a mask (1, 1, H, W) to 0 at the positions within `margin` of the border of its region of ones."""
-    return -F.max_pool2d(-F.pad(kept, (margin,) * 4), 2 * margin + 1, 1)
+def _eroded(kept: Tensor, margin: int) -> Tensor:
+    return -F.max_pool2d(-F.pad(kept, (margin,) * 4), 2 * margin + 1, 1)  # positions outside of the map count as 0
 
 
 def _check_group(group: str, shape: Sequence[int] | None, scales: Sequence[float] | None) -> None:
-    """Raise a ValueError if quarter turns, or changes between the scales, cannot act on a group axis of `shape`."""
     if group == "rotation" and shape is not None and shape[1] != 1 and shape[1] % 4:
         raise ValueError(
             f"Expected 1 orientation or a multiple of 4, for quarter turns, but got {shape[1]}. If they are not "

@@ -1,15 +1,15 @@
-r"""Fibers of a feature map, which Homomorphic Self-Supervised Learning contrasts in place of augmented images.
+r"""Fiber bundles of feature maps, which Homomorphic Self-Supervised Learning contrasts in place of augmented images.
 
 Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), Sections 2 and 3. A feature map z has C channels
-at every element g of a group G. The vector z(g) in R^C is a *fiber*. A *base space* g_0 is an ordered set of elements,
-and its fibers, concatenated, are a *fiber bundle*. The operator of the group moves the base space:
+at every element g of a group G. The vector z(g) in R^C is a *fiber*. A *base space* g_0 is an ordered set of elements.
+The fibers of a base space, concatenated, are a *fiber bundle* z(g_0). The group's operator moves the base space:
 
 .. math:: \Gamma_g [z(g_0)] = z(g^{-1} \cdot g_0)
 
-The fiber bundles of two moved base spaces are a positive pair (Eq. 3), as two transformed images are elsewhere (Eq. 2).
+The fiber bundles of two moved base spaces are a positive pair (Eq. 3), in place of two transformed images (Eq. 2).
 
-A group here is a product of axes: rows and columns (translation), scales, orientations. Orientations are cyclic. Along
-the other axes a base space cannot be moved beyond the border, since there is no padding (Appendix B).
+A group here is a product of axes: scales, orientations, rows and columns. The orientations are cyclic. Along other axes
+a base space cannot be moved beyond the border, since there is no padding (Appendix B).
 """
 
 __all__ = ["FiberGroup", "base_spaces", "feature_map", "fiber_bundle", "nearby_bases", "topographic_distance"]
@@ -28,7 +28,7 @@ Axis = Literal["scale", "rotation", "translation"]
 
 
 class FiberGroup(NamedTuple):
-    """A finite group as a product of axes: their lengths, and which are cyclic. The last axis varies fastest."""
+    """A group as a product of axes with lengths `shape`; the last axis varies fastest in the index of an element."""
 
     shape: tuple[int, ...]
     cyclic: tuple[bool, ...]
@@ -45,7 +45,7 @@ def feature_map(
     group_shape: tuple[int, int] | None = None,
     circular: bool = False,
 ) -> tuple[Tensor, FiberGroup]:
-    """Arrange a backbone's output over the elements of a group, and average over all other axes of the maps.
+    """Arrange the output of a backbone by group elements, and average over the axes outside of the group.
 
     Args:
         z: (N, C, S R, H, W), element (s, r) at index s R + r; or (N, C, H, W), without a group axis.
@@ -83,11 +83,7 @@ def feature_map(
 
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the names in the order scale, rotation, translation.
-
-    Raises:
-        ValueError: If there is no name, an unknown or a repeated one.
-    """
+    """Return the names in the order scale, rotation, translation; raise a ValueError for invalid names."""
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
@@ -95,19 +91,19 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List all base spaces to which a base space g_0 can be moved: g^-1 g_0 for every g that keeps it in the group.
+    """List all positions :math:`g^{-1} g_0` to which a base space g_0 can be moved within the group.
 
-    A base space is an ordered set of b elements, here a contiguous patch: the first b elements of the smallest box that
-    holds b elements and fits into the group at several positions. Of equally small boxes, the most cubic is taken.
-    Along a cyclic axis the patch moves all the way round, along another axis up to the border.
+    The base space is a contiguous patch: the first b elements of the smallest box that has at least b elements and can
+    be moved. Of several smallest boxes, the most cubic one is taken. Along a cyclic axis the patch moves all the way
+    round; along other axes it moves up to the border.
 
     Args:
         group: The group, from :func:`feature_map`.
-        size: b >= 1. With a cyclic axis, at most |G|; otherwise such that the box fits at several positions.
+        size: b, from 1 to |G|. Without a cyclic axis, b must be small enough that the box can be moved.
         device: Device of the result.
 
     Returns:
-        int64 (B, b): the indices of the elements of each base space along the last axis of z (N, C, |G|).
+        int64 (B, b): each row has the elements of one base space, as indices of the last axis of z (N, C, |G|).
 
     Raises:
         ValueError: If `size` is out of range, or a base space of that size cannot be moved.
@@ -127,11 +123,11 @@ def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None
 
 
 def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: bool = False) -> Tensor:
-    r"""Squared distance between elements of a group in steps along its axes, :math:`\|g_1 - g_2\|_2^2`, int64.
+    r"""Compute the squared distance :math:`\|g_1 - g_2\|_2^2` between group elements, in steps along the axes, int64.
 
-    Section 4 of Keller et al. uses it as an approximation, "where a more correct measure would be computed using the
-    topology of the group". With `wrap`, the distance along a cyclic axis is that of the shorter way round. `g1` and
-    `g2` are int64 indices of elements, whose shapes are broadcast to the shape of the result.
+    `g1` and `g2` are int64 indices of elements; their shapes are broadcast. With `wrap`, a cyclic axis is measured
+    along the shorter way round. Section 4 of Keller et al. uses the distance without `wrap`, as an approximation that
+    ignores the topology of the group.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -149,17 +145,17 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 def nearby_bases(
     bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Find the base spaces that may form positive pairs with each base space: those within a distance.
+    """Find the base spaces within a distance of each base space; two such base spaces may be a positive pair.
 
     Args:
         bases: (B, b), from :func:`base_spaces`.
         group: The group.
-        max_distance: The largest :func:`topographic_distance` of the first elements of two base spaces; None: no limit.
+        max_distance: Largest :func:`topographic_distance` between first elements of base spaces; None: no limit.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
 
     Returns:
-        int64 (B, B): row i has first the indices of the base spaces within the distance of base space i (also i
-        itself), then the others. int64 (B,): the number of base spaces within the distance.
+        Two int64 tensors. (B, B): row i lists all base spaces, first those within the distance of base space i (with i
+        itself). (B,): the number of base spaces within the distance.
 
     Raises:
         ValueError: If no two different base spaces are within the distance.
@@ -175,11 +171,11 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Return the fiber bundle of one base space for each feature map: its vectors z(g), concatenated to (N, b C).
+    """Concatenate the fibers z(g) of each sample's base space to a fiber bundle, (N, b C).
 
     Args:
         z: (N, C, |G|).
-        elements: int64 (N, b), the indices of the elements of each sample's base space, in the order of the result.
+        elements: int64 (N, b), the indices of the elements of each sample's base space.
 
     Raises:
         ValueError: If the shapes do not fit each other.
@@ -204,7 +200,7 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
 
 
 def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
-    """Return the sides of the smallest (then most cubic) box of >= `size` elements that fits at several positions."""
+    """Return the sides of the smallest box of >= `size` elements that can be moved; of several, the most cubic."""
     boxes = (
         box
         for box in itertools.product(*(range(1, n + 1) for n in group.shape))

@@ -1,8 +1,8 @@
-r"""A transformation as a one-parameter group that acts on representations, :math:`h^2_i = \exp(\epsilon_i G) h^1_i`.
+r"""Transformations of representations by a one-parameter group, :math:`h^2_i = \exp(\epsilon_i G) h^1_i`.
 
 Section 4 (b), Eq. 7 and appendix B of Cosentino et al., Toward a Geometrical Understanding of Self-supervised
-Contrastive Learning (2022). The paper assumes a generator G. Here G is estimated from the representations :math:`h^1_i`
-of inputs and :math:`h^2_i` of the transformed inputs, and the strengths :math:`\epsilon_i` of the transformation.
+Contrastive Learning (2022). :math:`h^1_i` is the representation of an input, and :math:`h^2_i` that of the input
+transformed with the strength :math:`\epsilon_i`. The paper assumes a generator G; here G is estimated.
 """
 
 __all__ = ["LieOrder", "lie_action", "lie_generator", "lie_strength"]
@@ -29,35 +29,33 @@ def lie_generator(
     ridge: float = 1e-3,
     max_iterations: int = 100,
 ) -> Tensor:
-    r"""Estimate the generator of the transformation that maps representations to those of the transformed inputs.
+    r"""Estimate the generator of a transformation from representations of inputs and of the transformed inputs.
 
     .. math:: \hat G = \arg\min_G \sum_i \|h^2_i - \exp(\epsilon_i G) h^1_i\|_2^2 + \lambda \|G\|_F^2
 
-    Eq. 7 of Cosentino et al. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12), which has
-    the closed form :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}`
-    with :math:`v_i = h^2_i - h^1_i`. It is exact only in the limit of small strengths. The order "exponential" starts
-    there and continues by L-BFGS, a local search. It is reliable if a strength of 1 turns the representation by less
-    than about half a revolution.
+    Eq. 7 of Cosentino et al. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12). The
+    solution is :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}` with
+    :math:`v_i = h^2_i - h^1_i`; it is exact only in the limit of small strengths. The order "exponential" starts from
+    this solution and finds a local minimum by L-BFGS. The search is reliable if a strength of 1 turns the
+    representation by less than about half a revolution.
 
-    G has D^2 unknowns, and a pair gives D equations. With fewer pairs than D, or with directions in which h hardly
-    varies, many generators fit the pairs exactly, even if v is noise. The ridge then selects the smallest of them. Only
-    held-out pairs tell whether such a G describes more than the fitted pairs.
+    G has D^2 unknowns, and each pair gives D equations. With fewer pairs than D, or if h hardly varies in some
+    directions, many generators fit even random v exactly. The ridge selects the smallest; test it on held-out pairs.
 
     Args:
         h1: (N, D), representations.
         h2: (N, D), representations of the transformed inputs.
         strength: epsilon, (N,), in any unit; G is per this unit. "exponential" converges best for epsilon around 1.
         order: "first" or "exponential".
-        ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`, so
-            that it depends neither on units nor on N. 0 gives the least squares solution of smallest norm.
+        ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`. 0
+            gives the least-squares solution of smallest norm.
         max_iterations: Iterations of L-BFGS, for `order="exponential"`.
 
     Returns:
         float64 (D, D), not differentiable. If h1 and h2 are rotated by an orthogonal Q, the result is Q G Q^T.
 
     Raises:
-        ValueError: If the shapes do not fit, a value is not finite, all strengths are 0, or `order` or `ridge` is out
-            of range.
+        ValueError: If shapes do not fit, a value is not finite, all strengths are 0, or `order` or `ridge` is invalid.
 
     >>> h, quarter = torch.eye(2), torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # rows: (1, 0) -> (0, 1), (0, 1) -> (-1, 0)
     >>> lie_generator(h, quarter, torch.full((2,), torch.pi / 2), order="exponential", ridge=0).round().abs().tolist()
@@ -88,11 +86,11 @@ def lie_generator(
 
 
 def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
-    r"""Transform every representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
+    r"""Transform each representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
 
-    Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, in as many steps and terms as
-    the largest :math:`|\epsilon_i| \|G\|_2` needs: O(N D^2) per term, without a matrix exponential per sample. The
-    result (N, D) is exact up to rounding in the promoted dtype of the arguments, and differentiable in all of them.
+    Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, at a cost of O(N D^2) per
+    term. The number of terms grows with the largest :math:`|\epsilon_i| \|G\|_2`. The result (N, D) is exact up to
+    rounding in the promoted dtype of the arguments. It is differentiable in all arguments.
 
     Args:
         generator: G, (D, D).
@@ -129,15 +127,14 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
 def lie_strength(
     generator: Tensor, h1: Tensor, h2: Tensor, *, order: LieOrder = "first", iterations: int = 20
 ) -> Tensor:
-    r"""Find the strength that best maps each representation to that of its transformed input.
+    r"""Find the strength that best maps each representation to the representation of the transformed input.
 
     .. math:: \hat\epsilon_i = \arg\min_\epsilon \|h^2_i - \exp(\epsilon G) h^1_i\|_2^2
 
     The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
     :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton steps
-    from 0, of at most :math:`4 / \|G\|_2`. If a step does not lower the error of sample i, the step is rejected, and
-    the next step of sample i is half as long. The search ends in the local minimum that is downhill from 0. For a
-    strength beyond half a revolution it therefore finds a smaller strength.
+    from 0, of at most :math:`4 / \|G\|_2`, and rejects a step that does not lower the error. The search ends in the
+    local minimum downhill from 0, so a strength beyond half a revolution is underestimated.
 
     Args:
         generator: G, (D, D).
@@ -147,7 +144,7 @@ def lie_strength(
         iterations: Gauss-Newton steps, for `order="exponential"`.
 
     Returns:
-        float64 (N,), in the unit that G refers to; 0 for a sample with G h1 = 0, which all strengths fit equally.
+        float64 (N,), in the unit of strength that G refers to; 0 for a sample with G h1 = 0.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, or `order` is unknown.
@@ -171,7 +168,7 @@ def lie_strength(
         better = (h2 - tried).square().sum(1) < (h2 - y).square().sum(1)
         strength = torch.where(better, strength + step, strength)
         y = torch.where(better[:, None], tried, y)
-        damping = torch.where(better, (2 * damping).clamp(max=1), damping / 2)
+        damping = torch.where(better, (2 * damping).clamp(max=1), damping / 2)  # shorter after a rejected step
     return strength
 
 
@@ -182,7 +179,7 @@ def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: T
 
 
 def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
-    """Return the G = A unit^T that L-BFGS over A finds, from the start `generator` and for the loss `loss_of(G)`."""
+    """Minimise `loss_of(G)` by L-BFGS over A with G = A unit^T, starting from `generator`; return G."""
     a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"
@@ -200,7 +197,7 @@ def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor
 
 
 def _along(v: Tensor, direction: Tensor) -> Tensor:
-    """Return the coefficient of `direction` in `v`, row by row; 0 where the direction is 0."""
+    """Return c (N,) such that c_i direction_i is the projection of row v_i; c_i is 0 where direction_i is 0."""
     square = direction.square().sum(1)
     return torch.where(square > 0, (v * direction).sum(1) / square.where(square > 0, 1.0), 0.0)
 
@@ -210,7 +207,7 @@ def _norm(generator: Tensor) -> float:
 
 
 def _terms(size: float, eps: float) -> int:
-    """Return how many Taylor terms of exp(size) to add until the next term is at most `eps`."""
+    """Return the smallest integer k >= 1 with size^k / k! <= eps."""
     terms, term = 1, size
     while term > eps:
         terms += 1

@@ -14,12 +14,12 @@ from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values
 
 
 def rotate(image: Tensor, angle: Tensor) -> Tensor:
-    r"""Rotate every image about its centre by its own angle, bilinearly, with zeros outside.
+    r"""Rotate each image about its centre by its own angle, bilinearly, with zeros outside of the image.
 
     .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
 
-    The result is that of torchvision's `rotate` with `BILINEAR`, which however takes one angle for the whole batch.
-    Multiples of 90 degrees permute the pixels of a square image, up to rounding. Differentiable in both arguments.
+    The result is that of torchvision's `rotate` with `BILINEAR`, but each image has its own angle. Multiples of 90
+    degrees permute the pixels of a square image, up to rounding. Differentiable in both arguments.
 
     Args:
         image: (N, C, H, W), floating point; the result has the same shape and dtype.
@@ -59,11 +59,10 @@ def rotation_rank(
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n}\bigl[R_{a_k} x - \overline{R x}\bigr]_{k=1}^n\Bigr),
         \quad a_k \sim U[0, a_{\max}]
 
-    Fig. 10 of Cosentino et al. (appendix E) plots the rank of the covariance of 500 rotations of a 32x32 image with a
-    single pixel of 1, against `max_angle`. This function counts standard deviations, whose squares are the singular
-    values of that covariance. The paper states no tau; the default is 1% of the largest deviation. For such an image,
-    the deviations spread over 3 decades. tau = 1e-5 counts nearly as many directions as there are pixels that the
-    rotations reach; tau = 1e-2 counts about four fifths of that.
+    Fig. 10 of Cosentino et al. (appendix E) plots the rank of the covariance of 500 rotations against `max_angle`, for
+    a 32x32 image with a single pixel of 1. This function counts standard deviations, whose squares are the eigenvalues
+    of that covariance. The paper states no tau. For such an image, tau = 1e-5 counts nearly as many directions as there
+    are pixels that the rotations reach. The default tau, 1% of the largest deviation, counts about four fifths.
 
     Args:
         image: x, (C, H, W), floating point.
@@ -89,15 +88,15 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
 
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n} (X - \bar X)\Bigr)
 
-    Deviations below the rounding of the rows count as 0 in all modes. Otherwise rows that differ only by rounding, such
-    as the outputs of an invariant encoder, would have an arbitrary rank in the modes that do not depend on scale.
+    Deviations below the rounding error of the rows count as 0 in all modes. Otherwise, rows that differ only by
+    rounding would have an arbitrary rank in the relative modes.
 
     Args:
         rows: X, (n, D), n >= 1.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
         rounding: A deviation counts as 0 if it is at most `rounding` times eps times the root mean square norm of the
-            rows, with the eps of their dtype. The default covers the rounding errors that accumulate in a deep network.
+            rows, with the eps of their dtype. The default covers the rounding errors of a deep network.
 
     Raises:
         ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.

@@ -1,4 +1,4 @@
-"""The forms of InfoNCE, which differ in their denominators and similarities."""
+"""Forms of InfoNCE from several papers, with different denominators and similarities."""
 
 __all__ = [
     "CALDER_LEE",
@@ -47,16 +47,14 @@ class InfoNCESwitches(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNCEForm:
-    r"""Settings of InfoNCE; the defaults are SimCLR's NT-Xent.
-
-    With :math:`s_{ab}` the similarity of two embeddings divided by the temperature, :math:`a` an anchor, :math:`a^+`
-    the other view of its sample and :math:`B_a` its negatives, every form is
+    r"""Settings that choose a form of InfoNCE; the defaults are SimCLR's NT-Xent.
 
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    The attributes choose the anchors :math:`A`, :math:`B_a`, :math:`c` (1 or 1/N), :math:`s`, and whether the term in
-    brackets is included. The last column is the loss if all s are 0:
+    :math:`A` are the anchors, :math:`a^+` is the other view of the anchor's sample, and :math:`B_a` are its negatives.
+    :math:`s_{ab}` is the similarity of two embeddings divided by the temperature. The factor c is 1 or 1/N, and the
+    term in brackets is optional. The last column is the loss if all s are 0:
 
     ======================== ============================================================ ===========
     form                     what differs from NT-Xent                                    at s = 0
@@ -74,24 +72,25 @@ class InfoNCEForm:
                              denominator="mean", negatives="other", include_self=True
     ======================== ============================================================ ===========
 
-    `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020). `COSENTINO`:
-    Eq. 1 of Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning. `RUSAK`: Eq.
-    1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning; they draw M negatives
-    independently, but here the M = N-1 negatives are the other samples of the anchor's view. `CL_ICA`: the code of
-    Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021). `CALDER_LEE`,
-    `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder & Lee, Understanding Contrastive Learning through Variational
-    Analysis and Neural Network Optimization Perspectives; the exp(-\|x-y\|^2 / 2 tau) of Eq. 4 is
-    `similarity="distance"` with temperature 2 tau, or on the unit sphere the cosine with tau. `KELLER`: Eq. 2 and 3 of
-    Keller et al., Homomorphic Self-Supervised Learning; Eq. 3 prints g_k in z_k(g_k^-1 g_0), but its sum over l needs
-    g_l. `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with Trainable Augmentation Channel.
+    - `NT_XENT`: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations (2020).
+    - `COSENTINO`: Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning, Eq. 1.
+    - `RUSAK`: Eq. 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning. The
+      paper draws M negatives independently. Here the negatives are the N-1 other samples of the anchor's view.
+    - `CL_ICA`: the code of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021).
+    - `CALDER_LEE`, `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder & Lee, Understanding Contrastive Learning through
+      Variational Analysis and Neural Network Optimization Perspectives. For exp(-|x-y|^2 / 2 tau) in Eq. 4, use
+      `similarity="distance"` with temperature 2 tau, or, on the unit sphere, "dot" with tau.
+    - `KELLER`: Eq. 2 and 3 of Keller et al., Homomorphic Self-Supervised Learning. In its sum over l, Eq. 3 prints g_k
+      for g_l.
+    - `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with Trainable Augmentation Channel.
 
     Attributes:
         normalize: Scale the rows to unit length, so that their dot product is the cosine.
-        positive_in_denominator: Include the term in brackets, exp(s) of the positive pair.
-        symmetric: Use both views as anchors; otherwise only view 1.
-        negatives: The view that holds the negatives: the anchor's ("same"), its positive's ("other") or "both".
+        positive_in_denominator: Include the term in brackets.
+        symmetric: Use both views as anchors; if False, only view 1.
+        negatives: The view of the negatives: the anchor's ("same"), the other view ("other") or "both".
         include_self: Include the anchor's own sample among the negatives.
-        joint: Take one logarithm per pair of views; its denominator is the sum of the two anchors' denominators.
+        joint: Use one term per sample, whose denominator is the sum of the denominators of its two anchors.
         denominator: "sum" (c = 1) or "mean" (c = 1/N, with N the number of samples per view).
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
         eps: `normalize` maps a row of at most this length to 0, with gradient 0.
@@ -124,7 +123,7 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity as an object; an :class:`LpDistance` is replaced by an equal, faster SquaredDistance."""
+        """The similarity; :class:`LpDistance` with p = 2 is replaced by the equal, faster :class:`SquaredDistance`."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 
@@ -134,7 +133,7 @@ class InfoNCEForm:
         return 1 if self.include_self or self.positive_in_denominator else 2
 
     def but(self, **switches: Unpack[InfoNCESwitches]) -> "InfoNCEForm":
-        """Return this form with some attributes changed; an unknown attribute raises a TypeError."""
+        """Return a copy with some attributes changed; an unknown attribute raises a TypeError."""
         if "p" in switches or "power" in switches:
             switches["similarity"] = _of_a_norm(self, switches)
         return replace(self, **switches)  # type: ignore[misc]
@@ -157,7 +156,7 @@ FORMS: Mapping[str, InfoNCEForm] = {name: globals()[name] for name in get_args(F
 
 
 def named_form(form: InfoNCEForm | FormName, **switches: Unpack[InfoNCESwitches]) -> InfoNCEForm:
-    """Return a form, given by name or as an object, with some attributes changed.
+    """Return the form with the given name, or the given form, with some attributes changed.
 
     Raises a TypeError for an unknown attribute, and a ValueError for an unknown name or a value out of its range.
 

@@ -1,4 +1,4 @@
-"""InfoNCE with a log-bilinear similarity and a learnt matrix."""
+"""InfoNCE with a bilinear similarity, whose matrix can be learnt."""
 
 __all__ = ["BILINEAR", "check_log_bilinear_settings", "log_bilinear_info_nce"]
 
@@ -24,22 +24,19 @@ def log_bilinear_info_nce(
     form: InfoNCEForm | FormName = BILINEAR,
     **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
-    r"""Contrast the two views of each sample with the other samples, by the similarity a^T W b.
+    r"""Compute InfoNCE with the bilinear similarity a^T W b.
 
     .. math::
         s_{ab} &= a^T W b / \tau \\
         L &= \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
             {[\exp s_{a a^+}] + \sum_{b \in B_a} \exp s_{ab}}
 
-    :math:`A` are the anchors, :math:`a^+` is the other view of a's sample, and :math:`B_a` are the negatives. The term
-    in brackets is included by `positive_in_denominator`. If W is the identity, the loss is :func:`info_nce` of the same
-    form. The last column of the table is the loss at W = 0.
+    :class:`InfoNCEForm` defines the symbols. If W is the identity, the loss is :func:`info_nce` of the same form.
 
     W need not be symmetric. The anchor is always on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
     :math:`z^{2T}_i W b` for anchors of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
-    exchange the views. If the views play different roles (a context and its target, as in CPC), use `symmetric=False,
-    negatives="other"`. With `joint`, both anchors of a pair share one term, whose positive is :math:`z^{1T}_i W z^2_i`,
-    as in Keller et al.
+    exchange the views. With `joint`, both anchors of a sample share one term, with the positive
+    :math:`z^{1T}_i W z^2_i`.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -50,12 +47,11 @@ def log_bilinear_info_nce(
     Keller et al., Appendix C       positive_in_denominator=False, joint=True     log(4(N-1))
     =============================== ============================================= ===========
 
-    CPC: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018). Keller et al.,
-    Homomorphic Self-Supervised Learning, write Deep InfoMax's local loss in this way. They define sim(a, b) = exp(a^T W
-    b) and take its exponential again; here, as in CPC, there is one exponential. The negatives are other samples only;
-    CPC and Deep InfoMax also draw negatives from other positions in the same sample.
+    CPC: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding (2018), which also draws
+    negatives from other positions in the same sample. Keller et al., Homomorphic Self-Supervised Learning, define
+    sim(a, b) = exp(a^T W b) and take its exponential again. Here, as in CPC, there is one exponential.
 
-    Memory is O(N^2), for up to four dense matrices of logits and the tensors that autograd saves. The loss can be
+    Memory is O(N^2), for up to four matrices of logits and the tensors that autograd saves. The loss can be
     differentiated any number of times. Autocast has no effect.
 
     Args:
@@ -67,8 +63,8 @@ def log_bilinear_info_nce(
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 views); > 0 with the positive in the denominator, and 0 with
-        gradient 0 for N = 1.
+        The loss, a scalar in float32 (float64 for float64 views). It is > 0 with the positive in the denominator. For N
+        = 1 it is 0, with gradient 0.
 
     Raises:
         ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.
@@ -98,7 +94,7 @@ def log_bilinear_info_nce(
 
 
 def check_log_bilinear_settings(temperature: float, form: InfoNCEForm) -> None:
-    """Raise a ValueError unless the temperature is one number > 0 and the form fits a log-bilinear similarity."""
+    """Raise a ValueError unless `temperature` is one number > 0 and `form` fits a bilinear similarity."""
     temperature_range(temperature)
     for field in ("normalize", "include_self", "denominator", "similarity"):
         expected, got = getattr(BILINEAR, field), getattr(form, field)

@@ -26,27 +26,25 @@ def info_nce(
     block_size: int | None = None,
     **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
-    r"""Contrast the two views of each sample with the other samples of the batch.
+    r"""Compute InfoNCE: contrast the two views of each sample with the other samples of the batch.
 
     .. math:: L = \frac{1}{|A|} \sum_{a \in A} -\log \frac{\exp s_{a a^+}}
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
-    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` defines the symbols and lists the other forms with their
-    papers. The logits are computed in tiles, once forward and once backward, so memory grows with N and not with N^2.
-    Autocast has no effect. The loss has no second derivative.
+    The default is SimCLR's NT-Xent; :class:`InfoNCEForm` defines the symbols and lists the other forms. Memory grows
+    with N and not with N^2, since logits are computed in tiles. Autocast has no effect. There is no second derivative.
 
     Args:
         z1: (N, P), embeddings of view 1. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0, one number that divides the similarity, or P numbers, which divide the products of the P
-            dimensions or the powers of their differences. A tensor may require a gradient.
+        temperature: tau > 0. One number divides the similarity. P numbers, one for each dimension, divide the products
+            of components, or the powers of their differences. A tensor may require a gradient.
         form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
         block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). For N = 1 with the positive in the denominator it is
-        log(1) = 0, with gradient 0.
+        The loss, a scalar in float32 (float64 for float64 input). For N = 1 without `include_self` it is 0.
 
     Raises:
         ValueError: If a shape is wrong, the denominator is empty (N = 1, without the positive or `include_self`), or an
@@ -93,7 +91,7 @@ def _block_size(x: Tensor) -> int:
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
 ) -> tuple[Tensor, Tensor, Similarity]:
-    """Return the views, scaled and shifted, and the similarity that maps two of their rows to the logit."""
+    """Return the prepared views, and a similarity that maps two of their rows to the logit."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:
@@ -109,7 +107,7 @@ def _widest(x: Tensor) -> float:
 def _tempered(
     x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Return views and a factor of the similarity: one temperature sets the factor, P temperatures scale the views."""
+    """Apply the temperature: one number becomes the returned factor of the similarity, P numbers scale the views."""
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)

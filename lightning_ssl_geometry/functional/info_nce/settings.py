@@ -14,9 +14,9 @@ from lightning_ssl_geometry.checks import floating, shaped
 def temperature_range(
     temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest temperature; if they are a tensor on a GPU, this waits for the GPU.
+    """Return the smallest and the largest temperature; a tensor on a GPU makes this wait for the GPU.
 
-    Raises a ValueError if a temperature is not > 0 and finite, or if there are neither 1 nor P = `dimensions` of them.
+    Raises a ValueError unless `temperature` is one number or `dimensions` numbers, all > 0 and finite.
     """
     if isinstance(temperature, int | float):
         smallest = largest = temperature
@@ -35,7 +35,7 @@ def temperature_range(
 
 
 def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
-    """Raise a ValueError unless both views have the same shape (N, P) with N >= `least`, and float dtypes."""
+    """Raise a ValueError unless both views have float dtypes and the same shape (N, P) with N >= `least`."""
     shaped("N, P", z1=z1, z2=z2)
     floating(z1=z1, z2=z2)
     if len(z1) < least:
@@ -44,8 +44,5 @@ def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
 
 
 def without_negatives(positive: Tensor) -> Tensor:
-    """Return the loss of one sample whose denominator holds only the positive: log(1) = 0, with gradient 0.
-
-    `positive` (1,) is the logit of the positive pair; if it is NaN or infinite, the loss is NaN.
-    """
+    """Return the loss of a sample without negatives, 0 with gradient 0; NaN if its logit `positive` is not finite."""
     return 0 * positive.mean() + 0.0  # not -0

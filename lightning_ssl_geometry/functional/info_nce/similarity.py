@@ -1,4 +1,4 @@
-"""The similarities of InfoNCE. Each computes the logits of a tile of pairs, and the gradients of these logits."""
+"""Similarities of InfoNCE: the logits of many pairs at once, and their gradients."""
 
 __all__ = ["Dot", "LpDistance", "Similarity", "SquaredDistance"]
 
@@ -14,39 +14,39 @@ from lightning_ssl_geometry.checks import inside, switch
 
 
 class Similarity(abc.ABC):
-    """A symmetric similarity of two embeddings; InfoNCE sets its factor `scale` to the inverse temperature."""
+    """A symmetric similarity of two embeddings. InfoNCE sets the factor `scale` to 1 / temperature."""
 
     scale: float
 
     @property
     @abc.abstractmethod
     def degree(self) -> float:
-        """The exponent d: if both embeddings are multiplied by c > 0, the similarity is multiplied by c^d."""
+        """Degree d of homogeneity: scaling both embeddings by c > 0 scales the similarity by c^d."""
 
     @property
     @abc.abstractmethod
     def spread(self) -> float:
-        """Largest minus smallest similarity of unit vectors with scale 1; may be infinite."""
+        """The largest minus the smallest similarity of unit vectors, for scale 1; may be infinite."""
 
     def scaled(self, scale: float) -> Self:
         """Return the same similarity with another scale."""
         return replace(self, scale=scale)  # type: ignore[type-var]
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both views (N, P), shifted by one vector if this keeps the similarity with less rounding error."""
+        """Shift both views (N, P) by one vector, if this keeps the similarity and reduces its rounding error."""
         return x1, x2
 
     @abc.abstractmethod
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the logits (N,) of corresponding rows of `a` and `b`, (N, P) each; differentiable."""
+        """Return the logits (N,) of row i of `a` (N, P) with row i of `b` (N, P), for all i; differentiable."""
 
     @abc.abstractmethod
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write the logits of every row of `a` (A, P) with every row of `b` (B, P) to `out` (A, B)."""
+        """Write the logits of all rows of `a` (A, P) with all rows of `b` (B, P) to `out` (A, B)."""
 
     @abc.abstractmethod
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add the gradient of (weight * tile(a, b)).sum() to `grad_a` (A, P) and, if given, `grad_b` (B, P)."""
+        """Add the gradients of (weight * tile(a, b)).sum() to `grad_a` (A, P) and, if not None, to `grad_b` (B, P)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Quadratic(Similarity):
 
 @dataclass(frozen=True)
 class Dot(_Quadratic):
-    """The inner product, scale <a, b>."""
+    """The dot product, scale <a, b>."""
 
     _spread: ClassVar[float] = 2.0
 
@@ -74,7 +74,7 @@ class Dot(_Quadratic):
         return torch.linalg.vecdot(a, b) * self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write scale a b^T, by one matrix product."""
+        """Write scale a b^T to `out`."""
         return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
@@ -86,21 +86,21 @@ class Dot(_Quadratic):
 
 @dataclass(frozen=True)
 class SquaredDistance(_Quadratic):
-    """-scale |a - b|^2, computed as scale (2 <a, b> - |a|^2 - |b|^2) by one matrix product."""
+    """The negative squared distance, -scale |a - b|^2."""
 
     _spread: ClassVar[float] = 4.0
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both views with their common mean subtracted, which reduces the rounding error of `tile`."""
+        """Subtract the common mean from both views, which reduces the rounding error of `tile`."""
         centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
         return x1 - centre, x2 - centre
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return -scale |a_i - b_i|^2, computed from the differences."""
+        """Return -scale |a_i - b_i|^2."""
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write -scale |a_i - b_j|^2, computed by one matrix product."""
+        """Write scale (2 <a_i, b_j> - |a_i|^2 - |b_j|^2) to `out`, by one matrix product."""
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
         out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
         if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
@@ -117,7 +117,7 @@ class SquaredDistance(_Quadratic):
 
 @dataclass(frozen=True)
 class LpDistance(Similarity):
-    """-scale ||a - b||_p^p with 1 <= p < inf, or with `power=False` -scale ||a - b||_p."""
+    """The negative distance -scale ||a - b||_p^p, or -scale ||a - b||_p with `power=False`, for 1 <= p < inf."""
 
     scale: float = 1.0
     p: float = 2.0
@@ -129,23 +129,23 @@ class LpDistance(Similarity):
 
     @property
     def degree(self) -> float:
-        """`p`, or 1 with `power=False`."""
+        """The degree: `p`, or 1 with `power=False`."""
         return self.p if self.power else 1.0
 
     @property
     def spread(self) -> float:
-        """The largest possible difference of two logits, which is unlimited here."""
+        """Infinity, as a safe upper bound of the spread."""
         return math.inf
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the similarities of corresponding rows."""
+        """Return the logits of corresponding rows."""
         difference = a - b
         if self.power:
             return difference.abs().pow(self.p).sum(dim=-1) * -self.scale
         return torch.linalg.vector_norm(difference, ord=self.p, dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write the similarities of all pairs of rows."""
+        """Write the logits of all pairs of rows to `out`."""
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:

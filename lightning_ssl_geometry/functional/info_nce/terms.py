@@ -19,7 +19,7 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """The terms of each anchor, (N,) each; their means are the terms of the loss.
+    """The terms of InfoNCE for each anchor, (N,) each; their means over the anchors are the terms of the loss.
 
     `align` is minus the similarity to the positive, `uniform` the logarithm of the denominator, and `total` their sum.
     """
@@ -38,7 +38,7 @@ def alignment_uniformity_terms(
     block_size: int = 1024,
     **switches: Unpack[InfoNCESwitches],
 ) -> LossTerms:
-    r"""Split the InfoNCE of each anchor into the term of its positive and the term of its denominator.
+    r"""Split InfoNCE into an alignment and a uniformity term for each anchor.
 
     .. math::
         L_\mathrm{align} &= \frac1N \sum_i -s(z_i, \tilde z_i), \quad
@@ -47,23 +47,22 @@ def alignment_uniformity_terms(
         s(a, b) = -\sum_k \frac{(a_k - b_k)^2}{\tau_k} \;\text{("distance")}
 
     Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
-    the means and standard deviations of both terms and of their sum, the total. It is the split of Wang & Isola (2020),
-    with a finite sum in place of their expectation. The table does not name the similarity. Its numbers for an encoder
-    that exactly inverts the data's generation result from temperature 1, `normalize=False` and the similarity
-    "distance" if the latents lie in a box, or "dot" if they lie on a sphere. The authors' trained network has 0.23 +
-    0.66 = 0.89 in the box.
+    means and standard deviations of both terms and of their sum, the total. Wang & Isola (2020) define this split with
+    an expectation in place of the sum. The table does not name the similarity. Temperature 1 and `normalize=False`
+    reproduce its numbers for an encoder that exactly inverts the data's generation, with the similarity "distance"
+    (latents in a box) or "dot" (latents on a sphere). The authors' trained network has 0.23 + 0.66 = 0.89 in the box.
 
     Without the positive in the denominator, the total has no lower bound: if collapsed embeddings are scaled up, it
-    falls to minus infinity. With `positive_in_denominator`, as in the paper's Eq. 1, the total becomes :math:`\log(1 +
-    e^\mathrm{total})`, which is >= 0. With `include_self` too, as in the code of Zimmermann et al. (cl-ica), it is >=
-    log 2. The logits are computed in tiles, in O(N P + block_size^2) memory and O(N^2 P) time. Differentiable once.
+    falls to minus infinity. With `positive_in_denominator` (Eq. 1 of the paper), the total t becomes
+    :math:`\log(1 + e^t)`, which is >= 0. With `include_self` too (the code of Zimmermann et al., cl-ica), it is >= log
+    2. Memory is O(N P + block_size^2), time is O(N^2 P). Differentiable once.
 
     Args:
         z1: (N, P), the anchors, N >= 2. Any float dtype.
         z2: (N, P), their positives.
-        temperature: tau > 0 and finite, a number or one per dimension.
+        temperature: tau > 0 and finite, one number or one per dimension.
         form: A form whose anchors and negatives are all in view 1, with the similarity "dot" or "distance", such as
-            `RUSAK` or `CL_ICA`; by default `RUSAK` without the positive in the denominator.
+            `RUSAK` or `CL_ICA`. The default is `RUSAK` without the positive in the denominator.
         block_size: Rows and columns of a tile of logits.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
 
@@ -105,7 +104,7 @@ def alignment_uniformity_terms(
 
 
 def check_split(form: InfoNCEForm) -> None:
-    """Raise a ValueError unless InfoNCE in this form has an alignment and a uniformity term for each anchor."""
+    """Raise a ValueError unless InfoNCE of this form can be split into two terms for each anchor."""
     if (form.symmetric, form.negatives, form.denominator) != (False, "same", "sum"):
         raise ValueError(
             "Expected a `form` with symmetric=False, negatives='same' and denominator='sum', but got "

@@ -1,9 +1,8 @@
-"""Log-sum-exp of the similarities between all samples of two views, tile by tile, forward and backward.
+"""Log-sum-exp of the logits between all samples of two views, in tiles that need O(N + block^2) memory.
 
-The N x N logits of two views are never in memory together: each tile of `block` x `block` logits is written into one
-buffer, reduced, and overwritten by the next tile; the backward pass computes it again. Beside the inputs and their
-gradients this takes O(N + block^2) memory. Within a view the logits are symmetric, so tiles below the diagonal are not
-computed. A tile of logits between the views is used for the anchors of both views.
+Each tile of `block` x `block` logits is written into one buffer, reduced, and overwritten by the next tile. The
+backward pass computes the tiles again. Within a view the logits are symmetric, so tiles below the diagonal are skipped.
+A tile between the views serves the anchors of both views.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
@@ -27,13 +26,13 @@ class Contrast:
     """Settings of :func:`negative_logsumexp`.
 
     Attributes:
-        similarity: The logit of a pair.
+        similarity: The similarity that computes the logits.
         anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
-        same: Whether samples of the anchor's own view are negatives.
-        other: Whether samples of the other view are negatives.
+        same: Whether rows of the anchor's own view are negatives.
+        other: Whether rows of the other view are negatives.
         own: Whether the anchor itself (if `same`) and its positive (if `other`) are negatives too.
-        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype). Then
-            exponentials are summed without subtracting each row's maximum.
+        bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype). If so,
+            exponentials are summed without subtracting the maximum.
         block: Rows and columns of a tile.
     """
 
@@ -47,10 +46,9 @@ class Contrast:
 
 
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
-    """Return the log-sum-exp (contrast.anchors, N) of each anchor's logits with its negatives; differentiable once.
+    """Return the log-sum-exp of each anchor's logits with its negatives, (contrast.anchors, N); differentiable once.
 
-    The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result holds the anchors of view v +
-    1.
+    The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result is for anchors of view v + 1.
     """
     logsumexp: Tensor = _NegativeLogSumExp.apply(x1.contiguous(), x2.contiguous(), contrast)
     return logsumexp
@@ -60,7 +58,7 @@ class _NegativeLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
         with torch.autocast(x1.device.type, enabled=False):
-            total = (_sums if contrast.bounded else _running_logsumexp)((x1, x2), contrast)
+            total = (_bounded_logsumexp if contrast.bounded else _running_logsumexp)((x1, x2), contrast)
         ctx.contrast = contrast
         ctx.save_for_backward(x1, x2, total)
         return total
@@ -102,8 +100,7 @@ def _tiles(n: int, contrast: Contrast) -> Iterator[_Tile]:
                 yield _Tile((0, rows), (1, cols), mirrored=contrast.anchors == 2)
 
 
-def _sums(x: _Views, contrast: Contrast) -> Tensor:
-    """Return the log-sum-exp of bounded logits, computed as log(sum(exp(logit)))."""
+def _bounded_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
     n, buffer = len(x[0]), _buffer(x[0], contrast)
     total = x[0].new_zeros(contrast.anchors, n)
     for tile in _tiles(n, contrast):
@@ -115,7 +112,6 @@ def _sums(x: _Views, contrast: Contrast) -> Tensor:
 
 
 def _running_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
-    """Return the log-sum-exp of logits of any size; maxima within each tile are subtracted before exp."""
     n, buffers = len(x[0]), (_buffer(x[0], contrast), _buffer(x[0], contrast))
     total = x[0].new_full((contrast.anchors, n), -torch.inf)
     for tile in _tiles(n, contrast):
@@ -134,17 +130,13 @@ def _logsumexp(logits: Tensor, dim: int, scratch: Tensor) -> Tensor:
 
 
 def _exp_(exponent: Tensor) -> Tensor:
-    """Take exp in place; very small results become 0, since a CPU is a hundred times slower on subnormal numbers."""
+    # very small results become 0, since a CPU is a hundred times slower on subnormal numbers
     cut = -0.75 * math.log(torch.finfo(exponent.dtype).max)
     return torch.threshold_(exponent, cut, -torch.inf).exp_()
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Return the gradients of a loss with respect to the views, from its gradient `grad` with respect to `total`.
-
-    `total` is the log-sum-exp of each anchor. The loss's derivative with respect to logit_ab is grad_a exp(logit_ab -
-    total_a), plus grad_b exp(logit_ab - total_b) if b is an anchor too.
-    """
+    """Return the gradients with respect to the views, given `grad` with respect to the log-sum-exp `total`."""
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
     scale = grad * total.neg().exp() if contrast.bounded else None
@@ -162,7 +154,7 @@ def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _V
 def _bounded_weights(
     x: _Views, tile: _Tile, contrast: Contrast, scale: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Compute :func:`_weights` of bounded logits as exp(logit_ab) (scale_a + scale_b), scale = grad exp(-total)."""
+    # equal to `_weights`: exp(logit_ab) (scale_a + scale_b) with scale = grad exp(-total)
     terms = _logits(x, tile, contrast, buffer=buffers[0]).exp_()
     if not (tile.mirrored or tile.symmetric):
         return terms.mul_(scale[tile.row][:, None])
@@ -172,7 +164,8 @@ def _bounded_weights(
 def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return the loss's derivatives with respect to the logits of a tile; no exponent is above 0."""
+    """Return the derivatives of the loss with respect to the logits of a tile."""
+    # grad_a exp(logit_ab - total_a), plus grad_b exp(logit_ab - total_b) if b is an anchor too; no exponent is above 0
     logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])
     if tile.mirrored or tile.symmetric:

@@ -1,7 +1,7 @@
-r"""A split of InfoNCE with an entropy term, an upper bound of InfoNCE, and the hardest negative of each anchor.
+r"""An upper bound of InfoNCE, an exact split with an entropy term, and the hardest negative of each anchor.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). Their Eq. 1 is
-`info_nce` with the form `COSENTINO`, where Sim is the cosine and :math:`\beta = 1/\tau`:
+`info_nce` with the form `COSENTINO`. Sim is the cosine and :math:`\beta = 1/\tau`:
 
 .. math:: L = -\frac1N \sum_i \log \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^2_i))}
     {\sum_{j \ne i, k} \exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_
 def info_nce_entropy(
     z1: Tensor, z2: Tensor, temperature: float = 0.5, *, eps: float = 1e-8, block_size: int = 128
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Split InfoNCE into an invariance term, the expected similarity to negatives, and the entropy of their softmax.
+    r"""Split InfoNCE into invariance, expected similarity to negatives, and entropy of the softmax over negatives.
 
     .. math::
         p_i(j, k) &= \frac{\exp(\beta\, \mathrm{Sim}(z^1_i, z^k_j))}
@@ -30,9 +30,9 @@ def info_nce_entropy(
         L &= \beta L_{invariance} + \beta \frac1N \sum_i E_{p_i}[\mathrm{Sim}(z^1_i, \cdot)]
             + \frac1N \sum_i H(p_i)
 
-    Eq. 13 (Proposition C.1) of Cosentino et al., with a plus before the second term, as derived in Eq. 15; Eq. 13
-    prints a minus. The sum is exactly the loss. :func:`info_nce_upper_bound`, which defines the invariance term,
-    replaces the expectation by the maximum and the entropy by its largest value.
+    Eq. 13 (Proposition C.1) of Cosentino et al., which prints a minus before the second term; Eq. 15 derives the plus.
+    L is exactly the loss. :func:`info_nce_upper_bound` defines the invariance term. The bound replaces the expectation
+    by the maximum, and the entropy by its largest value.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
@@ -71,8 +71,8 @@ def info_nce_upper_bound(
         L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
-    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine. The three results are
-    scalars, invariance in [-1, 1], repulsion in [-1, 1] and the bound; differentiable.
+    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine. The results are three
+    differentiable scalars: invariance in [-1, 1], repulsion in [-1, 1], and the bound.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
@@ -92,17 +92,16 @@ def info_nce_upper_bound(
 
 
 def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Find, for each sample's first view, the most similar embedding of another sample.
+    r"""Find the most similar embedding of another sample, for each row of view 1.
 
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
-    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine. The maximum is over both views `z1` and `z2` (N, P)
-    of the N-1 other samples; of equal maxima the first is taken. A row of at most the length `eps` >= 0 is treated as
-    0. Memory is O(N x 256).
+    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine. The maximum is over both views `z1` and `z2` (N, P).
+    Of equal maxima, the first is taken. A row of at most the length `eps` >= 0 is treated as 0. Memory is O(N x 256).
 
     Returns:
-        The sample j, (N,) int64; its view, (N,) int64, 0 for a row of `z1` and 1 for a row of `z2`; and the cosine with
-        that row, (N,) in [-1, 1], differentiable.
+        Three tensors (N,): j (int64); k - 1 (int64), which is 0 for `z1` and 1 for `z2`; and the cosine in [-1, 1],
+        differentiable.
 
     >>> hardest_negative(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
@@ -128,7 +127,7 @@ def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _negative_cosines(u1: Tensor, u2: Tensor, rows: slice) -> Tensor:
-    """Return cosines (2, block, N) of the anchors `rows` with both views of all samples; -inf for the own sample."""
+    """Return the cosines (2, block, N) of the anchors `rows` with both views; -inf for the anchor's own sample."""
     cosine = torch.stack([u1[rows] @ u1.T, u1[rows] @ u2.T])
     own = torch.arange(len(u1), device=u1.device) == torch.arange(len(u1), device=u1.device)[rows, None]
     return cosine.masked_fill(own, -torch.inf)

@@ -1,1 +1,1 @@
-"""The neural kernel: Gram matrices of a network's Jacobian, and their closed forms for one hidden layer."""
+"""The neural kernel, the Gram matrix of a network's Jacobian, and its closed forms for one hidden layer."""

@@ -1,4 +1,4 @@
-"""Compare a kernel matrix of samples with the labels of the samples, or with another kernel matrix."""
+"""Similarity of a kernel matrix to the labels of its samples, or to another kernel matrix."""
 
 __all__ = ["class_blocks", "kernel_cosine", "kernel_target_alignment", "normalized_kernel"]
 
@@ -15,11 +15,10 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
         Y_{ij} = 1 \text{ if } i \text{ and } j \text{ have the same label}, \quad -\frac{1}{C - 1} \text{ otherwise}
 
-    For C = 2, Y is the matrix :math:`y y^T` of labels y = 1 and -1 of Cristianini, Shawe-Taylor, Elisseeff & Kandola,
-    On Kernel-Target Alignment (2001). For C > 2, Y is the Gram matrix of the corners of a simplex. By default K and Y
-    are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for Learning Kernels Based on Centered Alignment, 2012,
-    Eq. 3 and Definition 4). The value then depends neither on a constant added to K nor on the value of Y for different
-    labels, and little on the class sizes.
+    For C = 2, Y is :math:`y y^T` for labels y = 1 and -1 (Cristianini, Shawe-Taylor, Elisseeff & Kandola, On
+    Kernel-Target Alignment, 2001). By default K and Y are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for
+    Learning Kernels Based on Centered Alignment, 2012, Eq. 3 and Definition 4). Centring removes the effects of a
+    constant added to K and of the value of Y for different labels. It also reduces the effect of class sizes.
 
     Args:
         kernel: K (n, n), symmetric.
@@ -27,9 +26,8 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
         center: Whether to centre K and Y.
 
     Returns:
-        A float64 scalar in [-1, 1]: 1 for a multiple of Y, 0 for a kernel that is unrelated to the classes, and at
-        least 0 if K is centred and has no negative eigenvalues. NaN if K, after centring, is not finite or is 0 up to
-        rounding.
+        A float64 scalar in [-1, 1]: 1 for a positive multiple of Y, 0 for a kernel unrelated to the classes. It is >= 0
+        for a centred, positive semi-definite K, and NaN if K (after centring) is not finite or 0 up to rounding.
 
     Raises:
         ValueError: If the shapes do not fit, or all labels are equal.
@@ -53,14 +51,14 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
 
 def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
-    """Return the mean of a kernel over pairs of different samples, for each pair of classes.
+    """Average a kernel over the pairs of different samples, for each pair of classes.
 
     Args:
         kernel: (n, n).
         label: (n,), integers from 0 to C - 1.
 
     Returns:
-        (C, C) float64; NaN for a class without samples, and on the diagonal for a class of a single sample.
+        (C, C) float64. NaN for a class without samples, and on the diagonal for a class of one sample.
 
     Raises:
         ValueError: If the shapes do not fit, or a label is negative.
@@ -80,10 +78,10 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
 
 def normalized_kernel(kernel: Tensor) -> Tensor:
-    r"""Turn a kernel of inner products into the kernel of cosines, :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
+    r"""Turn a kernel of inner products into a kernel of cosines, :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
-    `kernel` is (n, n), without negative eigenvalues; another shape is a ValueError. The result is float64 in [-1, 1],
-    with NaN in the row and the column of a sample with :math:`K_{ii} = 0`.
+    `kernel` is (n, n) and positive semi-definite. Another shape raises a ValueError. The result is float64 in [-1, 1].
+    If :math:`K_{ii} = 0`, row i and column i are NaN.
 
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
@@ -97,8 +95,8 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     r"""Compute the cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
 
     Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance. Both kernels
-    are (n, n); other shapes are a ValueError. The result is a float64 scalar in [-1, 1], at least 0 for kernels without
-    negative eigenvalues, and NaN if all entries of a kernel are 0.
+    are (n, n). Other shapes raise a ValueError. The result is a float64 scalar in [-1, 1]. It is >= 0 for positive
+    semi-definite kernels, and NaN if all entries of a kernel are 0.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'

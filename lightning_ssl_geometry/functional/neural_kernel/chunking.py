@@ -1,4 +1,4 @@
-"""Computation of a neural kernel within a given memory: how many samples and outputs are taken at a time."""
+"""Computation of a neural kernel in chunks of samples and outputs that fit into a given memory."""
 
 __all__ = ["KernelWork"]
 
@@ -21,29 +21,25 @@ _COLUMNS = 256  # least number of columns of the Jacobian at a time; fewer would
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Memory of one sample, in numbers: `saved` for the graph of a pass, `patches` for the largest inputs of a layer.
+    """Memory of one sample, in numbers of tensor elements."""
 
-    Each output direction adds `passed` (gradients with respect to all layers' outputs), `widest` (the largest of these
-    gradients), and `row` (the gradient with respect to one row of a weight).
-    """
-
-    saved: int
-    passed: int
-    widest: int
-    patches: int
-    row: int
+    saved: int  # that autograd saves in a forward pass
+    passed: int  # gradients at the outputs of all layers, for each direction
+    widest: int  # the largest of these gradients, for each direction
+    patches: int  # the largest inputs of a layer
+    row: int  # the gradient with respect to one row of a weight, for each direction
 
 
 class KernelWork:
-    """The computation of :func:`lightning_ssl_geometry.functional.neural_kernel` or its trace, with their ValueErrors.
+    """Computes :func:`lightning_ssl_geometry.functional.neural_kernel` or its trace in chunks, with the same errors.
 
     Args:
         network: f, (N, ...) to (N, d).
         x: (n, ...), the samples.
         parameters: The parameters to include, by name.
         memory: Bytes for the kernel and its computation, > 0.
-        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
-        vectorize: For that Jacobian, pass samples together through `torch.func.vmap`; if False, one by one.
+        by_layer: Compute known layers one by one; if False, use the Jacobian for all parameters.
+        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`; if False, one by one.
     """
 
     def __init__(
@@ -83,9 +79,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel of Q components of the outputs, (n Q, n Q), or if `folded`, its sum over them, (n, n).
+        """Compute the kernel (n Q, n Q) of Q components of the outputs; if `folded`, its sum (n, n) over components.
 
-        The components are those along the `directions` (Q, d); None: all d axes. Too little memory is a ValueError.
+        The components are along the `directions` (Q, d); None: the d axes. Too little memory raises a ValueError.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -107,7 +103,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the bytes for `samples` samples and `at_once` directions at a time; by default for the fewest."""
+        """Estimate the bytes for chunks of `samples` samples and `at_once` directions, by default the fewest."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -117,7 +113,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """Halve the numbers of samples and directions at a time until they fit the memory, and return both."""
+        """Return the numbers of samples and directions per chunk, halved until they fit into the memory."""
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once=at_once)) > self.memory:
@@ -154,7 +150,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Map each layer's parameter ids to its uses in the pass and the gradients (N, Q, ...) at their outputs."""
+        """Map each layer's parameter ids to its uses, each with the gradients (N, Q, ...) at its output."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

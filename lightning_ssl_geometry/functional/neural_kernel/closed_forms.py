@@ -1,8 +1,8 @@
 r"""Closed forms for one hidden layer: neural kernel, limit of infinite width, and gradient flow of clustered samples.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.2, for :math:`f(x) = A^T \sigma(B x)` (Eq. 18), where only B (M d, D) is trained, with rows
-b_p, for D inputs, d outputs and M hidden units per output:
+Perspectives (2025), Sec. 4.2. The network is :math:`f(x) = A^T \sigma(B x)` (Eq. 18), with D inputs, d outputs and M
+hidden units per output. Only B (M d, D) is trained; its rows are b_p.
 
 .. math::
     K^{kl}_{ij} &= \frac{1_{k = l}}{M}\, x_i^T x_j \sum_{p = (k - 1) M + 1}^{k M} \sigma'(b_p x_i) \sigma'(b_p x_j)
@@ -12,7 +12,7 @@ b_p, for D inputs, d outputs and M hidden units per output:
     \dot z_i &= -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q) + O(\delta) && \text{(Thm. 4.5)}
 
 n_q is the number of samples within delta of the center xi_q (n_q - n_{q - 1} in the paper, which counts cumulatively).
-The centers must be orthogonal, with any norms. The proof assumes this, although the centers of Fig. 5 lie on a line.
+The centers must be orthogonal, with any norms. The proof assumes this, but the centers of Fig. 5 lie on a line.
 """
 
 __all__ = ["cluster_rates", "clustered_flow", "infinite_width_kernel", "one_hidden_layer_kernel"]
@@ -34,7 +34,7 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 
     Args:
         x: (n, D).
-        weight: B (M d, D); units (k - 1) M to k M belong to output k.
+        weight: B (M d, D); units (k - 1) M + 1 to k M belong to output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
@@ -53,36 +53,31 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 
 
 def infinite_width_kernel(x: Tensor) -> Tensor:
-    r"""Compute the limit of the kernel for infinite width, ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
+    """Compute the kernel in the limit of infinite width, for ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
 
-    The rows of the trained weight B are independent and isotropic; their variance does not matter. Angles are :math:`2
-    \arctan(\|u - v\| / \|u + v\|)` of unit vectors u and v, which is accurate for small angles.
-
-    Args:
-        x: (n, D).
+    The rows of the trained weight B are independent and isotropic; their variance does not matter. `x` is (n, D);
+    another shape raises a ValueError.
 
     Returns:
-        (n, n), the factor of the identity I in Prop. 4.4: |x_i|^2 / 2 on the diagonal; 0 for orthogonal samples, for
-        opposite samples and for a sample of 0; negative only for angles above 90 degrees.
-
-    Raises:
-        ValueError: If the shape is not (n, D).
+        (n, n), the factor of the identity I in Prop. 4.4. It is |x_i|^2 / 2 on the diagonal, and 0 for orthogonal
+        samples, for opposite samples and for x_i = 0. It is negative only for angles above 90 degrees.
 
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
     """
     shaped("n, D", x=x)
     unit = F.normalize(x, dim=1)
+    # 2 arctan(|u - v| / |u + v|) is accurate for small angles
     apart, together = (torch.cdist(unit, v, compute_mode="donot_use_mm_for_euclid_dist") for v in (unit, -unit))
     return (x @ x.T) * (0.5 - torch.atan2(apart, together) / math.pi)
 
 
 def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Activation = torch.relu) -> Tensor:
-    r"""Compute how fast each output moves for each cluster: :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
+    r"""Compute the rate of each output for each cluster, :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
 
     Args:
         center: xi (N, D), the centers of N clusters.
-        weight: B (M d, D); units (k - 1) M to k M belong to output k.
+        weight: B (M d, D); units (k - 1) M + 1 to k M belong to output k.
         out_dim: d.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
@@ -99,12 +94,12 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:
-    r"""Compute how outputs move under gradient flow if samples lie in tight clusters.
+    r"""Compute the velocities of the outputs under gradient flow, for samples in tight clusters.
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
-    Thm. 4.5 and Cor. 4.6 (where beta is 1/2) of Calder & Lee, exact up to O(delta) for samples within delta of their
-    center. The gradient at a center is the mean over its samples.
+    Thm. 4.5 of Calder & Lee (and Cor. 4.6, where beta is 1/2). The result is exact up to O(delta) for samples within
+    delta of their center. The gradient at a center is the mean over its samples.
 
     Args:
         gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.

@@ -1,13 +1,12 @@
-r"""Inner products of gradients, computed from the gradients' factors: the part of one layer in the neural kernel.
+r"""The part of one layer in the neural kernel: inner products of gradients, computed from the gradients' factors.
 
-With :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}`, the factors of :mod:`.layers`, there are three ways to
-compute the products:
+With the factors :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}` of :mod:`.layers`, the products are
 
 .. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
     = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
 
-The first way forms the gradients of some rows of the weight at a time, and is cheap if the layer has many positions t.
-The second and the third way never form a gradient, and are cheap if the layer has few positions.
+The left form needs the gradients, for some rows of the weight at a time. It is cheap if the layer has many positions t.
+The other two forms need no gradients, and are cheap if the layer has few positions.
 """
 
 __all__ = ["add_gram", "add_products", "mirror"]
@@ -22,11 +21,11 @@ _CACHED = 2**18  # numbers at a time that fit the cache: 2.5 times as fast as fr
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
-    """Add a parameter's part to the kernel between two sets of samples, in the cheapest way that fits the memory.
+    """Add a layer's part to the kernel between two sets of samples, by the cheapest form that fits into the memory.
 
-    `kernel` (N Q, N' Q) is changed in place, `left` has the factors of the N samples, `right` those of the N' samples,
-    and `room` says how many numbers may be held at a time. If `right` is `left`, only the entries on and below the
-    diagonal are computed; :func:`mirror` fills the others.
+    `kernel` (N Q, N' Q) is changed in place. `left` has the factors of the N samples, `right` those of the N' samples.
+    At most `room` tensor elements are held at a time. If `right` is `left`, only the entries on and below the diagonal
+    are computed; :func:`mirror` completes the kernel.
     """
     n, q, groups, t, out = left.g.shape
     m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
@@ -46,7 +45,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
 
 
 def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right.T to `kernel`; if both are the same object, only on and below its diagonal."""
+    """Add left @ right.T to `kernel`; if `right` is `left`, only on and below the diagonal."""
     if left is not right:
         kernel.addmm_(left, right.T)
         return
@@ -57,7 +56,7 @@ def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def mirror(kernel: Tensor) -> None:
-    """Copy the entries below the diagonal to above it, in place."""
+    """Copy the entries below the diagonal to the entries above it, in place."""
     size = -(-len(kernel) // _PANELS)
     for start in range(0, len(kernel), size):
         stop = min(start + size, len(kernel))
@@ -74,7 +73,7 @@ def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, r
 
 
 def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
-    """Return the gradients with respect to some rows of the weight, (N Q, number of rows * I)."""
+    """Return the gradients (N Q, number of rows * I) with respect to some rows of the weight."""
     g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
     return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
 

@@ -1,4 +1,4 @@
-"""Inner products of gradients by torch.func, for parameters of any kind, a few columns of the Jacobian at a time."""
+"""The part of arbitrary parameters in the neural kernel, from columns of their Jacobian."""
 
 __all__ = ["add_jacobian_products"]
 
@@ -25,17 +25,11 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of some parameters to the kernel, from as many columns of the Jacobian at a time as `room` allows.
+    """Add the part of some `parameters` to the kernel, from as many columns of their Jacobian at a time as fit.
 
-    Args:
-        kernel: (n Q, n Q), or (n, n) for the sum over directions; changed in place, only on and below the diagonal.
-        network: Maps (N, ...) to (N, d).
-        parameters: The network's parameters whose part is added, by name.
-        x: (n, ...).
-        directions: (Q, d), vectors in the space of outputs.
-        room: How many numbers may be held at a time.
-        saved: How many of these numbers the graph of one sample's pass takes.
-        vectorize: Whether samples pass together, through `torch.func.vmap`, or one by one, through plain autograd.
+    `kernel` is (n Q, n Q) for Q `directions` (Q, d), or (n, n) for the sum over directions. It is changed in place, on
+    and below the diagonal. At most `room` tensor elements are held at a time; `saved` is how many autograd saves for
+    one sample. With `vectorize`, the samples x (n, ...) pass together through `torch.func.vmap`, otherwise one by one.
     """
     total = sum(parameter.numel() for parameter in parameters.values())
     if not total:
@@ -52,7 +46,7 @@ def add_jacobian_products(
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Split the flattened, concatenated parameters into parts of `width` numbers, as lists of (name, start, stop)."""
+    """Split the concatenated parameters into parts of `width` elements, as lists of (name, start, stop)."""
     part: Columns = []
     free = width
     for name, parameter in parameters.items():

@@ -22,32 +22,29 @@ _MEMORY = 2**30
 def neural_kernel(
     network: nn.Module, x: Tensor, *, memory: int = _MEMORY, by_layer: bool = True, vectorize: bool = True
 ) -> Tensor:
-    r"""Compute the kernel between all outputs of all samples, over the parameters that require a gradient.
+    r"""Compute inner products of the gradients of all outputs, with respect to the parameters that require a gradient.
 
     .. math:: K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
 
-    Eq. 12 of Calder & Lee, for any network that maps each sample independently. Layers whose class is exactly torch's
-    Linear, Conv1d to 3d, LayerNorm, GroupNorm or BatchNorm are computed one by one, from their inputs and d backward
-    passes, without the Jacobian (n d, number of parameters). All other parameters are computed by columns of their
-    Jacobian, as many at a time as `memory` holds, which is slower. The same holds for parameters of the named layers
-    that several layers share, or that are reparametrised, used outside of their layer, or in half precision. Modes,
-    buffers, gradients and the random state stay unchanged.
+    Eq. 12 of Calder & Lee, for networks that map each sample independently. Modes, buffers, gradients and the random
+    state do not change.
+
+    Torch's Linear, Conv1d to 3d, LayerNorm, GroupNorm and BatchNorm layers (not subclasses) are computed one by one,
+    from d backward passes. All other parameters need columns of their Jacobian, which is slower. This includes
+    parameters of these layers that are shared, reparametrised, in half precision or used elsewhere.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
         x: (n, ...).
-        memory: Bytes for the result and its computation, besides the network: an estimate, without the temporary memory
-            of torch's operations. If not all samples fit, each of c parts of them passes through the network about c /
-            2 times.
-        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
-        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`. If False, they pass one by one
-            through plain autograd, which is slow. Networks that `vmap` refuses need this: networks that branch on
-            values, use checkpoints, or (with torch 2.13 and older) write into a part of a tensor.
+        memory: Bytes for the result and its computation, without the network and temporary memory of torch's
+            operations. If the samples are split into c chunks, each chunk passes through the network about c / 2 times.
+        by_layer: Compute these layers one by one; if False, use the Jacobian for all parameters.
+        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`. False is slow, but needed for
+            networks that branch on values, use checkpoints, or (torch 2.13 and older) write into parts of tensors.
 
     Returns:
-        (n, n, d, d), K[i, j, k, l], in the dtype of the outputs: symmetric under exchange of (i, k) and (j, l), and
-        positive semi-definite as a matrix (n d, n d). Cost for the named layers: about n d backward passes of one
-        sample, and O(n^2 d^2 W) for a layer of W outputs.
+        K[i, j, k, l], (n, n, d, d), in the dtype of the outputs, positive semi-definite as a matrix (n d, n d). Cost
+        for the layers above: about n d backward passes of one sample, and O(n^2 d^2 W) for W layer outputs.
 
     Raises:
         ValueError: If x has no rows or is not finite, no parameter requires a gradient, the network does not return (n,
@@ -72,23 +69,22 @@ def neural_kernel_trace(
     by_layer: bool = True,
     vectorize: bool = True,
 ) -> Tensor:
-    r"""Compute a kernel between samples, (n, n): the mean of the neural kernel's blocks K^kk over the outputs k.
+    r"""Average the neural kernel over outputs, to a kernel between samples.
 
     .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
         \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
 
-    Neither the kernel of :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random
-    orthonormal directions the second form is an unbiased estimate of the first, with Q backward passes in place of d.
-    The standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
-    where S is the symmetric part of K_ij. This is 0 for Q = d, and if K_ij is a multiple of the identity, as in the
-    limit of Prop. 4.4.
+    Neither :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random orthonormal
+    directions, the second form is an unbiased estimate of the first, from Q backward passes in place of d. Its standard
+    deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`, where S is
+    the symmetric part of K_ij. It is 0 for Q = d, and if K_ij is a multiple of the identity, as in Prop. 4.4.
 
     Args:
         network: f, (N, ...) to (N, d).
         x: (n, ...).
-        directions: v (Q, d), vectors in the space of outputs; None: its d axes.
+        directions: v (Q, d), vectors in the space of outputs; None: the d axes of this space.
         memory: Bytes for the result and its computation.
-        by_layer: Compute known layers one by one; if False, all parameters by columns of their Jacobian.
+        by_layer: Compute known layers one by one; if False, use the Jacobian for all parameters.
         vectorize: Pass samples together through `torch.func.vmap`.
 
     Returns:
@@ -109,16 +105,14 @@ def neural_kernel_trace(
 
 
 def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
-    r"""Compute how outputs z_i = f(w, x_i) move under gradient flow in the weights, Eq. 11 of Calder & Lee, (n, d).
+    r"""Compute the velocities (n, d) of the outputs z_i = f(w, x_i) under gradient flow, Eq. 11 of Calder & Lee.
 
     .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
 
-    If the z_i were free variables, K_ij would be n I for i = j and 0 otherwise, and the result would be -`gradient`.
-
     Args:
-        kernel: K (n, n, d, d) of :func:`neural_kernel`; other shapes are a ValueError.
-        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j. This also
-            holds for a contrastive loss, which is not a mean over samples.
+        kernel: K (n, n, d, d) of :func:`neural_kernel`. Other shapes raise a ValueError.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j, also if
+            the loss is not a mean over samples.
 
     >>> kernel_flow(torch.eye(2)[:, :, None, None] * 2, torch.tensor([[1.0], [-3.0]])).tolist()
     [[-1.0], [3.0]]
@@ -131,7 +125,7 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
-    """Yield the network, samples and trainable parameters, with autograd on; restore the random state afterwards."""
+    """Yield network, samples and trainable parameters, with autograd on; the random state is restored afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
     if x.is_floating_point():

@@ -1,14 +1,14 @@
-r"""Inputs and output gradients of a network's layers: the two factors of a parameter's gradient, for each sample.
+r"""The two factors of a parameter's gradient: the inputs of its layer, and the gradients at the layer's outputs.
 
-The gradient of an output with respect to a linear layer's weight is a sum of outer products over the positions t to
-which the layer was applied. For a convolution, the positions are those of its output, and its inputs are patches.
+The gradient with respect to the weight of a linear layer is a sum of outer products, over the positions t to which the
+layer is applied. For a convolution, the positions are those of its output, and its inputs are patches.
 
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is the weight of an additional input that is 1. The weight and bias of a normalisation act elementwise; their
-gradient is stored as g, with a = 1. The factors give the whole gradient of a parameter only if nothing else in the
-network uses the parameter; the autograd graph says how often it is used.
+A bias is the weight of an additional input 1. The weight and bias of a normalisation act elementwise: their gradient is
+stored as g, with a = 1. The factors give the whole gradient only if no other part of the network uses the parameter.
+The autograd graph tells how often a parameter is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -36,34 +36,29 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNo
 
 @dataclass(frozen=True)
 class Factors:
-    """The two factors of the gradient with respect to a parameter, as the module's docstring defines them.
+    """The factors of a gradient: inputs `a` (N, G, T, I), and gradients `g` (N, Q, G, T, O) at the outputs.
 
-    `a` is (N, G, T, I) and `g` is (N, Q, G, T, O), for Q outputs f^k of the network and a layer with G groups (of a
-    convolution), T positions, and I inputs and O outputs per group.
+    The network has Q outputs. The layer has G groups, T positions, and I inputs and O outputs per group.
     """
 
     a: Tensor
     g: Tensor
 
     def folded(self) -> "Factors":
-        """Merge the axes Q and O, so that inner products of these gradients also sum over the Q outputs."""
+        """Merge the axes Q and O, so that inner products also sum over the Q outputs."""
         n, q, groups, places, out = self.g.shape
         return Factors(self.a, self.g.permute(0, 2, 3, 1, 4).reshape(n, 1, groups, places, q * out))
 
 
 @dataclass(frozen=True)
 class Place:
-    """One use of a layer in a forward pass: its `module`, `input` (N, ...) and the `shape` of its output.
-
-    `version` is the version counter of the input, which changes if a later layer overwrites it, and `edge` is the node
-    of the output in the autograd graph.
-    """
+    """One use of a layer in a forward pass."""
 
     module: nn.Module
-    input: Tensor
-    version: int
-    edge: GradientEdge
-    shape: torch.Size
+    input: Tensor  # (N, ...)
+    version: int  # of the input, which changes if a later layer overwrites the input
+    edge: GradientEdge  # of the output in the autograd graph
+    shape: torch.Size  # of the output
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
@@ -72,7 +67,7 @@ class Place:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """G, T, I and O, the sizes of :class:`Factors`."""
+        """The sizes G, T, I and O of :class:`Factors`."""
         bias, out = self._counts()[1], self.shape[1:]
         if isinstance(self.module, nn.Linear):
             return 1, out[:-1].numel(), self.module.in_features * self._counts()[0] + bias, out[-1]
@@ -82,7 +77,7 @@ class Place:
         return 1, 1, 1, sum(parameter.numel() for parameter in self.parameters)
 
     def factors(self, gradient: Tensor) -> Factors:
-        """Compute factors from the gradients (N, Q, ...) of Q outputs with respect to the layer's output."""
+        """Compute factors from the gradients (N, Q, ...) of the network's Q outputs at the output of the layer."""
         weight, bias = self._counts()
         groups, places, _, out = self.sizes
         n, q = gradient.shape[:2]
@@ -104,29 +99,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass whose graph is kept: the outputs `z` (N, d), and the uses of layers in the graph, `places`."""
+    """A forward pass with its autograd graph: the outputs `z` (N, d), and the uses of layers, `places`."""
 
     z: Tensor
     places: tuple[Place, ...]
 
     def gradients(self, places: Sequence[Place], weight: Tensor) -> list[Tensor]:
-        """Compute gradients of sum_ik weight_ik f^k(x_i) with respect to the outputs of the layers in `places`."""
+        """Compute the gradients of sum_ik weight_ik f^k(x_i) with respect to the layer outputs at `places`."""
         edges = [place.edge for place in places]
         found = torch.autograd.grad(self.z, edges, weight, retain_graph=True, allow_unused=True, materialize_grads=True)
         return list(found)
 
     def by_parameters(self) -> dict[tuple[int, ...], list[Place]]:
-        """Map the ids of a layer's parameters to the uses of the layer."""
+        """Group the uses of layers by the ids of the layers' parameters."""
         found: dict[tuple[int, ...], list[Place]] = {}
         for place in self.places:
             found.setdefault(tuple(map(id, place.parameters)), []).append(place)
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the ids of the parameters whose whole gradient the factors give; the others need their Jacobian.
-
-        A parameter that no graph node uses is one of them, unless an operation hides which tensors it uses.
-        """
+        """Return the ids of the parameters whose whole gradient the factors give, and of unused parameters."""
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
         groups = self.by_parameters()
@@ -139,18 +131,18 @@ class Pass:
             or any(id(place) not in kept for place in places)
             for key in group
         }
+        # an opaque operation may use any parameter
         unused = {id(parameter) for parameter in parameters if not uses[id(parameter)] and not opaque}
         return (set(owners) | unused) - wrong
 
     def _by_sample(self) -> list[Place]:
-        """Return the uses of layers whose row i belongs to sample i, so that row i of a gradient scales with f(x_i).
-
-        Not returned are layers with other rows, e.g. flattened (samples x positions) or time-first.
-        """
+        """Return the uses of layers whose first axis is that of the samples."""
         n = len(self.z)
         named = [place for place in self.places if place.shape[0] == n and len(place.input) == n]
         if not named or n == 1:
             return named
+        # The gradient of sample i scales with the weight of f(x_i). Other axes can have n rows too, such as time steps
+        # or flattened (samples x positions); their gradients do not scale so.
         weight = 1 + torch.arange(n, dtype=self.z.dtype, device=self.z.device) / n
         outputs = (
             torch.arange(1, self.z.shape[1] + 1, device=self.z.device).cos().to(self.z)
@@ -161,9 +153,9 @@ class Pass:
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x (N, ...) through a network to (N, d), and keep the inputs of known layers with one of `parameters`.
+    """Pass x (N, ...) through a network, and record the uses of known layers that have one of `parameters`.
 
-    The network's buffers do not change. Without `by_layer`, no layers are kept.
+    The network's buffers do not change. Without `by_layer`, no layers are recorded.
     """
     places: list[Place] = []
 
@@ -219,9 +211,9 @@ def _uses(nodes: set[Node]) -> Counter[int]:
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Whether row i of `grown` is weight_i times row i of `plain`, up to 1 / 8 of the step 1 / N between weights."""
+    """Whether row i of `grown` is weight_i times row i of `plain`."""
     plain, grown = plain.flatten(1), grown.flatten(1)
-    error = (grown - weight[:, None] * plain).norm(dim=1)
+    error = (grown - weight[:, None] * plain).norm(dim=1)  # weights differ by 1 / N, of which 1 / 8 is tolerated
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
 
 
@@ -241,7 +233,7 @@ def _patches(module: _ConvNd, x: Tensor) -> Tensor:
 
 
 def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, bias: bool) -> Tensor:
-    """Compute gradients (N, Q, O) with respect to a normalisation's weight and bias."""
+    """Compute the gradients (N, Q, O) with respect to the weight and bias of a normalisation."""
     normalise, axes = _norm(module, gradient.ndim)
     parts = [gradient * normalise(x)[:, None]] if weight else []
     parts += [gradient] if bias else []
@@ -249,7 +241,7 @@ def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, b
 
 
 def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
-    """Return a layer's normalisation without its weight, and the axes after N and Q over which a weight is shared."""
+    """Return a normalisation without its weight and bias, and the axes of its output that share one weight."""
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))

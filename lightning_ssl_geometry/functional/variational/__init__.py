@@ -1,1 +1,1 @@
-"""The variational form of contrastive losses (Calder & Lee 2025): loss, stationary points, second variation."""
+"""The variational form of contrastive losses (Calder & Lee 2025): loss, first variation, second variation."""

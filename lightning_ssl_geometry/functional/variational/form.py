@@ -1,4 +1,4 @@
-"""The settings of the variational contrastive loss, and Psi and eta with their derivatives."""
+"""Settings of the variational contrastive loss: its functions Psi and eta, with their derivatives."""
 
 __all__ = [
     "Derivatives",
@@ -28,7 +28,7 @@ Negatives = Literal["other", "both"]
 
 
 class VariationalSwitches(TypedDict, total=False):
-    """Keyword arguments that set the last three attributes of :class:`Form`."""
+    """The keyword arguments `negatives`, `include_self` and `symmetric` of :class:`Form`."""
 
     negatives: Negatives
     include_self: bool
@@ -37,17 +37,7 @@ class VariationalSwitches(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Form:
-    """Settings of :func:`functional.variational_loss`.
-
-    Attributes:
-        temperature: tau > 0 of the default eta; another eta ignores it.
-        psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
-        eta: eta(t) > 0, the similarity of two points with half squared distance t, largest at t = 0, with a finite
-            slope; applied to each element. None: exp(-t / tau).
-        negatives: "other": the points of the other view. "both": also the points of the anchor's own view.
-        include_self: Whether the sums include j = i.
-        symmetric: Average the loss over both orders of the views.
-    """
+    """Settings of :func:`functional.variational_loss`, whose arguments describe them."""
 
     temperature: float = 0.1
     psi: Elementwise | None = None
@@ -62,12 +52,12 @@ class Form:
         switch(include_self=self.include_self, symmetric=self.symmetric)
 
     def outer(self, ratio: Tensor) -> Tensor:
-        """Apply Psi to `ratio`, the G of :func:`functional.variational_loss`."""
+        """Apply Psi to the ratio G of :func:`functional.variational_loss`."""
         return ratio.log1p() if self.psi is None else self.psi(ratio)
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether Psi is log(1 + t); if so, the loss works with log G, which does not overflow."""
+        """Whether Psi is log(1 + t), so that the loss can be computed from log G."""
         return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
@@ -76,7 +66,7 @@ class Form:
 
 
 class Derivatives(NamedTuple):
-    """The values of a function and of its first two derivatives, element by element."""
+    """A function and its first two derivatives, evaluated element by element."""
 
     value: Tensor
     first: Tensor
@@ -84,10 +74,7 @@ class Derivatives(NamedTuple):
 
 
 def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
-    """Return a function of each element of `t` and its first two derivatives, detached.
-
-    Raises a ValueError with the function's `name` if the function does not return a tensor of the shape of `t`.
-    """
+    """Return a function and its first two derivatives at each element of `t`, detached."""
     with torch.inference_mode(False), torch.enable_grad():
         t = t.clone().requires_grad_()
         value = applied(function, t, name)
@@ -97,7 +84,7 @@ def derivatives(function: Elementwise, t: Tensor, name: str) -> Derivatives:
 
 
 def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
-    """Return function(t); raise a ValueError if it is not a tensor of the shape of `t`."""
+    """Return function(t); raise a ValueError with `name` if the result is not a tensor of the shape of `t`."""
     value = function(t)
     if not isinstance(value, Tensor) or value.shape != t.shape:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -108,14 +95,14 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """Return `similarity`, which is between the two views of each point; raise a ValueError unless all are > 0."""
+    """Return the similarities of the two views of each point; raise a ValueError unless all are > 0."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:
-    """Return half the squared distances between all rows of `a` and all rows of `b`, (N, N), all >= 0."""
+    """Return half the squared distances between all rows of `a` and all rows of `b`, (N, N)."""
     squares = a.square().sum(-1)[:, None] + b.square().sum(-1)
     return (squares / 2 - matrix_product(a, b.T)).clamp(min=0)
 

@@ -1,9 +1,9 @@
-"""The contrastive loss as a functional of the latent distribution, with its first variation.
+"""The contrastive loss as a functional of the latent distribution, and its first variation.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025). The loss is NT-Xent without the indicator of x != y, with any increasing function Psi and any
-similarity eta of half the squared distance. Expectations over the data's distribution mu are means over N points.
-Expectations over the augmentations T and T' use the two given views.
+Perspectives (2025). The loss generalises NT-Xent to any increasing function Psi and any similarity eta of half the
+squared distance; its sums include the anchor's own sample. Means over N points stand for expectations over the data
+distribution mu. The two given views stand for the augmentations T and T'.
 """
 
 __all__ = ["first_variation", "tangential_gradient", "variational_loss"]
@@ -36,29 +36,26 @@ def variational_loss(
     eta: Elementwise | None = None,
     **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
-    r"""Compare the similarity of each anchor to the other points with its similarity to its own other view.
+    r"""Contrast each anchor's mean similarity to all points with its similarity to its own other view.
 
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5 of Calder & Lee; the sum includes j = i. With `negatives="both"`, `include_self=False` and rows on the
-    unit sphere it is Eq. 1: the sum runs over both views without j = i, and each mean divides by N. The paper's NT-Xent
-    has means where SimCLR's has sums. For an invariant map (z1 = z2) the loss depends on the latent points alone (Prop.
-    2.1).
+    Eq. 4 and 5 of Calder & Lee; the sum includes j = i. Eq. 1, their NT-Xent, results from `negatives="both"`,
+    `include_self=False` and rows on the unit sphere. Its sum runs over both views without j = i. The paper divides this
+    sum by N, SimCLR does not. For an invariant map (z1 = z2) the loss depends only on the latent points (Prop. 2.1).
 
-    The default, :math:`\Psi(t) = \log(1 + t)` and :math:`\eta(t) = e^{-t / \tau}`, is computed from logarithms, so that
-    neither overflows. The points are not normalised. O(N^2) memory. Autocast has no effect.
+    The points are not normalised. The default Psi and eta do not overflow. Memory is O(N^2). Autocast has no effect.
 
     Args:
         z1: (N, d), the anchors, which are the points after the augmentation T. Any float dtype.
         z2: (N, d), the points after the augmentation T'.
-        temperature: tau > 0 of the default eta; another eta ignores it.
-        psi: Psi, an increasing differentiable function, applied to each element. None: log(1 + t).
-        eta: eta(t) > 0, the similarity of two points with half squared distance t, largest at t = 0, with a finite
-            slope; applied to each element. None: exp(-t / tau).
+        temperature: tau > 0 of the default eta; not used with another eta.
+        psi: Psi, an increasing differentiable function of each element. None: log(1 + t).
+        eta: eta(t) > 0, the similarity of two points with half squared distance t, applied to each element. It is
+            largest at t = 0, with a finite slope. None: exp(-t / tau).
         **switches: `negatives` ("other", the default: points of the other view; "both": also of the anchor's own view),
-            `include_self` (whether the sums include j = i; default True) and `symmetric` (average over both orders of
-            the views; default False).
+            `include_self` (whether sums include j = i; True), `symmetric` (average both orders of the views; False).
 
     Returns:
         The loss, a scalar in float32 (float64 for float64 input). By default it is log 2 if all points are equal, and
@@ -96,13 +93,12 @@ def first_variation(
         g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
-    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)`. This is N times the gradient: along directions h the loss
-    changes by the mean of <g_i, h_i>. The bracket of Prop. 3.1 of Calder & Lee is twice this result with
-    `symmetric=True`, since each view is half of their measure nu. As printed, the bracket is not the derivative: its
-    Psi' at y must be that of G with T and T' exchanged. If z1 = z2, the sum over the two views is Eq. 7.
+    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)`. This is N times the gradient of the loss. Twice the result for
+    `symmetric=True` is the bracket of Prop. 3.1 of Calder & Lee, where each view is half of the measure nu. The paper
+    prints a wrong Psi' at y: its G must have T and T' exchanged. If z1 = z2, the sum over both views is Eq. 7.
 
-    The arguments are those of :func:`variational_loss`. The result (2, N, d), for z1 and z2, is in float32 (float64 for
-    float64 input) and detached.
+    The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached, in float32 (float64 for
+    float64 input).
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> first_variation(z, z, temperature=1.0).sum(0)[0]  # gradient descent moves the points apart
@@ -117,11 +113,11 @@ def first_variation(
 
 
 def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
-    r"""Project vectors (..., d) onto the tangent spaces of the spheres through points `z` (..., d).
+    r"""Project vectors (..., d) onto the tangent spaces of the spheres through the points `z` (..., d).
 
     .. math:: v - \frac{\langle v, z \rangle}{\|z\|^2} z
 
-    Raises a ValueError if the last axes differ, or if a point is 0, where a sphere has no tangent.
+    Raises a ValueError if the last axes differ, or if a point is 0.
 
     >>> tangential_gradient(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
     tensor([0., 1.])
@@ -147,7 +143,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances within pairs (N,), to each view's points (N, N), and a mask of left-out pairs."""
+    """Return half squared distances, to the anchor's other view (N,) and to each view (N, N), and a mask to exclude."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -172,7 +168,7 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return Psi'(G_i) eta'_ij / (N eta_ii) for all i and j, and Psi'(G_i) G_i eta'_ii / eta_ii for all i."""
+    """Return Psi'(G_i) eta'_ij / (N eta_ii), (N, N) for each view, and Psi'(G_i) G_i eta'_ii / eta_ii, (N,)."""
     pair = derivatives(form.similarity, own, "eta")
     positive(pair.value)
     near = [derivatives(form.similarity, t, "eta") for t in others]
@@ -183,7 +179,7 @@ def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) ->
 
 
 def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Compute :func:`_weights` for the default Psi and eta, from log eta so that nothing overflows."""
+    # in logarithms, so that nothing overflows
     log_ratio = _log_ratio(own, others, left_out, form=form)
     least = (own / form.temperature - softplus(log_ratio) - math.log(len(own)))[:, None]
     weights = [
@@ -193,5 +189,5 @@ def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: 
 
 
 def _apart(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the sums over j of w_ij (a_i - b_j)."""
+    """Return sum_j w_ij (a_i - b_j) for all i."""
     return weight.sum(1, keepdim=True) * a - weight @ b

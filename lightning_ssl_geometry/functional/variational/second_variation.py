@@ -22,7 +22,7 @@ def second_variation(
     *,
     on_sphere: bool = False,
 ) -> Tensor:
-    r"""Return the curvature of :func:`variational_loss` at an invariant map (z1 = z2), along a direction of z.
+    r"""Return the second derivative of :func:`variational_loss` at an invariant map (z1 = z2), along a direction h.
 
     .. math::
         \delta^2 L &= \frac1N \sum_i \Psi''(G_i) \dot G_i^2 + \Psi'(G_i) \ddot G_i, \quad
@@ -30,9 +30,9 @@ def second_variation(
         \ddot G_i &= \frac1N \sum_j \frac{\eta''_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle^2
             + \frac{\eta'_{ij}}{\eta(0)} \|h_i - h_j\|^2
 
-    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2 of Calder & Lee, for any Psi and
-    eta. Along the line z + s h the points leave the sphere. With `on_sphere` they follow great circles, which adds
-    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7; a local minimum on the sphere then has
+    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2 of Calder & Lee. With
+    `on_sphere`, the points follow great circles in place of straight lines. This adds
+    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7. A local minimum on the sphere then has
     no negative curvature. The result is a scalar in float32 (float64 for float64 input), detached.
 
     Args:
