@@ -68,7 +68,7 @@ def _near(name: str) -> list[str]:
 
 
 def _described(kind: type, name: str) -> str:
-    with _or_one_line(f"{name!r} to be a class that can be described"):
+    with _as_value_error(f"{name!r} to be a class that can be described"):
         quantities = quantities_of(kind)
         wrong = quantities and not _maps(quantities)
         said = f"{kind.__name__} to map texts to Quantity, but got {quantities!r}" if wrong else _text(kind, quantities)
@@ -148,7 +148,7 @@ def _plain(name: str) -> str:
 
 def _imported(path: str) -> type:
     module, _, name = path.rpartition(".")
-    with _or_one_line(f"{path!r} to be importable"):
+    with _as_value_error(f"{path!r} to be importable"):
         found = getattr(importlib.import_module(module), name)
         is_class = inspect.isclass(found)
     if not is_class:
@@ -157,8 +157,7 @@ def _imported(path: str) -> type:
 
 
 @contextmanager
-def _or_one_line(expected: str) -> Iterator[None]:
-    """Raise any error of the block, including SystemExit, as a ValueError that begins with "Expected"."""
+def _as_value_error(expected: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ class Declared:
         part: The part of the model, such as "layers_3": the rest of the logged name after the key.
         space: The tensor that the value is computed from, such as "h", "z" or "h_image". Empty for none or several.
         renamed: Whether `space` differs from the class's default.
-        width: Number of dimensions of that tensor. None: unknown.
+        width: Number of dimensions of the tensor `space`. None: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
         silent: Whether the name was declared before the run was resumed, but not since. It is then not explained.
     """

@@ -199,7 +199,7 @@ def _envelope_mass(y: Tensor, p: float) -> Tensor:
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,). b is that of Wood (1994), and q = 1 - x_0 for Wood's x_0."""
+    """Draw 1 - w (N,) for the cosine w. b is Wood's b, and q is 1 - x_0 for Wood's x_0."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)
 
@@ -242,7 +242,6 @@ def _uniform(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
-    """Return `value` as float64, expanded to the shape of `like`."""
     column = torch.as_tensor(value, dtype=torch.float64, device=like.device)
     if column.shape not in {like.shape[axis:] for axis in range(like.ndim + 1)}:
         raise ValueError(

@@ -25,7 +25,7 @@ class ImageFolderDataModule(ImageDataModule):
 
     Args:
         root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
-            else in `val`. If both are missing, it is drawn with `seed`.
+            else in `val`. If both are missing, the test set is drawn with `seed`.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
         test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. With 1, all images

@@ -23,10 +23,10 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
     `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`. Validation and test
-    batches also have `image`, which is x.
+    batches also have `image`, which is x. Observations have the precision of the run. Latents are float32.
 
-    Latents are float32 and depend only on (seed, split, epoch, index), so training does not depend on the number of
-    processes. Validation and test sets are the same in every epoch, and with `overfit_batches` also the training set.
+    Latents depend only on (seed, split, epoch, index), so training does not depend on the number of processes.
+    Validation and test sets are the same in every epoch, and with `overfit_batches` also the training set.
 
     Args:
         dim: d, dimension of the latents.

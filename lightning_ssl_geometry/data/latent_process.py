@@ -47,8 +47,8 @@ class LatentProcess:
 
     Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, with the
     spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). The first
-    `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z), positives a conditional p(z~
-    | z). By default, the conditional keeps the content exactly.
+    `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z). Positives follow a
+    conditional p(z~ | z). By default, the conditional keeps the content exactly.
 
     - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
       truncated to the box in each coordinate.
@@ -63,7 +63,7 @@ class LatentProcess:
     "laplace", and s in the density :math:`\exp(-(|x| / s)^p)` of "generalized_normal".
 
     Args:
-        dim: d.
+        dim: d, the number of dimensions.
         content_dim: d_c, in [0, d]. With d, positives equal anchors if `content_scale` is 0.
         space: "box", "sphere" or "unbounded".
         marginal: "uniform" (not in the unbounded space), "normal" or "laplace".

@@ -55,8 +55,7 @@ class ContrastiveFlowModule(SSLModule):
         network: f, maps x (N, ...) to (N, d), without batch norm and dropout. A copy with the initial weights is
             evaluated in each step. None: the points are the parameters.
         loss: Maps (z1, z2), each (N, d), to a scalar. None: :class:`VariationalLoss` at temperature 0.5.
-        radius: r > 0, the length of h at the start. With a larger r, z depends on the network later. Only with a
-            network.
+        radius: r > 0, the length of h at the start. With a larger r, the network takes longer to change z.
         bunching: Number in [0, 1), added to the first coordinate of b before b is projected onto the sphere.
         seed: Seed of the points b.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`

@@ -41,7 +41,7 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 
 
 class CRLTACModule(AlternatingModule):
-    """Train an encoder and a policy P(T | X) over a family of augmentations in turn, on every batch.
+    """Train, on every batch, first an encoder and then a policy P(T | X) over a family of augmentations T.
 
     Augmentations are applied to the batch's first view, and in validation to `image` if there is one. The views should
     therefore be whole images, as in :class:`ShiftedMNISTDataModule`. The draws depend only on (seed, epoch, sample
@@ -61,7 +61,7 @@ class CRLTACModule(AlternatingModule):
         beta: Inverse temperature > 0, the factor of the cosine; 0.5 in the paper, 1 for plain MNIST.
         entropy_weight: lambda >= 0; 0.0025 in the paper. Below 0.0001, the paper's policies often collapsed.
         jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
-        policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, the encoder's default, too.
+        policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
         grad_clip_pi: Largest norm of the policy's gradient, > 0. None: no limit.
@@ -207,7 +207,6 @@ class CRLTACModule(AlternatingModule):
         return views
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of phase 2, minus lambda times the entropy."""
         image = batch["views"][0]
         member = (self._draws_of(_POLICY_PHASE, batch, image) * len(self.family)).long()
         with torch.no_grad():

@@ -172,8 +172,9 @@ class HSSLModule(SSLModule):
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
         """Draw base spaces and return their fiber bundles: the positive pairs (2, N, b C).
 
-        For "hybrid", (3, N, b C): the first bundle forms a pair with each of the others. `features` are the backbone's
-        output for V views, one view after the other. Without `index` in the batch, the draws are those of `torch.rand`.
+        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features`
+        are the backbone's output for V views, one view after the other. Without `index` in the batch, the draws are
+        those of `torch.rand`.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
         return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))

@@ -24,7 +24,7 @@ def norm_1d(name: Norm1d, features: int) -> nn.Module:
 def norm_2d(name: Norm2d, channels: int) -> nn.Module:
     """Make a normalisation of (N, channels, H, W): "batch", or "group" with 8 groups.
 
-    Another name raises a ValueError, and so do `channels` that are not a multiple of 8 for "group".
+    Raise a ValueError for another name, or if `channels` is not a multiple of 8 for "group".
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)

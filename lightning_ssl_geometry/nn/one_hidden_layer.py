@@ -13,7 +13,7 @@ class OneHiddenLayer(nn.Module):
     Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
     Optimization Perspectives (2025). A (M d, d) is fixed: each output is the sum of its own M units, divided by
     :math:`\sqrt{M}`. B (M d, D) is the weight of the layer `hidden`. Its rows from (k - 1) M to k M belong to output k.
-    They start standard normal, as in Prop. 4.4.
+    Its initial entries are standard normal, as in Prop. 4.4.
 
     Args:
         in_dim: D, the length of a sample.

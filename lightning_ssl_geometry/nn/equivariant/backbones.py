@@ -144,8 +144,6 @@ class EquivariantResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each after a normalisation and ReLU, with a shortcut."""
-
     def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module | None) -> None:
         super().__init__()
         self.first, self.second, self.shortcut = first, second, shortcut
@@ -263,12 +261,12 @@ class UnstructuredResNet(nn.Module):
 class UnstructuredMLP(nn.Module):
     """A plain MLP for comparison with translation-equivariant networks. Its output is reshaped to a feature map.
 
-    In the paper (Appendix B), the layers have 784, 1024 and 2048 outputs, and the last are reshaped to 16 x 128. Here,
-    these are `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
+    In the paper (Appendix B), the layers have 784, 1024 and 2048 outputs, and the 2048 are reshaped to 16 x 128. Here,
+    they become `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
 
     Args:
         in_features: C_in H W of the images.
-        width: Channels of the feature map, 128 in the paper. The numbers of outputs scale with it.
+        width: Channels of the feature map, 128 in the paper. The numbers of outputs are multiplied by width / 128.
         side: Height and width of the feature map.
 
     Raises:

@@ -24,7 +24,7 @@ from lightning_ssl_geometry.checks import inside, one_of
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
-    """Return the width of the filters at each scale, in odd pixels.
+    """Return the width of the filters at each scale, an odd number of pixels.
 
     The width is proportional to the scale, and is `kernel_size` at the largest scale.
 

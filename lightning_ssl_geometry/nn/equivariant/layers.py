@@ -246,7 +246,6 @@ class GroupConv2d(_SteerableConv2d):
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
 
     def _at_scale(self, s: int, images: list[Tensor]) -> list[Tensor]:
-        """Compute the output maps of scale s from the images that its filters see."""
         size = list(images[0].shape[-2:])
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
@@ -273,7 +272,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Return the weights (C_out, seen C_in, e^2) at scale s, for each orientation."""
+        """Return the weights (C_out, C, e^2) of each orientation at scale s. A filter sees C channels."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]

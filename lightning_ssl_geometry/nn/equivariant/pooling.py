@@ -18,7 +18,7 @@ class GroupPool(nn.Module):
     Maps (N, C, |G|, H, W) or (N, C, H, W) to (N, C). A vector (N, D) is not changed.
 
     Args:
-        mode: "max" or "mean" over the group.
+        mode: "max" or "mean" over the group. Both are invariant to permutations of the group.
 
     Raises:
         ValueError: If `mode` is unknown. In a call, if the input has another number of axes.
