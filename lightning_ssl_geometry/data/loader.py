@@ -107,6 +107,7 @@ class BatchLoader:
 
     # A torch DataLoader would draw from the global random state in every pass. For that, Lightning would recommend
     # workers, and under `overfit_batches` it would split batches into single positions.
+
     repeatable = True  # batches are functions of the epoch, so a second pass beside Lightning's changes nothing
 
     def __init__(
