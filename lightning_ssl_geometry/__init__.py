@@ -1,14 +1,13 @@
 """Train contrastive self-supervised models with PyTorch Lightning and see the geometry of what they learn.
 
-This module offers the public names of methods, losses, diagnostics, callbacks, data, views, networks and loggers, and
-the functions of `report` and `diagnose`. Each is imported at its first use:
+This module offers all public names of its submodules, and imports each name at its first use:
 
     import lightning_ssl_geometry as sslg
 
     sslg.HSSLModule  # lightning_ssl_geometry.methods.HSSLModule
     sslg.functional.effective_rank
 
-If a module and a function have the same name, `sslg.` gives the module, so the function is `sslg.diagnose.diagnose`.
+`sslg.diagnose` is the submodule; the function of this name is `sslg.diagnose.diagnose`.
 """
 
 __all__ = ["__version__"]
@@ -42,8 +41,7 @@ def _parts() -> list[str]:
     return [part.name for part in iter_modules(__path__) if not part.name.startswith("_")]
 
 
-def _names() -> dict[str, str]:
-    """Map each public name to its submodule; it is read from the source, since importing a submodule imports torch."""
+def _names() -> dict[str, str]:  # read from the source, since importing a submodule imports torch
     for room in _ROOMS if not _found else ():
         public, old = _declared(room)
         kept = [name for name in public if room not in _FUNCTIONS_ONLY or name[0].islower()]
@@ -53,7 +51,6 @@ def _names() -> dict[str, str]:
 
 
 def _declared(room: str) -> tuple[list[str], list[str]]:
-    """Return the names in a submodule's `__all__`, and the deprecated names that it still accepts."""
     import ast
     from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Run `python -m lightning_ssl_geometry ...`: the same as `ssl-geometry ...`."""
+"""Run the command `ssl-geometry` as `python -m lightning_ssl_geometry`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Checks of arguments, passed by name. Each error reads "Expected `name` ..., but got ....", with that name."""
+"""Functions that raise a ValueError if an argument is not valid. Arguments are passed by name."""
 
 __all__ = [
     "at_least",
@@ -29,29 +29,25 @@ def at_least(least: float, **arguments: float) -> None:
 
 
 def integer(least: int, **arguments: object) -> None:
-    """Raise a ValueError if an argument is no integer of at least `least`. True and False are no integers here."""
+    """Raise a ValueError if an argument is not an integer, is a bool, or is smaller than `least`."""
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
 
 
 def positive(**arguments: float) -> None:
-    """Raise a ValueError if a number is not above 0, or is NaN."""
+    """Raise a ValueError if a number is NaN or not above 0."""
     for name, value in arguments.items():
         if not value > 0:
             raise ValueError(f"Expected `{name}` > 0, but got {value}.")
 
 
 def inside(interval: str, **arguments: float) -> None:
-    """Check that numbers are in an interval.
+    """Raise a ValueError if a number is NaN or outside of an interval.
 
     Args:
-        interval: Such as "[0, 1)". A square bracket includes the bound, a round bracket excludes it, so "(0, inf)"
-            means the finite numbers above 0.
+        interval: The interval, such as "[0, 1)". A square bracket includes the bound, a round bracket excludes it.
         arguments: The numbers.
-
-    Raises:
-        ValueError: If a number is outside of the interval or NaN.
     """
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     if high == math.inf:
@@ -73,16 +69,12 @@ def one_of(choices: Sequence[object], **arguments: object) -> None:
 
 
 def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tensor) -> None:
-    """Check the shapes of tensors.
+    """Raise a ValueError if a tensor has the wrong shape.
 
     Args:
-        axes: Names of the axes, such as "V, N, D". Axes with the same name must have the same size, in one tensor
-            and across all tensors. A number in place of a name is the required size of that axis.
-        sizes: Maps the name of an axis to its required size. None: no size is required.
+        axes: Names of the axes, such as "V, N, D". Axes of one name have the same size. A number is the size itself.
+        sizes: Maps names of axes to their required sizes. None: no sizes are required.
         arguments: The tensors.
-
-    Raises:
-        ValueError: If a tensor has a wrong number of axes, or an axis of a wrong size.
 
     >>> import torch
     >>> shaped("N,", {"N": 3}, label=torch.ones(2))
@@ -110,14 +102,14 @@ def rows(least: int, **arguments: Tensor) -> None:
 
 
 def floating(**arguments: Tensor) -> None:
-    """Raise a ValueError if a tensor is not of a floating point dtype."""
+    """Raise a ValueError if a tensor does not have a floating point dtype."""
     for name, value in arguments.items():
         if not value.is_floating_point():
             raise ValueError(f"Expected `{name}` of a float dtype, but got {value.dtype}.")
 
 
 def integers(**arguments: Tensor) -> None:
-    """Raise a ValueError if a tensor is not of an integer dtype. Bool is no integer dtype here."""
+    """Raise a ValueError if a tensor does not have an integer dtype. Bool does not count."""
     for name, value in arguments.items():
         if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"Expected `{name}` of an integer dtype, but got {value.dtype}.")
@@ -131,7 +123,7 @@ def finite(**arguments: Tensor) -> None:
 
 
 def switch(**arguments: object) -> None:
-    """Raise a ValueError if an argument is no bool. For example, the string "false" would count as true."""
+    """Raise a ValueError if an argument is not a bool, such as the string "false"."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
             raise ValueError(f"Expected `{name}` to be True or False, but got {value!r}.")

@@ -21,7 +21,7 @@ environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command line, such as `args` = ["fit", "--config", "x.yaml"]; None: `sys.argv[1:]`."""
+    """Run a command, such as `args` = ["fit", "--config", "x.yaml"]. None: `sys.argv[1:]`."""
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
@@ -43,10 +43,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
-    """Build Lightning's CLI, which takes any LightningModule and LightningDataModule by `class_path`.
+    """Make Lightning's CLI for any LightningModule and LightningDataModule, and run the subcommand in `args`.
 
-    `args` is the command line; None: `sys.argv[1:]`. If `run` is true, it begins with a subcommand, which is run. If
-    `run` is false, nothing is run, and the CLI that is returned has the attributes `model`, `datamodule` and `trainer`.
+    `args` None means `sys.argv[1:]`. With `run` false, `args` has no subcommand: the CLI only builds its attributes
+    `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,

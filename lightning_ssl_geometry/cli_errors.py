@@ -1,4 +1,4 @@
-"""Find the setting that made a command fail, and report it in one line that begins with the setting's path."""
+"""Find the setting that made a command fail. It is reported by its key, such as `model.init_args.loss`."""
 
 __all__ = [
     "at_key",
@@ -40,19 +40,17 @@ _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
 
 def debugging() -> bool:
-    """Whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks instead of errors of one line."""
+    """Return whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
 
 
 def one_line(text: str, limit: int = 600) -> str:
-    """Collapse white space, and cut a text at `limit` characters."""
+    """Join the lines of a text to one line of at most `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[:limit]} ..."
 
 
 class _Node(NamedTuple):
-    """A class in the configuration: its path, the object that `class_path` names, and its arguments."""
-
     path: str
     made: Callable[..., Any]
     arguments: dict[str, Any]
@@ -64,7 +62,7 @@ class _Failed(Exception):
 
 
 def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build the classes of `config`, children first; return key and error of the first that fails, or None."""
+    """Build the classes of a configuration one by one. Return the key and the error of the first failure, or None."""
     try:
         for key, value in _items(config):
             _build(value, str(key))
@@ -74,9 +72,9 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 
 
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build each optimizer and schedule of `config` on a made-up parameter; return key and error of the first failure.
+    """Build each optimizer and scheduler of a configuration. Return key and error of the first failure, or None.
 
-    Without this check, their errors would show only when training begins.
+    Lightning itself builds them when training begins. Here, they get a parameter made for this test.
     """
     for node in _nodes(config, ""):
         if isinstance(node.made, type) and issubclass(node.made, _LATE):
@@ -89,7 +87,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Return a sentence on the error of the setting `key`; messages of this package stay as they are."""
+    """Return the message for an error of the setting `key`."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -106,7 +104,7 @@ def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception)
 
 
 def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | None:
-    """Return the key of the argument that an error's message names, in the innermost class of `config` that failed."""
+    """Return the key of the argument that the error message names, or None."""
     nodes = list(_nodes(config, ""))
     frames: list[FrameType] = [frame for frame, _ in walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -118,11 +116,11 @@ def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | Non
 
 
 def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
-    """Shorten a message of jsonargparse, a tree of all types that it tried, to one key and one reason.
+    """Shorten an error message of jsonargparse to one key and one reason.
 
     Args:
-        message: The message, of several lines.
-        given: Contents of the YAML files on the command line, in which the full path of the key is looked up.
+        message: The message, with a line for each type that jsonargparse tried.
+        given: Contents of the YAML files on the command line, to find the full path of the key.
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
@@ -136,7 +134,6 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _near(said: str, class_path: str) -> str:
-    """If `said` is about an argument that a class does not have, return a hint with the most similar argument."""
     unknown = _UNKNOWN.search(said)
     made = _imported(class_path) if unknown else None
     if unknown is None or not isinstance(made, type):
@@ -147,7 +144,7 @@ def _near(said: str, class_path: str) -> str:
 
 
 def within_memory() -> AbstractContextManager[Any]:
-    """Return a context in which creating a CPU tensor larger than the machine's memory is a ValueError."""
+    """Return a context manager that raises a ValueError for CPU tensors larger than the machine's memory."""
     return _WithinMemory()
 
 
@@ -195,7 +192,6 @@ def _nodes(value: Any, path: str) -> Iterator[_Node]:
 
 
 def _build(value: Any, path: str) -> Any:
-    """Build an object from its configuration, children first; if required arguments are missing, return a `partial`."""
     if not _is_class(value):
         inner = [(key, _build(each, f"{path}.{key}")) for key, each in _items(value)]
         if isinstance(value, list | tuple):
@@ -245,7 +241,6 @@ def _named(node: _Node, said: str) -> str | None:
 
 
 def _decisive(node: _Node) -> str | None:
-    """Return the first argument whose value prevents the class from being built; None if there is none."""
     for name in node.arguments:
         less = {key: value for key, value in node.arguments.items() if key != name}
         try:
@@ -260,7 +255,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Follow the tree's first branch to a class; return its ("key" or "cls", name) pairs and the reason at its end."""
+    """Return the path to the first error in jsonargparse's tree, as ("key" or "cls", name), and the reason."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]
@@ -291,7 +286,6 @@ def _is_noise(said: str) -> bool:
 
 
 def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator[str]:
-    """Yield each path in a configuration along which the keys and classes of `chain` occur in this order."""
     if not chain:
         yield path
         return
@@ -314,7 +308,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Whether the traceback of an error has a file outside Python and its installed packages, such as a user's own."""
+    """Return whether the traceback contains a file that is neither of Python nor of an installed package."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -32,10 +32,9 @@ class _Parser(LightningArgumentParser):
 
 
 class GeometryCLI(LightningCLI):
-    """LightningCLI that reports a wrong setting in one line and takes no settings from a checkpoint.
+    """LightningCLI that reports a wrong setting in one line, and ignores the hyper-parameters in a checkpoint.
 
-    LightningCLI merges the hyper-parameters of a checkpoint into the settings, and imports the classes that they name.
-    Here only the configuration defines the model.
+    LightningCLI would merge these hyper-parameters into the settings, and import the classes that they name.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +43,7 @@ class GeometryCLI(LightningCLI):
         super().__init__(*args, **{"parser_class": _Parser} | kwargs)
 
     def instantiate_classes(self) -> None:
-        """Build all objects; if one cannot be built, the command ends with one line that names its key."""
+        """Build all objects. If a setting is wrong, print one line and exit."""
         try:
             with cli_errors.within_memory():
                 super().instantiate_classes()
@@ -64,14 +63,13 @@ class GeometryCLI(LightningCLI):
             _end(f"{key}: {explained(self._settings, key, cause)}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the Trainer; more than 10,000 devices are a ValueError, as Lightning would list them in memory."""
+        """Build the Trainer. Raise a ValueError for more than 10,000 devices."""
         devices = self._settings.get("trainer.devices")
         if isinstance(devices, int) and devices > _DEVICES:
             raise ValueError(f"Expected `devices` <= {_DEVICES}, but got {devices}.")
         return super().instantiate_trainer(**kwargs)
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the subcommand; if a setting is wrong, print one line and exit; other errors keep their traceback."""
         try:
             super()._run_subcommand(subcommand)
         except pickle.UnpicklingError as error:
@@ -98,7 +96,6 @@ class GeometryCLI(LightningCLI):
         return self.config[self.subcommand] if self.subcommand else self.config
 
     def _of_trainer(self, error: Exception) -> tuple[str, Exception]:
-        """Return key and error of the Trainer's setting that the message names, or that alone fails like this."""
         settings = self._settings.get("trainer")
         if not isinstance(settings, Namespace | dict):
             return "trainer", error
@@ -125,7 +122,6 @@ class GeometryCLI(LightningCLI):
         pass
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
-        """Let the Trainer read checkpoints with `weights_only=True`, unless `--weights_only` is given."""
         arguments = super()._prepare_subcommand_kwargs(subcommand)
         if arguments.get("ckpt_path") is not None and arguments.get("weights_only") is None:
             arguments["weights_only"] = True

@@ -1,4 +1,4 @@
-"""Support for old names and old ways to call a function, which work for one more release, with a warning."""
+"""Support for deprecated names and arguments, which work for one more release and warn."""
 
 __all__ = ["by_position", "deprecated", "old_names"]
 
@@ -16,22 +16,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def deprecated(old: str, new: str) -> None:
-    """Warn that `old` will be removed in the next release; the warning shows the nearest line outside this package.
-
-    Args:
-        old: The old name or call, as text.
-        new: The replacement, as text.
+    """Warn that `old` will be removed in the next release. The warning points to the user's line.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")
     >>> str(caught[0].message)
     '`Judge` will be removed in the next release: use `LogisticRegression`.'
     """
-    warnings.warn(f"{old} will be removed in the next release: use {new}.", FutureWarning, _callers())
+    warnings.warn(f"{old} will be removed in the next release: use {new}.", FutureWarning, _stacklevel())
 
 
-def _callers() -> int:
-    """Return the `stacklevel` with which `warnings.warn` in :func:`deprecated` shows the user's line."""
+def _stacklevel() -> int:
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and (_imports(frame) or _name(frame).startswith(_PACKAGE)):
         frame = frame.f_back
@@ -48,9 +43,9 @@ def _imports(frame: FrameType) -> bool:
 
 
 def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make the function `__getattr__` of a module, which returns renamed objects by old names, with a warning.
+    """Return a `__getattr__` for a module, so that old names still work but warn.
 
-    `names` maps an old name to the new one, or to the new import path of an object that moved.
+    `names` maps each old name to the new name, or to an import path if the object has moved.
     """
 
     def find(name: str) -> Any:
@@ -64,10 +59,10 @@ def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def by_position(*names: str) -> Callable[[_Function], _Function]:
-    """Make a decorator, so that a function accepts keyword-only arguments also by position, with a warning.
+    """Return a decorator that lets a function accept its keyword-only arguments `names` by position, with a warning.
 
     Args:
-        names: Names of these arguments, in the order of their old positions.
+        names: Names of these arguments, in the order of their positions.
 
     >>> @by_position("width")
     ... def area(height, *, width=1.0):

@@ -1,4 +1,4 @@
-"""The command `ssl-geometry describe`, which says what the results of a diagnostic, method, probe or callback mean."""
+"""The command `ssl-geometry describe`, which explains the results of a diagnostic, method, probe or callback."""
 
 __all__ = ["run"]
 
@@ -28,9 +28,9 @@ _WIDTH, _MOST_NEAR = 100, 3
 
 
 def run(args: Sequence[str]) -> None:
-    """Run `ssl-geometry describe`. Its argument is the name of a class or log, or the import path of a class.
+    """Run `ssl-geometry describe NAME`. Without NAME, print a table of all classes.
 
-    Without an argument, it prints a table of all classes. For an unknown name, the exit code is 2.
+    NAME is a class, the import path of a class, or the name of a logged value. If it is unknown, the exit code is 2.
     """
     parser = argparse.ArgumentParser("ssl-geometry describe", description=_DESCRIPTION)
     parser.add_argument("name", nargs="?", help="such as LiDAR, val/effective_rank_h or your_package.YourMetric")
@@ -57,7 +57,6 @@ def _said(name: str) -> str:
 
 
 def _near(name: str) -> list[str]:
-    """Return at most 3 classes: first those that begin with the first words of `name`, then similar names."""
     base = name.rpartition("/")[2].lower()
     snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
     parts = base.split("_")
@@ -69,7 +68,7 @@ def _near(name: str) -> list[str]:
 
 
 def _described(kind: type, name: str) -> str:
-    with _or_one_line(f"{name!r} to be a class that can be described"):
+    with _as_value_error(f"{name!r} to be a class that can be described"):
         quantities = quantities_of(kind)
         wrong = quantities and not _maps(quantities)
         said = f"{kind.__name__} to map texts to Quantity, but got {quantities!r}" if wrong else _text(kind, quantities)
@@ -118,7 +117,6 @@ def _classes() -> dict[str, type]:
 
 
 def _logs(kind: type) -> dict[str, list[str]]:
-    """Map each result of `kind` to the names under which it is logged by default; empty if they are not known."""
     if kind not in _classes().values() or not getattr(kind, "quantities", {}):
         return {}
     found: dict[str, list[str]] = defaultdict(list)
@@ -132,7 +130,6 @@ def _logs(kind: type) -> dict[str, list[str]]:
 
 
 def _of_log(name: str) -> list[str]:
-    """Return the classes for which `name` begins with the class name, or with a default name of their logs."""
     parts = name.rpartition("/")[2].split("_")
     owners: dict[str, list[str]] = defaultdict(list)
     for owner, kind in _classes().items():
@@ -151,7 +148,7 @@ def _plain(name: str) -> str:
 
 def _imported(path: str) -> type:
     module, _, name = path.rpartition(".")
-    with _or_one_line(f"{path!r} to be importable"):
+    with _as_value_error(f"{path!r} to be importable"):
         found = getattr(importlib.import_module(module), name)
         is_class = inspect.isclass(found)
     if not is_class:
@@ -160,8 +157,7 @@ def _imported(path: str) -> type:
 
 
 @contextmanager
-def _or_one_line(expected: str) -> Iterator[None]:
-    """Turn any error raised in this context, even SystemExit, into a ValueError that begins with `expected`."""
+def _as_value_error(expected: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

@@ -1,12 +1,10 @@
-"""Exchange tensors between the ranks of a distributed run; a single process exchanges nothing.
+"""Exchange tensors between the processes (ranks) of a distributed run. With one process, nothing is exchanged.
 
-The collectives of torch.distributed have no gradient, and those of `torch.distributed.nn` are deprecated. Therefore
-:func:`gather` and the reductions have a backward of their own, and only this file calls torch.distributed. The backward
-gives the gradient of the sum of all ranks' losses. If every rank computes the same global loss, this is `world_size`
-times its gradient; DistributedDataParallel averages it over the ranks, which gives the exact gradient.
+:func:`gather` and the reductions have gradients, which the collectives of torch.distributed lack. The gradient is that
+of the sum of all ranks' losses. If every rank computes the same global loss, this is `world_size` times the gradient of
+that loss. DistributedDataParallel then averages over the ranks, so that the result is exact.
 
-All ranks must call these functions in the same order; a tensor requires a gradient on all ranks or on none. Any backend
-works: gloo for CPU tensors, NCCL for CUDA tensors.
+All ranks must call these functions in the same order. A tensor requires a gradient on all ranks or on none.
 """
 
 __all__ = [
@@ -28,23 +26,20 @@ from torch import Tensor, distributed
 
 
 def world_size() -> int:
-    """Return the number of ranks: 1 outside a distributed run."""
+    """Return the number of ranks, 1 outside of a distributed run."""
     return distributed.get_world_size() if _is_distributed() else 1
 
 
 def rank() -> int:
-    """Return the index of this process among the ranks: 0 outside a distributed run."""
+    """Return the index of this rank, 0 outside of a distributed run."""
     return distributed.get_rank() if _is_distributed() else 0
 
 
 def gather(x: Tensor) -> Tensor:
-    """Concatenate the rows of all ranks, in the order of the ranks, with gradient.
+    """Concatenate x (N, ...) of all ranks along the first axis, in the order of the ranks, with gradient.
 
-    Returns (sum of N over ranks, ...), equal on every rank.
-
-    Args:
-        x: (N, ...), of any dtype; a scalar is a ValueError. N may differ between ranks and be 0; the other sizes and
-            the dtype must agree.
+    The result is equal on all ranks. N may differ between ranks and be 0. The dtype and the other sizes must be equal.
+    If x is a scalar, a ValueError is raised.
     """
     if x.ndim == 0:
         raise ValueError("Expected `x` with at least 1 dimension, whose rows are gathered, but got a scalar.")
@@ -55,7 +50,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """Return the sum of the ranks' tensors `x`, all of one shape, with gradient."""
+    """Return the sum of x over the ranks, with gradient. The shape of x must be the same on all ranks."""
     if world_size() == 1:
         return x
     total: Tensor = _Sum.apply(x)
@@ -63,9 +58,9 @@ def all_reduce_sum(x: Tensor) -> Tensor:
 
 
 def all_reduce_mean(x: Tensor) -> Tensor:
-    """Return the mean of the ranks' tensors `x`, all of one shape, with gradient.
+    """Return the mean of x over the ranks, with gradient. The shape of x must be the same on all ranks.
 
-    Each rank has the same weight. A ValueError if `x` holds integers: it must be float or complex.
+    If x is neither floating point nor complex, a ValueError is raised.
     """
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"Expected `x` of a float dtype, but got {x.dtype}.")
@@ -73,19 +68,19 @@ def all_reduce_mean(x: Tensor) -> Tensor:
 
 
 def total(number: int, device: torch.device | str = "cpu") -> int:
-    """Return the sum of an integer over the ranks, such as the number of samples of each rank.
+    """Return the sum of an integer over the ranks.
 
     Args:
-        number: The integer of this rank.
-        device: The device that exchanges it: the rank's GPU with NCCL. With one rank, the device is not used.
+        number: The integer of this rank, such as its number of samples.
+        device: The device for the exchange: the rank's GPU with NCCL. It is not used with one rank.
     """
     return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Average gradients over the ranks in place, after a backward pass outside of DistributedDataParallel.
+    """Average gradients over the ranks in place, for a backward pass outside of DistributedDataParallel.
 
-    `parameters` are the same on every rank; each has a gradient on all ranks or on none. Cost: one message per dtype.
+    Each parameter has a gradient on all ranks or on none.
     """
     if world_size() == 1:
         return
@@ -100,9 +95,9 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def subgroup(ranks: Sequence[int]) -> Any:
-    """Return a new process group of the given ranks, such as torchmetrics takes; None outside a distributed run.
+    """Return a process group of the given ranks, for torchmetrics. Outside of a distributed run, return None.
 
-    All ranks must call this function; `ranks` has at least one member.
+    All ranks must call this function. `ranks` must not be empty.
     """
     return distributed.new_group(list(ranks)) if _is_distributed() else None
 

@@ -1,4 +1,4 @@
-"""Write files that stay whole if the process is killed or the disk is full."""
+"""Write files that stay complete if the process is killed or the disk is full."""
 
 __all__ = ["append", "replacing", "set_aside", "unfinished"]
 
@@ -13,10 +13,10 @@ from uuid import uuid4
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` for writing, and rename it to `path` at the end.
+    """Open a temporary file for writing. At the end of the `with` block, rename it to `path`.
 
-    A reader sees either the old file or the new one. If the `with` block raises or the disk is full, `path` stays as it
-    was and the temporary file is removed. Missing folders are made.
+    So a reader sees the complete old or the complete new file. If the block raises an error, `path` does not change.
+    Missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid4().hex}.part")
@@ -32,7 +32,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to the existing file `path` in one write; if the disk is full, write nothing and raise an OSError."""
+    """Append text to an existing file. If the disk is full, raise an OSError and leave the file unchanged."""
     data = text.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
@@ -45,7 +45,7 @@ def append(path: Path, text: str) -> None:
 
 
 def set_aside(path: Path, why: str = "unreadable") -> Path:
-    """Rename `x.csv` to `x.csv.unreadable-1` (the word is `why`), or to the next free number; return the new path."""
+    """Rename a file such as `x.csv` to the first free name of `x.csv.{why}-1`, `x.csv.{why}-2`, ... and return it."""
     number = 1
     while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
         number += 1
@@ -54,5 +54,5 @@ def set_aside(path: Path, why: str = "unreadable") -> Path:
 
 
 def unfinished(path: Path) -> list[Path]:
-    """List the temporary files beside `path` that :func:`replacing` left when its process was killed."""
+    """List the temporary files that :func:`replacing` left behind for `path` when its process was killed."""
     return sorted(path.parent.glob(f".{path.name}.{'[0-9a-f]' * 32}.part"))

@@ -1,4 +1,4 @@
-"""Tools for networks of other authors: find submodules, record their outputs, replace parameters and buffers."""
+"""Find submodules of any network, record their outputs, and replace parameters and buffers."""
 
 __all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
 
@@ -15,13 +15,13 @@ _COMPILED = "_orig_mod."
 
 
 def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
-    """Find a submodule by its dotted name; for a compiled network, the name may omit torch.compile's prefix.
+    """Return a submodule by its dotted name. The prefix "_orig_mod." of compiled modules may be omitted.
 
     Args:
         network: The network.
         path: The submodule's name, such as "backbone.layer4".
         argument: Name of the argument that holds the path, for the error message.
-        given: The argument's value, for the error message; None: the path.
+        given: The argument's value, for the error message. None: the same as `path`.
 
     Raises:
         ValueError: If there is no submodule of that name; the message lists the nearest names.
@@ -45,15 +45,15 @@ OUTPUT = "output"
 def layer_outputs(
     network: nn.Module, layers: Sequence[str] | None = None
 ) -> Iterator[Callable[[Tensor], dict[str, Tensor]]]:
-    """Yield a function that passes x through the network and returns the outputs of layers by name.
+    """Yield a function that maps x to the outputs of the network's layers, as a dict by name.
 
     Args:
         network: Maps a tensor to a tensor.
-        layers: Dotted names of submodules, "" for the network itself; each must be called once in a pass. None: the
-            network's output, with the name "output".
+        layers: Dotted names of submodules, or "" for the network itself. Each must be called once in a forward pass.
+            None: only the network's output, under the name "output".
 
     Raises:
-        ValueError: If a submodule does not exist; in a pass, if a layer is not called once or does not return a tensor.
+        ValueError: If a submodule does not exist. In a pass, if a layer is not called once or does not return a tensor.
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
@@ -87,15 +87,15 @@ def layer_outputs(
 
 
 def hidden_layers(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Return the inputs of the linear layers, in the order of the forward pass: the hidden vectors of a projector.
+    """Return the hidden vectors of a projector: the inputs of its linear layers, in the order of the forward pass.
 
     Args:
-        network: Maps x to a tensor, such as a projector.
+        network: The projector, which maps x to a tensor.
         x: (N, D).
 
     Returns:
-        A dict of "hidden_1" (N, D'), the input of the first linear layer whose input is not x, "hidden_2", the input of
-        the next linear layer, and so on; and "output", the network's output.
+        The inputs of the linear layers except x, each (N, D'), as "hidden_1", "hidden_2", ..., and the network's
+        "output".
 
     >>> import torch
     >>> mlp = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
@@ -125,14 +125,13 @@ def _tensor(name: str, z: object) -> Tensor:
 
 
 def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tensor) -> Tensor:
-    """Call a network with other parameters and buffers, and return its result.
+    """Call a network with other parameters and buffers, and return its output.
 
-    A tied tensor, or a tensor of a module with two names, is replaced at all its names. If a module has two names,
-    `torch.func.functional_call` alone would leave the given tensors in it after the call.
+    If a tensor has several names in the network, it is replaced at all of them.
 
     Args:
         network: Maps (N, ...) to (N, d).
-        tensors: The replacements, by their names in `named_parameters` and `named_buffers`. Others are not replaced.
+        tensors: The new tensors, by their names in `named_parameters` and `named_buffers`. The others are kept.
         x: The network's inputs, each (N, ...).
 
     >>> layer = nn.Linear(1, 1, bias=False)
@@ -151,15 +150,10 @@ def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tens
 
 
 def check_settled(network: nn.Module, argument: str, result: str) -> None:
-    """Raise a ValueError if a network uses batch statistics or dropout in its current mode, train or eval.
+    """Raise a ValueError if the output for a sample depends on chance or on other samples.
 
-    Args:
-        network: The network.
-        argument: Name of the argument that holds the network, for the error message.
-        result: Name of the result that would depend on chance or on other samples, for the error message.
-
-    Raises:
-        ValueError: If batch norm or dropout (p > 0) is in training mode, or batch norm has no running statistics.
+    This is so if batch norm or dropout (p > 0) is in training mode, or if batch norm has no running statistics.
+    `argument` and `result` are names of the network and of its output for the error message.
     """
     for module in network.modules():
         if isinstance(module, _DropoutNd):
@@ -174,9 +168,9 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
 
 
 def vectors(z: object, x: Tensor, argument: str) -> Tensor:
-    """Return a network's result z for the samples x (N, ...), if it is a floating-point tensor (N, D).
+    """Return the output z of a network for x (N, ...). Raise a ValueError if z is not a floating point tensor (N, D).
 
-    Otherwise raise a ValueError that calls the network by the name `argument`.
+    `argument` is the name of the network in the error message.
     """
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
         got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

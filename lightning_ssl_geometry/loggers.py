@@ -1,4 +1,4 @@
-"""ResumableCSVLogger: a logger for resumed runs, which continues an existing metrics.csv."""
+"""ResumableCSVLogger, a CSVLogger that continues an existing metrics.csv when a run resumes."""
 
 __all__ = ["ResumableCSVLogger"]
 
@@ -16,17 +16,17 @@ from lightning_ssl_geometry.files import append, replacing, set_aside, unfinishe
 
 
 class ResumableCSVLogger(CSVLogger):
-    """Lightning's CSVLogger, with the same files and arguments, whose metrics.csv survives kills and resumes.
+    """Lightning's CSVLogger, but metrics.csv survives kills and resumes.
 
-    Each row is appended to metrics.csv in one write, as soon as it is logged. If there is already a metrics.csv that is
-    no table, it is renamed to `metrics.csv.unreadable-1`; an incomplete last row is cut off. If the disk is full, the
-    logger warns once, keeps the rows in memory and writes them as soon as it can.
+    Each row is appended as soon as it is logged. An existing metrics.csv is continued, and an incomplete last row is
+    removed. A file that is not a table is renamed to `metrics.csv.unreadable-1`. If the disk is full, the logger warns
+    once and keeps the rows in memory until it can write them.
 
-    The callbacks of this package tell the logger at which step a checkpoint resumes. Rows of later steps then move to
-    `superseded-1/metrics.csv` in the run's folder. Without such a callback, these rows stay before the new ones.
+    The callbacks of this package call :meth:`rewind` when a run resumes from a checkpoint. Rows logged after the
+    checkpoint then move to `superseded-1/metrics.csv` in the run's folder. Without these callbacks, the rows stay.
 
     Args:
-        save_dir: Folder of all runs; a ValueError if it is not on a local file system.
+        save_dir: Folder of all runs. It must be on a local file system, otherwise a ValueError is raised.
         name: Folder of this experiment's runs, within `save_dir`.
         version: Folder of this run, within `name`: a number or a name; None: the next free number.
         prefix: Text before the names of metrics.
@@ -54,17 +54,16 @@ class ResumableCSVLogger(CSVLogger):
         return self._experiment  # type: ignore[return-value]
 
     def rewind(self, step: int, superseded: Path) -> None:
-        """Move the rows from `step` on to another file, except a row of `step` itself with values of a test only.
+        """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
-        Args:
-            step: Number of batches that were logged when the checkpoint was saved.
-            superseded: The other file. It is made only if there are such rows.
+        `step` is the number of batches trained at the checkpoint. Rows with this `step` or a later one move, except for
+        a row of this step with values of a test only.
         """
         self.experiment.rewind(step, superseded)
 
 
 class _Table(ExperimentWriter):
-    """Appends rows to metrics.csv; the inherited attribute `metrics` holds the rows that are not yet written."""
+    """Writer of metrics.csv. The inherited attribute `metrics` holds the rows that are not yet written."""
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
@@ -75,7 +74,7 @@ class _Table(ExperimentWriter):
         self._load()
 
     def _check_log_dir_exists(self) -> None:
-        """Do nothing, because the parent's method deletes an earlier metrics.csv."""
+        pass  # the parent's method deletes an earlier metrics.csv
 
     def save(self) -> None:
         if not self.metrics:
@@ -106,7 +105,6 @@ class _Table(ExperimentWriter):
         self._replace(self.metrics_keys, [row for row in rows if _before(row, step)])
 
     def _load(self) -> None:
-        """Use the columns of an earlier metrics.csv, and cut off its last line if it is incomplete."""
         if not self._path.exists():
             return
         text = self._path.read_bytes().decode(errors="replace")
@@ -142,7 +140,6 @@ def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool 
 
 
 def _before(row: Mapping[str, Any], step: int) -> bool:
-    """Whether a row was logged before `step`, or at `step` with values of a test only."""
     try:
         own = int(float(row["step"]))
     except (ValueError, OverflowError):

@@ -1,7 +1,6 @@
-"""The file geometry/quantities.json of a run, which maps each logged name to its quantity.
+"""The file geometry/quantities.json of a run, which describes each logged value.
 
-The keys are those of netCDF's CF conventions (`long_name`, `units`, `valid_range`, `references`) as far as these have
-one, so that other tools can read the file. Reading skips malformed entries, because anybody may have written the file.
+The keys follow netCDF's CF conventions where possible (`long_name`, `units`, `valid_range`, `references`).
 """
 
 __all__ = ["FILE", "Declared", "merged", "read_manifest", "resumed", "undeclared", "written"]
@@ -30,19 +29,19 @@ _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """The description of one logged name.
+    """The description of one logged value.
 
     Attributes:
-        quantity: The meaning of the values.
-        section: The section of the page: that of the quantity if it names one, else that of the class.
-        diagnostic: Name of the class that computes the values.
-        key: The key of the quantity among the results of that class.
-        part: The text after the key in the result's name, such as "layers_3".
-        space: The tensor from which it is computed: "h", "z", "h_image", ...; empty for none or several.
-        renamed: Whether this tensor is another than the default of the class.
-        width: Number of dimensions of this tensor; None if it is unknown.
-        earlier: Different meanings of the name before the run was resumed, in words.
-        silent: Whether the name is not declared since the run was resumed; the page then makes no claims about it.
+        quantity: What the value means.
+        section: The section of the report: that of the quantity if it has one, otherwise that of the class.
+        diagnostic: Name of the class that computes the value.
+        key: The key of the quantity in `quantities` of that class.
+        part: The part of the model, such as "layers_3": the rest of the logged name after the key.
+        space: The tensor that the value is computed from, such as "h", "z" or "h_image". Empty for none or several.
+        renamed: Whether `space` differs from the class's default.
+        width: Number of dimensions of the tensor `space`. None: unknown.
+        earlier: Descriptions of other meanings that the same name had before the run was resumed.
+        silent: Whether the name was declared before the run was resumed, but not since. It is then not explained.
     """
 
     quantity: Quantity
@@ -58,7 +57,7 @@ class Declared:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """Short fields that identify the meaning; long texts are left out, because they may change between versions."""
+        """The fields that identify the meaning. Explanations are left out, as their wording may change."""
         if self.silent:
             return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
@@ -67,7 +66,7 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """The meaning as a text of title, unit and class; different meanings have different texts."""
+        """The meaning as a text with title, unit and class."""
         if self.silent:
             return "a result that nobody declares"
         where = f" of {_named(self.space)}" if self.space else ""
@@ -84,14 +83,14 @@ class Declared:
 
 
 def undeclared(name: str) -> Declared:
-    """Return the entry of a log `name` that is not declared since the run was resumed."""
+    """Return an entry for a logged name that is no longer declared since the run was resumed."""
     base = name.partition("/")[2] or name
     text = "Nobody declared what this log means in the latest part of the run."
     return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifests of several callbacks; a ValueError if two of them declare one name differently."""
+    """Join manifests of several callbacks. Raise a ValueError if they declare a name with different meanings."""
     found: dict[str, Declared] = {}
     for manifest in manifests:
         for name, each in manifest.items():
@@ -101,9 +100,9 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifest of a run before it was resumed with that of `now`.
+    """Join the manifest from before a resume with the current one.
 
-    If both declare a name with different meanings, the new one counts, and its `earlier` describes the old one.
+    If the meaning of a name has changed, the current one counts, and its `earlier` describes the old one.
     """
     found = dict(earlier)
     for name, each in now.items():
@@ -113,8 +112,7 @@ def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dic
     return found
 
 
-def _named(text: str) -> str:
-    """Return a text, in quotes if it is no identifier, so that commas in it do not look like separators."""
+def _named(text: str) -> str:  # in quotes, so that its commas do not look like separators
     return text if text.isidentifier() else repr(text)
 
 
@@ -123,14 +121,14 @@ def _cut(words: str) -> str:
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
-    """Return a manifest as JSON, in its order, which is also that of the page."""
+    """Return a manifest as JSON. The entries keep their order, which is also their order in the report."""
     return json.dumps({name: _attributes(each) for name, each in manifest.items()}, indent=1, ensure_ascii=False)
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
-    """Read a manifest; return its entries, and notes on malformed entries, which are left out.
+    """Read a manifest. Return its entries, and notes on malformed entries, which are left out.
 
-    A ValueError if the text is no JSON object, a RecursionError if it is nested too deeply.
+    A text that is not a JSON object raises a ValueError. If it is nested too deeply, it raises a RecursionError.
     """
     held = json.loads(text)
     if not isinstance(held, dict):

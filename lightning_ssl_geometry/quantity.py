@@ -1,8 +1,8 @@
-"""What a result means: declared in the class that computes it, stored in the run's folder, and shown in the report.
+"""The meaning of a result: declared in the class that computes it, saved with the run, shown in the report.
 
-A Metric, a method, a probe or an evaluation declares two class attributes. `section` is the part of the report that
-shows its results, a key of SECTIONS or a heading of its own. `quantities` maps the key of each result to its Quantity;
-the key of a single result is "". A result without a declaration is drawn under its own name.
+A metric, method, probe or evaluation may have two class attributes. `section` is the part of the report for its
+results, a key of SECTIONS or a new heading. `quantities` maps the key of each result (a single one: "") to its
+Quantity.
 """
 
 __all__ = [
@@ -59,7 +59,7 @@ SECTIONS = {  # the order of a page
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: authors and year (`short`), title, and its number on arXiv, which is empty if it is not there."""
+    """A paper: authors and year (`short`), `title`, and its number on `arxiv`, or ""."""
 
     short: str
     title: str
@@ -67,17 +67,16 @@ class Paper:
 
     @property
     def address(self) -> str:
-        """URL of the paper on arXiv; empty if the paper is not there."""
+        """URL of the paper on arXiv, or ""."""
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Axes that several results of one section share; the results may come from several classes.
+    """Axes shared by several results of one section, which may come from several classes.
 
-    `name` differs from the names of other charts and is part of a file name. `title` stands above the axes. `unit`
-    labels the value axis; if it is empty, the unit of the first result does. `remark` is a sentence below the chart,
-    true of all runs.
+    `name` is unique and used in file names. `title` stands above the axes. `unit` labels the value axis; if it is
+    empty, the unit of the first result does. `remark` is a sentence below the chart that holds for every run.
     """
 
     name: str
@@ -94,17 +93,15 @@ class Picture:
     """How a result is drawn.
 
     Attributes:
-        kind: Over all of training: "line", a scalar; "components", (K,), one line for each of `names`. At the start,
-            half and end of training: "spectrum", (K,) in order on a logarithmic axis, without values that are only
-            rounding errors; "profile", (K,) over its index, or over the result of the same chart with the role "x";
-            "histogram", (K,) shares in equal bins over `bounds`; "quantiles", (K,) at equal shares from the least value
-            to the largest. At the end of training: "matrix" (A, B); "points" (N, P), coloured by the result of the same
-            chart with the role "label"; "images" (N, H, W), above the result of the same chart with the role "overlay".
-            Besides: "path", two scalars against each other, one of which has the role "x"; "dots", a dot for each
-            value.
-        role: What the result adds to another result's picture, if it has no drawing of its own.
-        logarithm: The values are natural logarithms of what is drawn. Only for a spectrum, profile, histogram or
-            quantiles.
+        kind: "line": a scalar over training. "components": (K,) over training, one line for each of `names`. The next
+            four are (K,), at the start, middle and end of training. "spectrum": ordered values on a logarithmic axis.
+            "profile": values over their index, or over the result with the role "x". "histogram": shares of equal bins
+            over `bounds`. "quantiles": from the minimum to the maximum. The next three are drawn at the end of
+            training. "matrix": (A, B). "points": (N, P), coloured by the result with the role "label". "images": (N, H,
+            W), above the result with the role "overlay". "path": a scalar over the scalar with the role "x". "dots":
+            one dot for each value. A result with a role is in the same chart.
+        role: Role of the result in another result's picture. Empty: the result has a picture of its own.
+        logarithm: Whether the values are natural logarithms. Only for spectrum, profile, histogram and quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
     """
 
@@ -122,41 +119,40 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One result of a diagnostic: its name, the meaning of low and high values, and how it is drawn.
+    """One result of a diagnostic: its name, the meaning of its values, and its picture.
 
     Attributes:
-        title: Name of the result for readers, required. The report adds the observed space, such as "h".
-        low: What a low value means, in a sentence for a reader. `low` and `high` are required if the result is drawn,
-            unless it is a baseline or has a `text`.
-        high: What a high value means.
-        text: What is measured, in a sentence, if the title does not say it.
-        short: Name of the result in narrow tables; if empty, the title.
+        title: Name of the result, required. The report adds the tensor that was observed, such as "h".
+        low: A sentence on the meaning of low values. `low` and `high` are required if the result is drawn, except for a
+            baseline or a result with a `text`.
+        high: A sentence on the meaning of high values.
+        text: A sentence on what is measured, if the title does not say it.
+        short: Name of the result in narrow tables. Empty: the title.
         paper: The paper that defines the result.
-        where: The place in that paper, such as "Eq. 10, Fig. 7".
+        where: The place in the paper, such as "Eq. 10, Fig. 7".
         unit: Unit of the value axis, such as "directions".
-        bounds: Least and largest possible value; None for an end without a limit.
-        cap: The largest value that the data's size allows: an expression of N samples, V views, D dimensions of the
-            observed space and P dimensions of z, such as "min(V * N, D)".
-        null: Key of the result that says what data without structure would give.
-        invariances: Changes of the observed rows that leave the value unchanged.
-        comparable: Properties in which two models may differ and still have comparable values.
-        better: Which values are better, "low" or "high"; None if neither.
-        percent: The value is a share that people read in percent.
-        chart: Axes that the result shares with other results; None: it has its own axes.
+        bounds: Least and largest possible value. None: no bound.
+        cap: The largest possible value for the data's size, such as "min(V * N, D)". The names are N samples, V views,
+            D dimensions of the observed tensor and P dimensions of z.
+        null: Key of the result for data without structure, for comparison.
+        invariances: Transformations of the observed vectors that do not change the value.
+        comparable: Settings that may differ between two models whose values are compared.
+        better: Whether "low" or "high" values are better. None: neither.
+        percent: Whether to show the value in percent.
+        chart: Axes shared with other results. None: axes of its own.
         label: Name of the result's line on a shared chart.
-        baseline: The result is the value for data without structure. Its line is grey and dotted, and is drawn once if
-            data sets agree.
-        picture: How the result is drawn. None: by its shape, a scalar as "line", (K,) as "profile", (A, B) as "matrix".
+        baseline: Whether the value is that of data without structure. It is drawn as a grey dotted line.
+        picture: How the result is drawn. None: a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
-        remark: A sentence about this run, with the values of other results of the diagnostic in braces, such as "Fitted
-            to eigenvalues {first:.0f} to {last:.0f}."; left out if one of them is missing.
-        delayed: The result compares with an earlier `compute`, so that its first value is NaN.
-        headline: The result is among the numbers at the top of a page.
-        shown: The result is drawn. If not, it only explains another result, and stands in tables alone.
-        parts: The diagnostic computes the result for several parts, such as layers. Their keys end with "_" and the
-            part's name: `rank_layers_3` is the `rank` of the part `layers_3`, unless it is declared itself.
-        of_weights: The result depends only on the model's weights, so that it is the same for all data and drawn once.
-        section: Part of the report that shows the result, if it is not that of the class.
+        remark: A sentence about this run. Names in braces stand for other results of the diagnostic, such as "Fitted to
+            eigenvalues {first:.0f} to {last:.0f}.". If one is missing, the sentence is left out.
+        delayed: Whether the first value is NaN, because the diagnostic compares with an earlier `compute`.
+        headline: Whether the report shows the value at its top.
+        shown: Whether the result is drawn. False: it is only shown in tables.
+        parts: Whether the diagnostic computes the result for several parts of the model, such as layers. The keys are
+            then `{key}_{part}`, such as `rank_layers_3`.
+        of_weights: Whether the result depends only on the model's weights, so that it is equal for all data sets.
+        section: Part of the report that shows the result. Empty: the section of the class.
     """
 
     title: str
@@ -207,9 +203,9 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Return the declared key of a result and its Quantity, or None if the result is not declared.
+    """Find the Quantity of a result. Return its key in `quantities` and the Quantity, or None.
 
-    The declared key is the result's own, or else the longest one with `parts` that, with "_" added, begins `key`.
+    The result `rank_layers_3` has the Quantity with this key, or else that of `rank` if it has `parts`.
     """
     if key in quantities:
         return key, quantities[key]
@@ -219,10 +215,9 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 
 
 def cap_at(cap: str, **sizes: float) -> float:
-    """Evaluate a cap such as "min(V * N, D)", an expression of numbers, names of sizes, +, -, *, min and max.
+    """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. An unknown size is NaN.
 
-    `sizes` are the numbers of samples N, views V and dimensions D and P. A size that is not known is given as NaN,
-    which can make the value NaN. Any other expression is a ValueError.
+    `cap` is an expression of numbers, names of sizes, +, -, *, min and max. Another one raises a ValueError.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0

@@ -1,9 +1,8 @@
-"""Random numbers as functions of counters, so that they do not depend on the order of calls, batches or ranks.
+"""Random numbers that do not depend on the order of calls, batches or ranks.
 
-A draw is a hash of the integers that name it, such as (seed, epoch, sample index, view). The hash is the finaliser of
-SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) on torch's int64. Draws from
-distributions take such a hash as their key. In rejection sampling, attempt number a is a function of (key, a), and only
-rejected elements are drawn again. A row therefore gets the same draw alone and in a batch.
+A random number is a hash of integers that name it, such as (seed, epoch, sample index, view). The hash is the finaliser
+of SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) in int64. Functions that draw
+from distributions take a hash as `key`. A row gets the same draw in every batch.
 """
 
 __all__ = ["counter_hash", "counter_uniform", "generalized_normal", "uniform_sphere", "von_mises_fisher"]
@@ -23,13 +22,13 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 
 def counter_hash(*counters: Tensor | int) -> Tensor:
-    """Hash integers into 64 pseudo-random bits, elementwise.
+    """Return pseudo-random 64-bit integers that are a function of the given integers.
 
     Args:
-        counters: One or more int64 tensors, which are broadcast, or integers; their order matters.
+        counters: One or more integers or int64 tensors. The tensors are broadcast. The order matters.
 
     Returns:
-        An int64 tensor, uniform over all of int64, of the broadcast shape and on the tensors' device.
+        An int64 tensor of the broadcast shape, uniform over all of int64, on the tensors' device.
 
     Raises:
         ValueError: If there is no counter, or a counter is not an integer.
@@ -50,14 +49,14 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
 
 
 def counter_uniform(*counters: Tensor | int, size: int) -> Tensor:
-    """Draw `size` numbers for every element of the broadcast counters, uniform on [0, 1).
+    """Return pseudo-random numbers, uniform on [0, 1), that are a function of the given integers.
 
     Args:
-        counters: One or more int64 tensors or integers; their order matters.
-        size: Numbers per element.
+        counters: One or more integers or int64 tensors. The tensors are broadcast. The order matters.
+        size: Number of draws for each element of the broadcast tensors.
 
     Returns:
-        float32 of shape (*broadcast shape, size), multiples of 2^-24.
+        float32 (*broadcast shape, size), multiples of 2^-24.
 
     >>> u = counter_uniform(0, torch.tensor([5, 6, 7]), size=2)
     >>> torch.equal(u[2], counter_uniform(0, torch.tensor([7]), size=2)[0])
@@ -74,8 +73,7 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right as if `x` were unsigned: torch's own shift keeps the sign."""
+def _shift(x: Tensor, bits: int) -> Tensor:  # torch's own shift keeps the sign
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -88,10 +86,10 @@ _POINT, _DIRECTION = -1, -2  # counters of a key for draws that are not attempts
 
 
 def uniform_sphere(key: Tensor, dim: int) -> Tensor:
-    """Draw points uniformly from the unit sphere, as float32 (N, d).
+    """Draw points uniformly from the unit sphere, float32 (N, d).
 
     Args:
-        key: (N,) int64, one for each point, such as hashes by :func:`counter_hash`.
+        key: (N,) int64, one integer for each point, such as hashes by :func:`counter_hash`.
         dim: d >= 1, the dimension of the surrounding space.
 
     Raises:
@@ -110,25 +108,23 @@ def generalized_normal(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Tensor:
-    r"""Draw from the generalised normal distribution, truncated to an interval, independently for every element.
+    r"""Draw each element from a generalised normal distribution truncated to an interval, by rejection sampling.
 
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
-    p = 2 is the normal distribution of standard deviation :math:`s / \sqrt 2`, p = 1 Laplace's of scale s. With
-    :math:`y = |x - m| / s`, proposals come from an envelope that is 1 for y <= 1 and :math:`e^{-1 - p (y - 1)}` beyond
-    (the tangent of :math:`-y^p` at 1), restricted to the interval. A proposal is accepted with the probability density
-    / envelope. This is more than 0.59 on average, for every p, scale and interval.
+    p = 2 is the normal distribution with standard deviation :math:`s / \sqrt 2`, p = 1 the Laplace distribution with
+    scale s. More than 59 % of the proposals are accepted, for every p, scale and interval.
 
     Args:
-        mean: m (N, d), in [low, high].
-        scale: s >= 0, finite: a number, (d,) or (N, d). 0 gives the mean itself.
-        p: Shape, >= 1.
-        key: (N, d) int64, one for each element, such as hashes by :func:`counter_hash`.
-        low: Least value.
-        high: Largest value.
+        mean: m (N, d), finite, in [low, high].
+        scale: s >= 0, finite: a number, (d,) or (N, d). With 0, the draw is the mean.
+        p: The shape p >= 1.
+        key: (N, d) int64, one integer for each element, such as hashes by :func:`counter_hash`.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
 
     Returns:
-        (N, d) in [low, high], of the mean's dtype; computed in float64.
+        (N, d) in [low, high], with the dtype of the mean. The computation is in float64.
 
     Raises:
         ValueError: If an argument is out of range or a shape is wrong.
@@ -156,17 +152,16 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
     .. math:: p(x) \propto \exp(\kappa \langle m, x \rangle)
 
-    The cosine w = <m, x> is drawn by the rejection sampling of Wood, Simulation of the von Mises Fisher distribution
-    (1994). Its beta variable is (1 + t) / 2, where t is a coordinate of a uniform point of the sphere. The direction
-    orthogonal to m is uniform. The computation uses 1 - w in place of w, which is more precise for large kappa.
+    The cosine <m, x> is drawn by the rejection sampling of Wood, Simulation of the von Mises Fisher distribution
+    (1994). The direction orthogonal to m is uniform.
 
     Args:
-        mean: m (N, d), rows of length 1, d >= 2.
-        concentration: kappa >= 0, finite: a number or (N,). 0 is the uniform distribution.
-        key: (N,) int64, one for each row, such as hashes by :func:`counter_hash`.
+        mean: m (N, d), vectors of length 1, d >= 2.
+        concentration: kappa >= 0, finite: a number or (N,). 0 gives the uniform distribution.
+        key: (N,) int64, one integer for each vector, such as hashes by :func:`counter_hash`.
 
     Returns:
-        (N, d), rows of length 1, of the mean's dtype; computed in float64.
+        (N, d), vectors of length 1, with the dtype of the mean. The computation is in float64.
 
     Raises:
         ValueError: If an argument is out of range or a shape is wrong.
@@ -189,7 +184,8 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
 
 def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Return proposals x (n,) from the envelope, and whether each is accepted; u (n, 2) are uniform numbers."""
+    """Return proposals (n,) and whether each is accepted, from uniform numbers u (n, 2)."""
+    # The envelope of y = |x - m| / s is 1 for y <= 1, and exp(-1 - p (y - 1)) beyond: the tangent of -y^p at 1.
     below, above = (_envelope_mass(side / s, p) for side in (m - low, high - m))
     t = u[:, 0] * (below + above) - below
     sign, t = t.sign(), t.abs()
@@ -199,12 +195,11 @@ def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float)
 
 
 def _envelope_mass(y: Tensor, p: float) -> Tensor:
-    """Return the envelope's integral from 0 to y; y may be infinite."""
     return y.clamp(max=1) - torch.expm1(-p * (y - 1).clamp(min=0)) / (p * math.e)
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Return 1 - w (N,) for draws w of the cosine with the mean; b and x_0 = 1 - q are those of Wood (1994)."""
+    """Draw 1 - w (N,) for the cosine w. b is Wood's b, and q is 1 - x_0 for Wood's x_0."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)
 
@@ -223,11 +218,11 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
 
 
 def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Write the first accepted draw into each pending element of `kept`.
+    """Write the first accepted draw for each `pending` index to `kept`.
 
-    `attempt(rows, numbers)` returns draws and whether they are accepted. Every pass doubles the attempts per pending
-    element. Fewer passes are faster, since each pass waits for the GPU.
+    `attempt(rows, numbers)` returns draws and whether each is accepted.
     """
+    # Every pass doubles the attempts per pending element: few passes, since each waits for the GPU.
     start, width = 0, 1
     while len(pending):
         rows = pending.repeat_interleave(width)
@@ -243,12 +238,10 @@ def _normal(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _uniform(size: int, *counters: Tensor | int) -> Tensor:
-    """Draw float64 in (0, 1): the numbers of `counter_uniform` plus half of their spacing."""
-    return counter_uniform(*counters, size=size).double() + 2.0**-25
+    return counter_uniform(*counters, size=size).double() + 2.0**-25  # never 0
 
 
 def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
-    """Expand a number, or a tensor of the shape of `like` or of its last axes, to the shape of `like`, in float64."""
     column = torch.as_tensor(value, dtype=torch.float64, device=like.device)
     if column.shape not in {like.shape[axis:] for axis in range(like.ndim + 1)}:
         raise ValueError(

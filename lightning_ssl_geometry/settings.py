@@ -1,4 +1,4 @@
-"""Keyword arguments `**settings` that a constructor passes on to another constructor."""
+"""Support for constructors that pass `**settings` on to another constructor."""
 
 __all__ = ["all_named", "passed_on"]
 
@@ -11,11 +11,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def passed_on(function: _Function) -> _Function:
-    """Decorate a constructor, so that the command line shows defaults and descriptions of its `**settings`.
+    """Decorate a constructor so that jsonargparse finds the defaults and descriptions of its `**settings`.
 
-    From an annotation `Unpack[...]`, jsonargparse would read only the names. Without this annotation, it finds in the
-    source to which constructor the settings are passed, and reads that constructor. So this decorator replaces the
-    annotation by `Any` at run time. Type checkers still see the annotation in the source.
+    At run time, the annotation `Unpack[...]` becomes `Any`, so that jsonargparse reads the constructor that takes the
+    settings. With `Unpack`, it would read only the names.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
@@ -33,9 +32,9 @@ def passed_on(function: _Function) -> _Function:
 
 @contextmanager
 def all_named(kind: type) -> Iterator[None]:
-    """Within this context, the signature of the constructor of `kind` lists what its `**settings` accepts.
+    """Return a context in which the constructor's signature lists the arguments accepted by its `**settings`.
 
-    From the signature, Lightning sees which hyper-parameters in a checkpoint are unknown, and ignores them.
+    Lightning reads this signature to ignore unknown hyper-parameters of a checkpoint.
 
     >>> class Base:
     ...     def __init__(self, depth=1): ...
@@ -58,7 +57,6 @@ def all_named(kind: type) -> Iterator[None]:
 
 
 def _signature(kind: type) -> inspect.Signature:
-    """Join the parameters of a constructor and of its parents', up to the first without `**settings`."""
     found: dict[str, inspect.Parameter] = {}
     for each in kind.__mro__:
         if "__init__" not in vars(each):

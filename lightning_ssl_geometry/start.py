@@ -1,4 +1,4 @@
-"""Prepare a run of the command line: find its last checkpoint, and refuse to overwrite another run."""
+"""Prepare a run of the command line: find its last checkpoint, and do not overwrite another run."""
 
 __all__ = ["SaveConfig", "prepare"]
 
@@ -22,20 +22,20 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 
 class SaveConfig(RunCallback, SaveConfigCallback):
-    """Write `config.yaml` to the run's folder, if the run has one.
+    """Write `config.yaml` to the run's folder, if there is a folder.
 
-    If a fit resumes in its own folder with another configuration, the earlier file moves to `superseded-*`.
+    If a run resumes in the same folder with a different configuration, the old file moves to `superseded-*`.
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write `config.yaml` if there is none; :meth:`on_train_start` replaces an existing file."""
+        """Write `config.yaml` if it does not exist."""
         super().setup(trainer, pl_module, stage)
         files = run_files(trainer)
         if files.folder is not None and not files.path("config.yaml").exists():
             self._write(files)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Replace the `config.yaml` of a resumed run if the configuration has changed."""
+        """Replace `config.yaml` if the configuration has changed."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "config.yaml")
         files = run_files(trainer)
@@ -56,13 +56,12 @@ class SaveConfig(RunCallback, SaveConfigCallback):
 
 
 def prepare(cli: LightningCLI) -> None:
-    """Before a subcommand, check the run's folder and find its checkpoint; an error ends the process with one line.
+    """Check the run's folder and find its last checkpoint. If a setting is wrong, print one line and exit.
 
-    With `fast_dev_run`, callbacks that save checkpoints are removed instead, because Lightning's ModelCheckpoint with
-    `save_last` would save to the current folder.
+    With `fast_dev_run`, remove the callbacks that save checkpoints.
     """
     trainer: Any = cli.trainer
-    if trainer.fast_dev_run:
+    if trainer.fast_dev_run:  # ModelCheckpoint with `save_last` would save to the current folder
         trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]
         return
     settings = cli.config_init[str(cli.subcommand)]
@@ -78,7 +77,6 @@ def prepare(cli: LightningCLI) -> None:
 
 @contextmanager
 def _one_line(key: str) -> Iterator[None]:
-    """If the block raises a ValueError, end the process with one line that begins with the setting `key`."""
     try:
         yield
     except ValueError as error:
@@ -107,7 +105,6 @@ def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
 
 
 def _last(trainer: Any) -> str:
-    """Return the path of the checkpoint that `--ckpt_path last` stands for."""
     saving = [each for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
     places = [Path(each.dirpath) for each in saving if each.dirpath]
     logger = next(iter(trainer.loggers), None)

@@ -1,4 +1,4 @@
-"""The keys of batches and of the results of steps (observations), which data, methods and diagnostics share.
+"""The entries of a batch and of a step's result (observation), shared by data, methods and diagnostics.
 
     image x -> views (V) -> backbone -> representation h -> projector -> embedding z -> loss
 
@@ -15,19 +15,18 @@ from torch import Tensor, nn
 
 
 class Batch(TypedDict, total=False):
-    """A DataModule's batch on the training device.
+    """A batch on the training device.
 
     Attributes:
-        views: V tensors (N, C, H, W), the normalised, augmented versions of N samples; for a synthetic process V
-            tensors (N, D), the observations of the anchors and of the positives.
-        image: (N, C, H, W), the normalised samples without augmentation; for a synthetic process (N, D), the anchors.
+        views: V tensors (N, C, H, W), the normalised, augmented views. Synthetic data: (N, D), anchors and positives.
+        image: (N, C, H, W), the normalised samples without augmentation. Synthetic data: (N, D), the anchors.
         label: (N,) integers, the classes.
-        coarse_label: (N,) integers, the superclasses, if the data set has them (CIFAR-100).
-        index: (N,) integers, the position of each sample in its data set, whatever the order of batches and the rank.
-        latent: (V, N, d), the true latent variables of a synthetic process.
-        content: (d,) booleans, true for content variables, which all views of a sample share; the others are style.
-        g: V tensors with N rows, the group element of each view.
-        box: (N, 4) integers, the top, left, bottom and right (both exclusive) pixels of the cell that holds the object.
+        coarse_label: (N,) integers, the superclasses of CIFAR-100.
+        index: (N,) integers, the position of each sample in its data set.
+        latent: (V, N, d), the true latent variables of synthetic data.
+        content: (d,) booleans. True: a content variable, equal in all views of a sample. False: a style variable.
+        g: V tensors with N rows, the group element that made each view.
+        box: (N, 4) integers, the object's cell in pixels: top, left, bottom (exclusive), right (exclusive).
     """
 
     views: tuple[Tensor, ...]
@@ -42,26 +41,26 @@ class Batch(TypedDict, total=False):
 
 
 class Observation(TypedDict, total=False):
-    """The result of a training or validation step, from which diagnostics compute; only `loss` is not detached.
+    """The result of a step, from which diagnostics compute. All tensors except `loss` are detached.
 
     The keys `label`, `coarse_label`, `index`, `box`, `latent` and `content` are those of :class:`Batch`.
 
     Attributes:
-        loss: The scalar that is minimised.
+        loss: The loss, a scalar.
         h: (V, N, D) representations, the backbone's output for each view.
         z: (V, N, P) embeddings, the projector's output for each view.
-        views: The views of the batch; only in evaluation.
-        image: The samples without augmentation; only in evaluation.
+        views: The views of the batch. Only in evaluation.
+        image: The samples without augmentation. Only in evaluation.
         h_image: (N, D) representations of `image`.
-        z_image: (N, P) embeddings of `image`, if the method has them.
-        fibers: (V, N, b C) features that the projector gets instead of h, with b as in HSSLModule (`base_size`).
+        z_image: (N, P) embeddings of `image`. Only for some methods.
+        fibers: (V, N, b C) inputs of the projector if they are not h, with b = `base_size` of HSSLModule.
         encoder: The module that maps an image to h.
-        projector: The module that maps h, or fibers, to z.
+        projector: The module that maps h or fibers to z.
         feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W).
-        log_policy: (N, K) values of log P(T | X) for each sample X and each of the K augmentations T of `family`.
-        family: The `AugmentationFamily` whose augmentations T are applied to images.
-        temperature: (P,) temperatures, if the method has one for each dimension of z.
-        scores: Further scalars to log by their names, each a mean over the samples of this rank.
+        log_policy: (N, K), log P(T | X) for N samples X and the K augmentations T of `family`.
+        family: The `AugmentationFamily` that applies the augmentations.
+        temperature: (P,) temperatures. Only for methods with one for each dimension of z.
+        scores: Further scalars to log, by name. Each is a mean over the samples of this rank.
     """
 
     loss: Tensor

@@ -1,4 +1,4 @@
-"""Data sets as LightningDataModules, one data set per file."""
+"""Data sets as LightningDataModules, one file for each."""
 
 __all__ = [
     "CIFAR10DataModule",

@@ -1,4 +1,4 @@
-"""ImageDataModule, which holds all images in one uint8 tensor and makes views on the training device."""
+"""ImageDataModule: all images are in one uint8 tensor, and views are made on the training device."""
 
 __all__ = [
     "ImageDataModule",
@@ -35,10 +35,10 @@ class Images(NamedTuple):
     Attributes:
         image: uint8 (M, C, H, W).
         label: int64 (M,); None for a data set without labels.
-        coarse_label: int64 (M,), superclasses; None if the data set has none.
-        rows: int64 (N,), which of the M images belong to this set; None: all. Two sets may share the other tensors.
-        box: Integers (M, 4), in pixels: top, left, bottom and right (exclusive) of the cell in a larger black image in
-            which each image is placed. The black pixels count in `mean` and `std`. None: images are not placed.
+        coarse_label: int64 (M,), the superclasses; None if the data set has none.
+        rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
+        box: Integers (M, 4): the cell of a larger black image in which each image is placed, as top, left, bottom
+            (exclusive) and right (exclusive) in pixels. `mean` and `std` include the black pixels. None: no cells.
     """
 
     image: Tensor
@@ -49,7 +49,7 @@ class Images(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A data set. `class_names` are in the order of the labels, and empty if there are no labels."""
+    """A training set, a test set, and the class names in the order of the labels (empty if there are no labels)."""
 
     train: Images
     test: Images
@@ -79,36 +79,37 @@ class ImageSettings(ViewSettings, total=False):
 
 
 class ImageDataModule(ResumableDataModule):
-    """Base of the image data sets. A subclass reads the images in :meth:`load`.
+    """Base class of the image data sets. A subclass implements :meth:`load`.
 
-    Training batches have `views`. Validation and test batches have `views`, the same in every epoch, and `image`,
-    without augmentation. All batches have `index`, the position in the published training or test set (in the whole set
-    if no split was published), `label` if the set has labels, and the `box` of :class:`Images` if there is one. Images
-    are resized and views are made on the training device, in `on_after_batch_transfer`; there are no worker processes.
-    A view depends only on (seed of the views, epoch, index, number of the view).
+    Training batches have `views`. Validation and test batches have `views`, equal in every epoch, and `image`, the
+    images without augmentation. All batches have `index`, the position in the published training or test set, or in the
+    whole set if no test set was published. Batches have `label` and `box` if the data set has them.
+
+    Images are resized and views are made on the training device, without worker processes. A view depends only on (seed
+    of the views, epoch, index, number of the view).
 
     Args:
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std). Its method `batch_entries`, if it has one, adds entries to
-            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
-        val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
-        subset: Number of training samples to use, drawn before validation samples are held out; None: all.
-        channels: 3: grey images are repeated to 3 channels. 1: colour images become grey. None: no change.
+        views: Makes the views from (image, index, epoch, mean, std). It may have a method `batch_entries` that adds
+            entries to the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
+        val_fraction: Fraction of the training set to hold out for validation, in [0, 1).
+        subset: Number of training samples to use, including the ones held out for validation. None: all.
+        channels: 3 repeats grey images to 3 channels. 1 converts colour images to grey. None: no change.
         seed: Seed of the subset, of the held-out validation samples and of the order.
-        drop_last: Leave out the training samples that do not fill a batch.
-        image_size: Height and width of the images in a batch. Smaller images are padded by zeros on all sides (an odd
-            pixel at the bottom and right), larger ones are resized with antialiasing. None: the images keep their size.
+        drop_last: Leave out the last training samples if they do not fill a batch.
+        image_size: Height and width of the images in a batch. Smaller images are padded with zeros. Larger images are
+            resized with antialiasing. None: no change.
 
     Attributes:
-        num_classes: Number of classes, if there are labels; like all attributes, set by `setup`.
+        num_classes: Number of classes, if there are labels. All attributes are set by `setup`.
         class_names: Names of the classes.
         image_shape: (C, H, W) of an image in a batch.
-        mean: (C,), mean of the training pixels, scaled to [0, 1], before images are resized.
+        mean: (C,), mean of the training pixels, in [0, 1], before images are resized.
         std: (C,), standard deviation of these pixels.
 
     Raises:
-        ValueError: If an argument is out of range; in `setup`, if there are fewer samples than `subset` or only one
-            class, or if `val_fraction` leaves too few samples; when a loader is made, if its set is empty.
+        ValueError: If an argument is out of range. In `setup`, if there is only one class, or there are too few samples
+            for `subset` or `val_fraction`. When a loader of an empty set is made.
     """
 
     num_classes: int
@@ -151,7 +152,7 @@ class ImageDataModule(ResumableDataModule):
         """Read and return the images, their labels and the names of the classes."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the images, and split them into training, validation and test set; a second call does nothing."""
+        """Read the images and split them into training, validation and test set, once."""
         if self._images:
             return
         source = self.load()
@@ -176,29 +177,30 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Make the loader of the training set, shuffled anew in each epoch, or not at all under `overfit_batches`."""
+        """Make the training loader, shuffled in each epoch, except with `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the loader of the validation set, each sample once, in order. With `val_fraction=0`, return []."""
+        """Make the validation loader, each sample once, in order. If `val_fraction` is 0, return []."""
         self.setup()
         return self._loader("val", augmented=True) if len(self._positions["val"]) else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Make the loader of the test set, each sample once, in order."""
+        """Make the test loader, each sample once, in order."""
         return self._loader("test", augmented=True)
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader without views: each sample once, in order, with `image`, `index` and any `label` and `box`."""
+        """Make a loader with `image` instead of views: each sample once, in order."""
         one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch, and keep a copy of `index` on the CPU, since drawing views from it waits for no GPU."""
+        """Move the batch to the device."""
+        # Drawing views from the copy of `index` on the CPU does not wait for the GPU.
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Resize the images, make the views and normalise, on the device of the images."""
+        """Resize the images, make the views and normalise them."""
         split, augmented, image = batch["split"], batch["augmented"], batch["image"]
         made: Batch = {"index": batch["index"]}
         if "label" in batch:
@@ -259,9 +261,9 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the numbers 0 to n - 1 at random, by `seed`, into training and test rows, each sorted.
+    """Split the numbers from 0 to n - 1 at random. Return training and test numbers, each sorted.
 
-    `test_fraction`, in (0, 1), is the fraction of test rows. A ValueError is raised if one of the two gets no row.
+    `test_fraction` is the fraction of test numbers, in (0, 1). If one part is empty, a ValueError is raised.
     """
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:
@@ -284,7 +286,7 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Return the exact mean and standard deviation per channel, in [0, 1], with `around` more zeros per image."""
+    """Return mean and standard deviation of each channel, in [0, 1], with `around` black pixels added to each image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -16,15 +16,15 @@ from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 class CIFAR10DataModule(TorchvisionDataModule):
     """CIFAR-10: 50,000 training and 10,000 test images in colour, 32 x 32 pixels, 10 classes.
 
-    `root` holds the folder `cifar-10-batches-py` as published. Arguments are those of :class:`TorchvisionDataModule`.
+    `root` contains the published folder `cifar-10-batches-py`. See :class:`TorchvisionDataModule` for the arguments.
     """
 
     def fetch(self) -> None:
-        """Download the archive, unless its files are there."""
+        """Download the archive if its files are missing."""
         _read("CIFAR10", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read the training and the test images."""
+        """Read the images."""
         train, test = (_read("CIFAR10", self.root, train) for train in (True, False))
         return Source(_images(train), _images(test), list(train.classes))
 
@@ -32,16 +32,16 @@ class CIFAR10DataModule(TorchvisionDataModule):
 class CIFAR100DataModule(TorchvisionDataModule):
     """CIFAR-100: 50,000 training and 10,000 test images in colour, 32 x 32 pixels, 100 classes, 20 superclasses.
 
-    `root` holds the folder `cifar-100-python`, as published. `coarse_label` in a batch is the superclass. The arguments
-    are those of :class:`TorchvisionDataModule`.
+    `root` contains the published folder `cifar-100-python`. Batches have `coarse_label`, the superclass. See
+    :class:`TorchvisionDataModule` for the arguments.
     """
 
     def fetch(self) -> None:
-        """Download the archive, unless its files are there."""
+        """Download the archive if its files are missing."""
         _read("CIFAR100", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read the training and the test images, and the superclasses, which torchvision does not return."""
+        """Read the images and superclasses."""
         train, test = (_read("CIFAR100", self.root, train) for train in (True, False))
         return Source(
             _images(train)._replace(coarse_label=_coarse(self.root, "train")),

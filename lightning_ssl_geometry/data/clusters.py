@@ -1,4 +1,4 @@
-"""ClusterDataModule: clusters of points on a linear subspace, and views with noise orthogonal to it."""
+"""ClusterDataModule: clusters of points on a linear subspace. The views add noise orthogonal to the subspace."""
 
 __all__ = ["ClusterDataModule", "cluster_centers"]
 
@@ -19,44 +19,44 @@ _POINT, _NOISE, _ORDER = 0, 1, 2  # streams of draws
 
 
 class ClusterDataModule(SyntheticDataModule):
-    r"""Clusters of points around centres xi_q on a manifold M. A view adds noise orthogonal to M to a point.
+    r"""Clusters of points on a linear subspace M. The views of a point add noise orthogonal to M.
 
     .. math:: x_i = \xi_{q(i)} + \epsilon_i, \quad T(x_i) = x_i + \alpha_i, \quad
         \epsilon_i \in \mathcal{M}, \; \alpha_i \in \mathcal{M}^\perp
 
-    Here x_i is a point of the cluster q(i), and T(x_i) a view (Calder & Lee 2025, Sec. 4.2, Eq. 16). M is the span of
-    the first `manifold_dim` coordinates. Batches have `views` (two tensors (N, D) with different noise), `label` (the
-    cluster) and `index`; for validation and test also `image`, the points x. All splits have the same points, because
-    :class:`ContrastiveFlowModule` can train the embedding of each point by itself. Points depend only on (seed, index),
-    and noise on (seed, epoch, position in the epoch, view).
+    Here q(i) is the cluster of the point x_i, xi_q the centre of cluster q, and T(x_i) a view of the point (Calder &
+    Lee 2025, Sec. 4.2, Eq. 16). M is the span of the first `manifold_dim` coordinates.
+
+    Batches have `views` (two tensors (N, D)), `label` (the cluster) and `index`. Validation and test batches also have
+    `image`, the points x. All splits have the same points. Points depend only on (seed, index), and noise only on
+    (seed, epoch, position in the epoch, view).
 
     Args:
-        centers: "collinear": centres on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in
-            Fig. 5. "orthogonal": the q-th centre on the q-th axis, at distance `spacing` from 0, as the theorems of
-            Sec. 4.2 assume. Or a list of centres, each with `manifold_dim` coordinates.
-        clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", else the list's length.
+        centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5.
+            "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of Sec. 4.2. Or a list
+            of centres with `manifold_dim` coordinates each.
+        clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", the length of a list.
         dim: D, the number of coordinates of a point.
-        manifold_dim: Dimension of M, below `dim` unless `noise` is 0.
-        points_per_cluster: Number of points of every cluster, or a list with one number per cluster; >= 1.
-        spacing: Distance between neighbouring collinear centres, or of orthogonal centres from 0; > 0.
-        spread: Each coordinate of epsilon on M is uniform on [-`spread`, `spread`]; >= 0. The largest |epsilon|,
-            `spread` sqrt(`manifold_dim`), is the delta of the theorems.
-        noise: Each coordinate of alpha orthogonal to M is uniform on [-`noise`, `noise`]; >= 0.
-        batch_size: Points per process and step. None: all points in every step, in their order, as gradient flow needs.
-        passes: How often an epoch goes through the points, each time in a new order. With `batch_size=None`, the number
-            of steps in an epoch.
-        seed: Seed of points, noise and order.
+        manifold_dim: Dimension of M. It must be less than `dim` if there is noise.
+        points_per_cluster: Number of points of every cluster, or a list with one number per cluster, each >= 1.
+        spacing: Distance between neighbouring collinear centres, or between an orthogonal centre and 0; > 0.
+        spread: epsilon is uniform on [-`spread`, `spread`] in each coordinate of M; >= 0. The theorems' delta is the
+            largest |epsilon|, `spread` sqrt(`manifold_dim`).
+        noise: alpha is uniform on [-`noise`, `noise`] in each coordinate orthogonal to M; >= 0.
+        batch_size: Points per process and step. None: every step has all points in order, as gradient flow needs.
+        passes: Passes over the points in an epoch, each in a new order. With `batch_size=None`, the steps in an epoch.
+        seed: Seed of the points, the noise and the order.
 
     Attributes:
-        points: x, (n, D), in the order of the clusters.
-        labels: (n,), the cluster of each point.
-        centers: xi, (N, D).
-        num_classes: N.
+        points: x, (number of points, D), in the order of the clusters.
+        labels: The cluster of each point.
+        centers: xi, (number of clusters, D).
+        num_classes: Number of clusters.
         class_names: "0", "1" and so on.
 
     Raises:
-        ValueError: If an argument is out of range or contradicts another; when a loader is made with `batch_size` None,
-            if the number of points is no multiple of the number of processes.
+        ValueError: If an argument is out of range or contradicts another. When a loader is made with `batch_size=None`,
+            if the number of points is not a multiple of the number of processes.
 
     >>> ClusterDataModule(points_per_cluster=2, spread=0.0).points[:, 0].tolist()
     [-3.0, -3.0, -1.0, -1.0, 1.0, 1.0, 3.0, 3.0]
@@ -98,11 +98,11 @@ class ClusterDataModule(SyntheticDataModule):
             raise ValueError(f"Expected `batch_size` of at most {len(self.points)} points, but got {batch_size}.")
 
     def size(self, split: Split) -> int:
-        """Return the number of points, multiplied by `passes` if the split is "train"."""
+        """Return the number of points of a split. The points of "train" count `passes` times."""
         return self.passes * len(self.points) if split == "train" else len(self.points)
 
     def training_loader(self) -> BatchLoader:
-        """Make the training loader. Each step gets all points if `batch_size` is None, else a shuffled batch."""
+        """Make the training loader: all points in every batch if `batch_size` is None, otherwise shuffled batches."""
         if self._all_points:
             processes = 1 if self.trainer is None else self.trainer.world_size
             if len(self.points) % processes:
@@ -114,13 +114,13 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of all points, the same for all splits: each once, in order, with `image` and fixed views."""
+        """Make a loader of all points, each once, in order, with `image`. It is the same for all splits."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Make the batch from indices, on their device: look up the points, and add noise to make the views."""
+        """Look up the points of the batch, and make their views."""
         draw, clean = batch["index"], batch["clean"]
         epoch = -1 if clean else 0 if self._overfits else batch["epoch"]
         index = draw % len(self.points) if clean or self._all_points else self._shuffled(draw, epoch)
@@ -132,7 +132,6 @@ class ClusterDataModule(SyntheticDataModule):
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
 
     def _shuffled(self, draw: Tensor, epoch: int) -> Tensor:
-        """Map positions in the epoch to indices of points. Each pass is ordered by (seed, epoch, pass)."""
         n = len(self.points)
         index = draw % n
         for turn in (draw // n).unique().tolist():
@@ -150,9 +149,10 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Return the centres (N, dim) of a :class:`ClusterDataModule` with `manifold_dim` = dim.
+    """Return the centres of a :class:`ClusterDataModule` on M, (number of clusters, `dim`).
 
-    `centers`, `clusters` and `spacing` are arguments of that class. If they are invalid, a ValueError is raised.
+    `centers`, `clusters` and `spacing` are arguments of that class, `dim` is its `manifold_dim`. A ValueError is raised
+    if one is invalid.
     """
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)

@@ -1,4 +1,4 @@
-"""The 8 x 8 digits that scikit-learn contains, without a download."""
+"""DigitsDataModule: the 8 x 8 digits of scikit-learn, which need no download."""
 
 __all__ = ["DigitsDataModule"]
 
@@ -17,9 +17,9 @@ class DigitsDataModule(ImageDataModule):
 
     Args:
         batch_size: Samples per process.
-        test_fraction: Fraction of the images that is held out as the test set, in (0, 1).
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (also for
-            the choice of the test set), `drop_last`, `image_size`.
+        test_fraction: Fraction of the images to hold out as the test set, in (0, 1).
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
+            draws the test set), `drop_last`, `image_size`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -35,7 +35,7 @@ class DigitsDataModule(ImageDataModule):
         self.test_fraction = test_fraction
 
     def load(self) -> Source:
-        """Read the digits, and scale their values from [0, 16] to [0, 255]."""
+        """Read the digits and scale their values from [0, 16] to [0, 255]."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()

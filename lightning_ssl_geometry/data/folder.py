@@ -1,4 +1,4 @@
-"""ImageFolderDataModule: the images of a folder, which are decoded only once."""
+"""ImageFolderDataModule: images of a folder, decoded only once."""
 
 __all__ = ["ImageFolderDataModule"]
 
@@ -20,24 +20,23 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 class ImageFolderDataModule(ImageDataModule):
     """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
 
-    Every image is decoded once: its short side is resized to `image_size`, and its centre is cropped. One file,
-    `.ssl_geometry-<image_size>.pt`, holds all decoded images, and every run maps this file into memory. If the folder
-    has changed, the images are decoded again.
+    The short side of each image is resized to `image_size`, and the centre is cropped. The decoded images are saved in
+    the file `.ssl_geometry-<image_size>.pt`, which runs map into memory. If the folder changes, it is written again.
 
     Args:
-        root: The folder. If it has no folder `train`, its folders are the classes; images without class folders have no
-            labels. If it has no `test`, the folder `val` is the test set; without both, `seed` draws the test set.
+        root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
+            else in `val`. If both are missing, the test set is drawn with `seed`.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction of the images, in (0, 1], that is held out if the folder has no test set. With 1, all
-            images are the test set, for a network that is not trained, and give `mean` and `std`.
-        cache: Folder for the decoded file; two data sets must not share it. None: `root` itself.
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels` (images are decoded
-            in colour), `seed` (also for the choice of the test set), `drop_last`.
+        test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. With 1, all images
+            are the test set and determine `mean` and `std`. Use it for a network that is not trained.
+        cache: Folder of the decoded file. Two data sets must not share it. None: `root`.
+        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
+            draws the test set), `drop_last`.
 
     Raises:
-        ValueError: If an argument is out of range, the folder has no images or only one class, a file is not an 8-bit
-            image, or training and test set have different classes.
+        ValueError: If an argument is out of range, if the folder has no images or only one class, if a file is not an
+            8-bit image, or if training and test set have different classes.
         FileNotFoundError: If `root` does not exist.
         OSError: If the decoded file cannot be written.
     """
@@ -72,11 +71,11 @@ class ImageFolderDataModule(ImageDataModule):
         self.cache = Path(cache) if cache is not None else self.root
 
     def prepare_data(self) -> None:
-        """Decode the images on one process, unless the decoded file is there."""
+        """Decode the images, unless the decoded file exists."""
         self._decoded()
 
     def load(self) -> Source:
-        """Map the decoded images into memory, and choose a test set if the folder has none."""
+        """Map the decoded images into memory. If the folder has no test set, draw one."""
         listing, image = self._decoded()
         if listing.train_size < len(image):
             return listing.source(image)
@@ -123,7 +122,6 @@ def _list(root: Path) -> Listing:
 
 
 def _classes(folder: Path) -> list[str]:
-    """Return the names of the class folders; raise a ValueError for images beside them, which have no class."""
     inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     classes = sorted(entry.name for entry in inside if entry.is_dir())
     loose = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in _ENDINGS]

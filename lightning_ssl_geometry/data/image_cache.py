@@ -1,4 +1,4 @@
-"""Decode images once, and save them in one file that every run maps into memory."""
+"""Decode images once, and save them in one file that runs map into memory."""
 
 __all__ = ["Listing", "content_key", "decode_files", "mapped_images", "read_rgb"]
 
@@ -20,7 +20,7 @@ _FORMAT = 1  # of the decoded file; with another number, every folder is decoded
 
 
 class Listing(NamedTuple):
-    """The image files of a data set, training files first. Without classes, `label` is empty."""
+    """The image files of a data set, training files first. If there are no classes, `label` is empty."""
 
     files: list[Path]
     label: list[int]
@@ -28,24 +28,23 @@ class Listing(NamedTuple):
     classes: list[str]
 
     def source(self, image: Tensor) -> Source:
-        """Return the decoded images (M, C, H, W) as a training set and a test set, with their labels."""
+        """Make the training set and the test set from the decoded images (M, C, H, W)."""
         cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
         train, test = (None, None) if label is None else (label[:cut], label[cut:])
         return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
 
 
 def content_key(root: Path, files: list[Path], *also: Any) -> str:
-    """Return a hash of the files' paths relative to `root`, sizes and modification times, and of the values `also`."""
+    """Return a hash of the files' relative paths, sizes and modification times, and of the further values `also`."""
     shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
     return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Return the decoded images in the file `path`, mapped into memory.
+    """Return the decoded images in the file `path`, mapped into memory. If the file is not up to date, write it first.
 
-    If the file is missing or broken, or was written with another `key` (see :func:`content_key`), it is written first:
-    `decode` returns the images, uint8 (M, C, H, W). If the file cannot be written, there is an OSError, if possible
-    before the decoding. Its message ends with the sentence `remedy`.
+    The file is up to date if it was written with the same `key`, the result of :func:`content_key`. `decode` returns
+    the images, uint8 (M, C, H, W). If the file cannot be written, an OSError ends with the sentence `remedy`.
     """
     if (image := _load(path, key)) is None:
         _write(path, key, decode, remedy=remedy)
@@ -55,9 +54,9 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 
 
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
-    """Decode images on all CPU cores, with a progress bar, to uint8 (M, 3, size, size) in the order of the files.
+    """Decode images on all CPU cores. Return uint8 (M, 3, size, size) in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names at most five.
+    `decode_one` decodes a file to uint8 (3, size, size). If it fails, a ValueError names at most five files.
     """
     from rich.progress import track
 
@@ -83,7 +82,7 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
 
 
 def read_rgb(file: Path) -> Tensor:
-    """Read an image file in colour, uint8 (3, H, W); raise a ValueError if it has more than 8 bits per channel."""
+    """Read an image as uint8 (3, H, W). Raise a ValueError if it has more than 8 bits per channel."""
     import numpy as np
     from PIL import Image
 
@@ -94,7 +93,6 @@ def read_rgb(file: Path) -> Tensor:
 
 
 def _load(path: Path, key: str) -> Tensor | None:
-    """Return the images of a decoded file, mapped into memory; None if it is missing, broken or has another key."""
     if not path.is_file():
         return None
     try:
@@ -105,7 +103,6 @@ def _load(path: Path, key: str) -> Tensor | None:
 
 
 def _write(path: Path, key: str, decode: Callable[[], Tensor], *, remedy: str) -> None:
-    """Write the decoded images and `key` to a temporary file, and rename it to `path` when it is complete."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""An invertible generative model g, which maps latents z to observations x and is not trained."""
+"""InvertibleMLP: a fixed invertible network that maps latents z to observations x."""
 
 __all__ = ["InvertibleMLP"]
 
@@ -15,33 +15,32 @@ _CHUNK = 2048  # matrices whose condition numbers are computed at once
 
 
 class InvertibleMLP(nn.Module):
-    r"""An MLP of square matrices without bias, with LeakyReLU between them, that has an exact inverse.
+    r"""An MLP with an exact inverse: square matrices without bias, and LeakyReLU between them.
 
     .. math:: g(z) = W_L\, \sigma(W_{L-1} \cdots \sigma(W_1 z))
 
-    Network and choice of matrices follow the published code of Zimmermann et al., Contrastive Learning Inverts the Data
-    Generating Process (2021). Entries are uniform on [-1, 1], and columns are then scaled to unit length. A matrix is
-    used if its condition number is at most the `quantile` of the condition numbers of `candidates` such matrices. The
-    default 0 means their minimum; about `candidates` further matrices are then drawn for each layer. Weights are not
-    trained; a checkpoint restores weights, slope and threshold.
+    The network follows the published code of Zimmermann et al., Contrastive Learning Inverts the Data Generating
+    Process (2021). Entries of a matrix are uniform on [-1, 1], and its columns are then scaled to length 1. A matrix is
+    used if its condition number is at most a threshold: the `quantile` of `candidates` random matrices, by default
+    their minimum. The weights are not trained.
 
-    The search takes about a second for d = 10, but minutes for d >= 32, and may then fail: raise `quantile` there.
+    The search takes about a second for d = 10, but minutes for d >= 32, where it may fail. There, raise `quantile`.
 
     Args:
         dim: d, the dimension of latents and observations, >= 1.
-        depth: Number of matrices, >= 1; with 1, g is linear.
-        slope: Slope of LeakyReLU below 0, in (0, 1].
+        depth: Number of matrices, >= 1. With 1, g is linear.
+        slope: Slope of LeakyReLU for negative values, in (0, 1].
         candidates: Number of matrices whose condition numbers set the threshold, >= 1.
         quantile: Quantile of these condition numbers, in [0, 1].
-        tries: Largest number of matrices to draw for all layers together, >= 1.
+        tries: Largest number of matrices to draw in the search, >= 1.
         seed: Seed of the matrices.
 
     Attributes:
         weight: (depth, d, d), the matrices.
-        threshold: The largest condition number that these matrices may have.
+        threshold: The largest condition number allowed.
 
     Raises:
-        ValueError: If an argument is out of range, or fewer than `depth` of `tries` matrices are within the threshold.
+        ValueError: If an argument is out of range, or the search finds fewer than `depth` matrices.
 
     >>> g = InvertibleMLP(4, candidates=100)
     >>> z = torch.linspace(-1, 1, 8).view(2, 4)
@@ -78,7 +77,7 @@ class InvertibleMLP(nn.Module):
         self.register_buffer("weight", torch.stack(layers).float())
 
     def get_extra_state(self) -> dict[str, float]:
-        """Return slope and threshold, which a checkpoint saves beside the weights."""
+        """Return slope and threshold for a checkpoint."""
         return {"slope": self.slope, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
@@ -86,14 +85,14 @@ class InvertibleMLP(nn.Module):
         self.slope, self.threshold = state["slope"], state["threshold"]
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map latents to observations, both (N, d) and of the same dtype; computed in float64."""
+        """Map latents to observations, both (N, d). The computation is in float64."""
         x = z.double()
         for layer, weight in enumerate(self.weight.double()):
             x = (leaky_relu(x, self.slope) if layer else x) @ weight.T
         return x.to(z.dtype)
 
     def inverse(self, x: Tensor) -> Tensor:
-        """Map observations to latents, both (N, d) and of the same dtype; computed in float64."""
+        """Map observations to latents, both (N, d). The computation is in float64."""
         z = x.double()
         for layer, weight in reversed(list(enumerate(self.weight.double()))):
             z = torch.linalg.solve(weight, z.T).T
@@ -102,7 +101,6 @@ class InvertibleMLP(nn.Module):
 
 
 def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Generator) -> Iterator[Tensor]:
-    """Draw `tries` random matrices, and yield those whose condition number is at most `threshold`."""
     for matrix in _matrices(dim, tries, generator):
         # The bound takes half the time of an SVD of every matrix.
         likely = matrix[_condition_bound(matrix) <= threshold * (1 + 1e-6)]
@@ -110,7 +108,7 @@ def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Gen
 
 
 def _matrices(dim: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield `count` random matrices with columns of unit length, in chunks (n, d, d)."""
+    """Yield `count` random matrices with columns of length 1, in chunks (n, d, d)."""
     for start in range(0, count, _CHUNK):
         n = min(_CHUNK, count - start)
         matrix = 2 * torch.rand(n, dim, dim, dtype=torch.float64, generator=generator) - 1
@@ -123,7 +121,6 @@ def _condition(matrix: Tensor) -> Tensor:
 
 
 def _condition_bound(matrix: Tensor) -> Tensor:
-    r"""Return lower bounds (n,) of the condition numbers of W, unit columns, from :math:`G = W^\top W`."""
     gram = matrix.mT @ matrix
     least = torch.linalg.cholesky_ex(gram).L.diagonal(dim1=1, dim2=2).amin(1).square()  # >= its least eigenvalue
     return (gram.square().sum((1, 2)) / (matrix.shape[-1] * least)).sqrt()

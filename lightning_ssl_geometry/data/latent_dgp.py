@@ -1,4 +1,4 @@
-"""LatentDGPDataModule: a data-generating process x = g(z) with known latents, which are drawn anew in every step."""
+"""LatentDGPDataModule: observations x = g(z) of known latents z, drawn anew in every step."""
 
 __all__ = ["LatentDGPDataModule"]
 
@@ -19,34 +19,35 @@ from lightning_ssl_geometry.types import Batch
 
 
 class LatentDGPDataModule(SyntheticDataModule):
-    """Pairs of observations x = g(z), x~ = g(z~) with known latents: z~ keeps the content of z and changes its style.
+    """Pairs of observations x = g(z), x~ = g(z~) of known latents. z~ has the content of z and another style.
 
     The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
-    `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`; for validation and
-    test also `image`, which is x. Latents depend only on (seed, split, epoch, index), so 1 and 2 processes train on the
-    same global batches, and a run can be resumed. Validation and test sets, and under `overfit_batches` also the
-    training set, are the same in every epoch. Observations have the precision of the run, latents are always float32.
+    `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`. Validation and test
+    batches also have `image`, which is x. Observations have the precision of the run. Latents are float32.
+
+    Latents depend only on (seed, split, epoch, index), so training does not depend on the number of processes.
+    Validation and test sets are the same in every epoch, and with `overfit_batches` also the training set.
 
     Args:
         dim: d, dimension of the latents.
         content_dim: d_c: the first d_c dimensions are content.
-        mixing: g, maps latents (N, d) to observations (N, D) in float32. It is not trained, all processes use the
-            weights of the first process, and checkpoints hold them. None: `InvertibleMLP(dim, seed=seed)`.
+        mixing: g, a network that maps latents (N, d) to observations (N, D) in float32. It is not trained, and is saved
+            in checkpoints. All processes use the weights of the first process. None: `InvertibleMLP(dim, seed=seed)`.
         batch_size: Samples per process.
-        epoch_size: Number of pairs in an epoch. Pairs that do not fill a batch are left out.
-        val_size: Number of pairs for validation; 0: no validation.
+        epoch_size: Number of pairs in an epoch. The last pairs are left out if they do not fill a batch.
+        val_size: Number of pairs for validation. 0: no validation.
         test_size: Number of pairs for testing.
         seed: Seed of the latents and of the default mixing.
-        **latent: Distribution of the latents, the arguments of :class:`LatentProcess`: `space`, `marginal`,
-            `marginal_scale`, `conditional`, `style_scale`, `content_scale`, `p`, `concentration`.
+        **latent: Arguments of :class:`LatentProcess`: `space`, `marginal`, `marginal_scale`, `conditional`,
+            `style_scale`, `content_scale`, `p`, `concentration`.
 
     Attributes:
         process: The :class:`LatentProcess`.
-        mixing: g. The default module has the method `inverse`.
+        mixing: g. The default network has the method `inverse`.
 
     Raises:
-        ValueError: If an argument is out of range, or `mixing` does not map a latent (1, d) to (1, D); in `setup`, if
-            an epoch has only one pair, and so no negatives.
+        ValueError: If an argument is out of range, or `mixing` does not map (1, d) to (1, D). In `setup`, if an epoch
+            has only one pair, so that there are no negatives.
     """
 
     @by_position(
@@ -86,14 +87,15 @@ class LatentDGPDataModule(SyntheticDataModule):
         return {"train": self.epoch_size, "val": self.val_size, "test": self.test_size}[split]
 
     def setup(self, stage: str) -> None:
-        """Copy the weights of `mixing` from the first process to all, because they may have been drawn at random."""
+        """Copy the weights of `mixing` from the first process to the others."""
         at_least(2, epoch_size=self.epoch_size)
+        # The weights may have been drawn at random.
         if self.trainer is not None and self.trainer.world_size > 1:
             state = self.mixing.cpu().state_dict()
             self.mixing.load_state_dict(self.trainer.strategy.broadcast(state))
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Make the batch from indices, on their device: draw the latents, and compute the observations."""
+        """Draw the latents of the batch, and compute the observations."""
         index, split, clean = batch["index"], batch["split"], batch["clean"]
         epoch = 0 if clean or self._overfits else batch["epoch"]
         home = torch.device("cpu") if index.device.type == "mps" else index.device  # MPS has no float64
@@ -108,7 +110,6 @@ class LatentDGPDataModule(SyntheticDataModule):
 
     @torch.no_grad()
     def _observe(self, latent: Tensor) -> tuple[Tensor, ...]:
-        """Return the observations x and x~, both (N, D): computed in float32, then in the precision of the run."""
         with torch.autocast(latent.device.type, enabled=False):
             views = tuple(self.mixing.to(latent.device)(latent.flatten(0, 1)).chunk(2))
         converted = views if self.trainer is None else self.trainer.precision_plugin.convert_input(views)

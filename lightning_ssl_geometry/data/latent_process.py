@@ -1,4 +1,4 @@
-"""Random pairs of latents, anchor z and positive z~: the positive keeps the anchor's content and changes its style."""
+"""Random pairs of latents: an anchor z and a positive z~ with the content of z and another style."""
 
 __all__ = ["Conditional", "LatentProcess", "LatentSettings", "Marginal", "Space"]
 
@@ -43,42 +43,41 @@ class LatentSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LatentProcess:
-    r"""The distribution of anchors z and positives z~. The first `content_dim` dimensions are content, the rest style.
+    r"""The distribution of anchors z and positives z~.
 
-    Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, on the
-    spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). Anchors follow a
-    marginal p(z). Positives follow a conditional p(z~ | z): a delta distribution for the content, a wider one for the
-    style.
+    Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, with the
+    spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). The first
+    `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z). Positives follow a
+    conditional p(z~ | z). By default, the conditional keeps the content exactly.
 
     - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
-      truncated to the box, per coordinate.
+      truncated to the box in each coordinate.
     - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
-    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and scaled to length 1. Content is
-      kept, so the style :math:`z_s` moves on a sphere of radius :math:`|z_s|`. With "von_mises_fisher", the density is
-      :math:`\exp(\kappa \langle z, \tilde z \rangle)` given the content, which is von Mises-Fisher with concentration
-      :math:`\kappa |z_s|^2` on that sphere. The other conditionals add noise to the style and scale it back to the
-      radius; if `content_scale` is not 0, they add noise to all dimensions and scale back to length 1.
+    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and then scaled to length 1. The
+      style :math:`z_s` moves on the sphere of radius :math:`|z_s|`. "von_mises_fisher" has the density
+      :math:`\exp(\kappa \langle z, \tilde z \rangle)` given the content. On the sphere of the style, the concentration
+      is :math:`\kappa |z_s|^2`. The other conditionals add noise to the style and scale the result to the radius. If
+      `content_scale` is not 0, they add noise to all dimensions and scale the result to length 1.
 
-    "Scale" means the standard deviation of "normal" before truncation, b of "laplace" (density :math:`\exp(-|x| / b)`)
-    and s of "generalized_normal" (:math:`\exp(-(|x| / s)^p)`).
+    The scale is the standard deviation of "normal" before truncation. It is b in the density :math:`\exp(-|x| / b)` of
+    "laplace", and s in the density :math:`\exp(-(|x| / s)^p)` of "generalized_normal".
 
     Args:
-        dim: d.
-        content_dim: d_c, in [0, d]. With d, positives equal anchors.
+        dim: d, the number of dimensions.
+        content_dim: d_c, in [0, d]. With d, positives equal anchors if `content_scale` is 0.
         space: "box", "sphere" or "unbounded".
         marginal: "uniform" (not in the unbounded space), "normal" or "laplace".
-        marginal_scale: Scale of the marginal: a number > 0, or d of them; ignored for "uniform".
-        conditional: "normal", "laplace", "generalized_normal" or, only on the sphere, "von_mises_fisher".
-        style_scale: Scale of the conditional for the style: a number >= 0, or d_s = d - d_c of them; ignored for
-            "von_mises_fisher".
-        content_scale: Scale of the conditional for the content: a number >= 0, or d_c of them; 0 keeps the content
-            exactly. It must be 0 for "von_mises_fisher".
-        p: Shape of "generalized_normal", >= 1; ignored for the others.
-        concentration: kappa >= 0 of "von_mises_fisher"; ignored for the others.
+        marginal_scale: Scale of the marginal, > 0: a number, or d numbers. Not used for "uniform".
+        conditional: "normal", "laplace", "generalized_normal", or on the sphere also "von_mises_fisher".
+        style_scale: Scale of the conditional for the style, >= 0: a number, or d - d_c numbers.
+        content_scale: Scale of the conditional for the content, >= 0: a number, or d_c numbers. 0 keeps the content
+            exactly, and is required for "von_mises_fisher".
+        p: Shape of "generalized_normal", >= 1.
+        concentration: kappa >= 0 of "von_mises_fisher".
 
     Raises:
-        ValueError: If an argument is out of range or has the wrong type or length, if the space does not have this
-            distribution, or on the sphere, if exact content leaves one style dimension, which could not move.
+        ValueError: If an argument has a wrong value, type or length, or if the space does not have this distribution.
+            On the sphere, if the content is exact and there is only one style dimension, which could not move.
     """
 
     dim: int
@@ -121,7 +120,7 @@ class LatentProcess:
         return torch.arange(self.dim) < self.content_dim
 
     def sample(self, key: Tensor) -> Tensor:
-        """Return anchors and positives, float32 (2, N, d). Each entry of `key` (N,), int64, determines one pair."""
+        """Draw anchors and positives, float32 (2, N, d). Each integer of `key` (N,), int64, determines one pair."""
         anchor = self._anchors(counter_hash(key, _ANCHOR))
         return torch.stack([anchor, self._positives(anchor, counter_hash(key, _POSITIVE))])
 
@@ -152,7 +151,6 @@ class LatentProcess:
         return generalized_normal(mean, factor * scale, shape, key=key, low=low, high=high)
 
     def _turned(self, style: Tensor, key: Tensor) -> Tensor:
-        """Draw a new style (N, d_s) around each given style, with the same length."""
         style = style.double()
         radius = torch.linalg.vector_norm(style, dim=1, keepdim=True)
         if self.conditional == "von_mises_fisher":
@@ -183,7 +181,7 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """Return p and s / scale of the generalised normal distribution that is equal to `law`."""
+    """Return p and s / scale of the generalised normal distribution that equals `law`."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""A sampler with the same global batches for any number of processes, and a loader that resumes within an epoch."""
+"""A sampler with the same global batches for any number of processes, and a loader that can resume in mid-epoch."""
 
 __all__ = ["BatchLoader", "GlobalBatchSampler"]
 
@@ -16,22 +16,21 @@ from lightning_ssl_geometry.random import counter_hash
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
     """Yields this process's part of each global batch, as a tensor of positions in the data set.
 
-    The order is a function of (seed, epoch), and a global batch is a slice of it. Rank r takes the positions r, r +
-    world_size, ... of the slice. So 1 process with batch size B and 2 processes with B / 2 see the same global batches.
-    Nothing is padded or repeated. Without `drop_last`, the order is cut into batches of nearly equal size, so that
-    every process has the same number of batches and no batch is empty.
+    The order of the positions depends only on (seed, epoch). A global batch is a slice of it, and rank r takes every
+    `world_size`-th position of the slice, from the r-th on. So 1 process with batch size B and 2 processes with B / 2
+    see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly equal sizes.
 
     Args:
         size: Number of samples in the data set.
         batch_size: Largest number of samples per process and batch.
-        shuffle: Draw a new order for each epoch; False: the order of the data set.
-        drop_last: Yield full batches only, and leave out the rest of the order.
+        shuffle: Whether to draw a new order in each epoch. False: the order of the data set.
+        drop_last: Whether to leave out the last positions if they do not fill a global batch.
         seed: Seed of the order.
         world_size: Number of processes.
-        rank: Number of this process.
+        rank: Index of this process.
 
     Raises:
-        ValueError: If there are too few samples for a full global batch, or for a sample of each process in a batch.
+        ValueError: If there are too few samples for a full global batch, or for one sample per process in each batch.
 
     >>> [batch.tolist() for batch in GlobalBatchSampler(7, batch_size=2, world_size=2, rank=1)]
     [[1, 3], [5]]
@@ -63,11 +62,9 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
             )
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return self.size // self.global_batch_size if self.drop_last else -(-self.size // self.global_batch_size)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Yield the positions of each batch."""
         order = self._order()
         if self.drop_last:
             batches = order[: len(self) * self.global_batch_size].split(self.global_batch_size)
@@ -77,11 +74,11 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
             yield batch[self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the samples for an epoch. Lightning calls this method when the epoch starts."""
+        """Choose the order for an epoch. Lightning calls this method when the epoch starts."""
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
-        """Change the number of the current epoch to `epoch`, and number later epochs on from there."""
+        """Change the number of the current epoch to `epoch`. Later epochs are numbered from there."""
         self._lag += self.epoch - epoch
         self.epoch = epoch
 
@@ -99,17 +96,17 @@ class BatchSource(Protocol):
 
 
 class BatchLoader:
-    """Yields whole batches, each with the number of its `epoch`. Lightning saves in checkpoints how many were used.
-
-    It is used in place of a torch DataLoader, which would draw from the global random state in every pass. For that,
-    Lightning would also recommend workers, and under `overfit_batches` it would split batches into single positions.
+    """Yields batches, each with the number of its `epoch`, and can resume in mid-epoch.
 
     Args:
         source: Maps a tensor of positions to a batch.
-        sampler: Yields tensors of positions; Lightning sets its epoch.
-        trained: Returns how many batches of the current epoch the network was trained on. At an interruption, these may
-            be fewer than the loader has yielded. None: the number of batches that the loader has yielded.
+        sampler: Yields tensors of positions. Lightning sets its epoch.
+        trained: Returns the number of batches of the current epoch that the network was trained on. An interruption can
+            leave batches that were yielded but not trained on. None: the number of batches yielded.
     """
+
+    # A torch DataLoader would draw from the global random state in every pass. For that, Lightning would recommend
+    # workers, and under `overfit_batches` it would split batches into single positions.
 
     repeatable = True  # batches are functions of the epoch, so a second pass beside Lightning's changes nothing
 
@@ -125,11 +122,10 @@ class BatchLoader:
         self._resumed_at: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of batches of a whole epoch."""
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of the epoch. The first pass after a resume leaves out the batches trained before."""
+        """Yield the batches of an epoch. After a resume, skip the batches that were already trained on."""
         self._handed = 0 if self._resumed_at is None else self._resume(self._resumed_at)
         self._epoch = self.sampler.epoch
         for positions in islice(self.sampler, self._handed, None):
@@ -137,11 +133,11 @@ class BatchLoader:
             yield self._source[positions] | {"epoch": self._epoch}
 
     def state_dict(self) -> dict[str, int]:
-        """Return the number of the current epoch, and on how many of its batches the network was trained."""
+        """Return the current epoch and the number of its batches that the network was trained on."""
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the next pass continue a saved epoch, or begin the next epoch if the Trainer counts it as complete."""
+        """Continue a saved epoch in the next pass. If the Trainer counts it as complete, begin the next epoch."""
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
 

@@ -1,4 +1,4 @@
-"""MNIST, read from its original files, compressed or not."""
+"""MNISTDataModule, which reads MNIST's original files."""
 
 __all__ = ["MNISTDataModule"]
 
@@ -19,19 +19,19 @@ _IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 class MNISTDataModule(TorchvisionDataModule):
     """MNIST: 60,000 training and 10,000 test images in grey, 28 x 28 pixels, 10 classes.
 
-    The folder `root` holds `MNIST/raw/train-images-idx3-ubyte` and the three other files, compressed (`.gz`) or not. It
-    may be read-only. The arguments are those of :class:`TorchvisionDataModule`.
+    `root` contains the four files `MNIST/raw/train-images-idx3-ubyte` and so on, compressed (`.gz`) or not. The
+    arguments are those of :class:`TorchvisionDataModule`.
     """
 
     def fetch(self) -> None:
-        """Download the files, unless all exist."""
+        """Download the files if some are missing."""
         if not all(_found(self._raw / name.format(part)) for part in ("train", "t10k") for name in (_IMAGES, _LABELS)):
             from torchvision.datasets import MNIST
 
             MNIST(self.root, download=True)
 
     def load(self) -> Source:
-        """Read the training and the test images."""
+        """Read the images."""
         return Source(self._part("train"), self._part("t10k"), [*map(str, range(10))])
 
     @property
@@ -54,7 +54,6 @@ def _found(path: Path) -> Path | None:
 
 
 def _read_idx(path: Path, axes: int) -> Tensor:
-    """Read an IDX file: bytes 0, 0, 8 and the number of axes; the axes' sizes as big-endian int32; uint8 values."""
     found = _found(path)
     if found is None:
         raise FileNotFoundError(f"Expected `root` to have {path} or {path}.gz. Set `download` to True to fetch them.")
@@ -62,6 +61,7 @@ def _read_idx(path: Path, axes: int) -> Tensor:
         content = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"Expected {found} to be a whole gzip file, but reading it failed: {error}.") from error
+    # IDX: bytes 0, 0, 8 and the number of axes; the sizes of the axes as big-endian int32; uint8 values
     start = 4 + 4 * axes
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
     if content[:4] != bytes([0, 0, 8, axes]) or len(content) != start + int(np.prod(shape)):

@@ -1,4 +1,4 @@
-"""Resize or pad images to their size in a batch, and place images on larger black images."""
+"""Resize or pad images, and place images on larger black images."""
 
 __all__ = ["check_box", "fit", "place"]
 
@@ -9,9 +9,9 @@ from lightning_ssl_geometry.checks import shaped
 
 
 def fit(image: Tensor, size: int | None) -> Tensor:
-    """Resize or pad uint8 images (N, C, H, W) to uint8 (N, C, size, size). With `size` None, return `image`.
+    """Resize or pad uint8 images (N, C, H, W) to (N, C, size, size). If `size` is None, return them unchanged.
 
-    An axis longer than `size` is resized. A shorter axis is padded with zeros (an odd one at the bottom or right).
+    An axis longer than `size` is resized. A shorter axis is padded with zeros, an odd one at the bottom or right.
     """
     if size is None or image.shape[2:] == (size, size):
         return image
@@ -25,10 +25,10 @@ def fit(image: Tensor, size: int | None) -> Tensor:
 
 
 def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
-    """Place images (N, C, h, w) in the middle of their boxes on black images (N, C, height, width).
+    """Place images (N, C, h, w) on black images (N, C, height, width), each in the middle of its box.
 
-    A row of `box` (N, 4), int64, is top, left, bottom and right (exclusive) in pixels; :func:`check_box` checks it. If
-    an odd number of pixels is left in a box, there is one more at the bottom or right.
+    `box` is int64 (N, 4): top, left, bottom (exclusive) and right (exclusive) in pixels. If the free space in a box is
+    odd, one more pixel is free at the bottom or right.
     """
     n, c, h, w = image.shape
     top, left, bottom, right = box.unbind(1)
@@ -40,7 +40,7 @@ def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
 
 
 def check_box(box: Tensor, image: Tensor, height: int, width: int) -> None:
-    """Raise a ValueError if a box of :func:`place` is smaller than the image, or not inside of `height` x `width`."""
+    """Raise a ValueError if a box is smaller than its image, or not inside of `height` x `width` pixels."""
     shaped("N, 4", {"N": len(image)}, box=box)
     top, left, bottom, right = box.long().unbind(1)
     h, w = image.shape[2:]

@@ -17,12 +17,12 @@ Split = Literal["train", "val", "test"]
 
 
 class ResumableDataModule(L.LightningDataModule, ABC):
-    """Base of DataModules that resume training within an epoch, with exactly equal results on the same processor.
+    """Base class of DataModules that can resume training in mid-epoch, with exactly the same results.
 
     Args:
         batch_size: Samples per process, >= 1.
-        seed: Seed of the order of the samples, and of the random numbers of a subclass.
-        saved: A module whose state is saved in checkpoints, too; None: there is no such module.
+        seed: Seed of the order of the samples, and of a subclass's random numbers.
+        saved: A module whose state is also saved in checkpoints. None: no module.
     """
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:
@@ -36,17 +36,17 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     @abstractmethod
     def training_loader(self) -> BatchLoader:
-        """Make the loader of the training set."""
+        """Make the training loader."""
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split: each sample once, in order, with `image`. An unknown split raises a ValueError.
+        """Make a loader of a split with `image`: each sample once, in order.
 
-        A subclass has to define it.
+        A subclass implements it, and raises a ValueError for an unknown split.
         """
         raise NotImplementedError(f"Expected `{type(self).__name__}` to define `unaugmented_dataloader`.")
 
     def predict_dataloader(self) -> BatchLoader:
-        """Make the loader of the test set, without augmentation."""
+        """Make the loader of the test set without augmentation."""
         return self.unaugmented_dataloader("test")
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -57,14 +57,14 @@ class ResumableDataModule(L.LightningDataModule, ABC):
             cls.unaugmented_dataloader = _renamed(old)  # type: ignore[method-assign, assignment]
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
-        """Call :meth:`unaugmented_dataloader`. This is the old name of that method."""
+        """Deprecated name of :meth:`unaugmented_dataloader`."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
         loaders = (vars(kind).get("unaugmented_dataloader") for kind in type(self).__mro__)
         # a subclass that overrides this method by its old name calls it as `super()`, and must not get itself
         return next(load for load in loaders if load and not hasattr(load, "renamed"))(self, split)
 
     def train_dataloader(self) -> BatchLoader:
-        """Make the training loader. After a resume, it begins at the position in the checkpoint."""
+        """Make the training loader. After a resume, it begins at the saved position."""
         self._training = self.training_loader()
         if self._resumed is not None:
             self._training.load_state_dict(self._resumed)
@@ -72,12 +72,12 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self._training
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in training and the state of the module `saved`, for a checkpoint."""
+        """Return the position in the epoch, and the state of `saved`."""
         state: dict[str, Any] = {} if self._training is None else {"training": self._training.state_dict()}
         return state if self._saved is None else state | {"saved": self._saved.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the module `saved`. In `fit`, the next training loader begins at the saved position."""
+        """Restore the state of `saved` and, in `fit`, the position in the epoch."""
         if self._saved is not None:
             self._saved.load_state_dict(state_dict["saved"])
         if self.trainer is not None and self.trainer.state.fn == "fit":
@@ -107,10 +107,10 @@ def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split],
 
 
 class SyntheticDataModule(ResumableDataModule):
-    """Base of DataModules that compute samples on the training device, in `on_after_batch_transfer`.
+    """Base class of DataModules whose samples are computed on the training device, in `on_after_batch_transfer`.
 
-    Its loaders yield dicts of `index` (positions in a split), `split`, `epoch` and `clean`. `clean` is true if the
-    loader comes from :meth:`unaugmented_dataloader`.
+    Before that, a batch has only `index` (positions in a split), `split`, `epoch` and whether it is `clean` (without
+    augmentation).
     """
 
     @abstractmethod
@@ -118,20 +118,20 @@ class SyntheticDataModule(ResumableDataModule):
         """Return the number of samples in a split."""
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the loader of the validation set, each sample once. If the set is empty, return []."""
+        """Make the validation loader, each sample once. If the set is empty, return []."""
         return self.unaugmented_dataloader("val") if self.size("val") else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Make the loader of the test set, each sample once."""
+        """Make the test loader, each sample once."""
         return self.unaugmented_dataloader("test")
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make the loader of a split: each sample once, in order, with `image`. "train" means the first epoch."""
+        """Make a loader with `image`: each sample once, in order. "train" has the samples of the first epoch."""
         one_of(get_args(Split), split=split)
         return self._batches(_Positions(split, clean=True), self.size(split))
 
     def training_loader(self) -> BatchLoader:
-        """Make the training loader. Every epoch has new samples, except under `overfit_batches`."""
+        """Make the training loader. Every epoch has new samples, except with `overfit_batches`."""
         return self._batches(_Positions("train", clean=False), self.size("train"), drop_last=True)
 
 

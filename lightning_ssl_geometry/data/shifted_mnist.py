@@ -1,4 +1,4 @@
-"""ShiftedMNISTDataModule: each digit lies in one cell of a larger image, which is otherwise black."""
+"""ShiftedMNISTDataModule: digits at random positions on larger black images."""
 
 __all__ = ["ShiftedMNISTDataModule"]
 
@@ -22,30 +22,29 @@ _STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # keep the
 
 
 class ShiftedMNISTDataModule(ImageDataModule):
-    """Black images (canvases) with a grid of cells, and a digit in one of these cells.
+    """Black images (canvases) with a grid of cells, each with a digit in one of the cells.
 
     The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
-    Representation Learning with Trainable Augmentation Channel (2021). The cell is drawn uniformly, and depends only on
-    (seed, training or test set, index): it is the same in every epoch, for any subset, batch size or number of
-    processes. Every batch has `box`, the top, left, bottom and right of the cell. The canvases are made on the training
-    device; `mean` and `std` are those of whole canvases, with the black pixels.
+    Representation Learning with Trainable Augmentation Channel (2021). The cell of a digit is uniform, and depends only
+    on (seed, training or test set, index). Batches have `box`, the top, left, bottom (exclusive) and right (exclusive)
+    of the cell. `mean` and `std` include the black pixels.
 
     Args:
-        root: The folder that contains `MNIST/raw`; ignored for "digits".
+        root: The folder that contains `MNIST/raw`. Not used for "digits".
         source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
-        grid: Cells per row and per column, >= 1.
-        cell: Height and width of a cell in pixels, with the digit in its middle; None: the size of a digit.
-        canvas: Height and width of a canvas in pixels, with the grid in its middle; None: `grid` x `cell`.
+        grid: Number of cells per row and per column, >= 1.
+        cell: Height and width of a cell in pixels. The digit is in the middle of its cell. None: the size of a digit.
+        canvas: Height and width of a canvas in pixels. The grid is in the middle. None: `grid` x `cell`.
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std). None: one view, the normalised image.
-        seed: Seed of cells, subset, held-out validation samples and order; for "digits" also of the test set.
-        download: Fetch MNIST's files if they are missing.
-        test_fraction: Fraction of "digits" that is held out as the test set, in (0, 1); ignored for "mnist".
+        views: Makes the views from (image, index, epoch, mean, std). None: one view, the normalised image.
+        seed: Seed of the cells, the subset, the validation samples and the order, and of the test set of "digits".
+        download: Whether to download MNIST's files if they are missing.
+        test_fraction: Fraction of "digits" to hold out as the test set, in (0, 1). Not used for "mnist".
         **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
 
     Raises:
-        ValueError: If an argument is out of range, a file of MNIST is not as published, a cell is too small for a
-            digit, or the canvas is too small for the cells.
+        ValueError: If an argument is out of range, if a file of MNIST is not as published, if a cell is too small for a
+            digit, or if the canvas is too small for the cells.
         FileNotFoundError: If a file of MNIST is missing.
     """
 
@@ -87,11 +86,11 @@ class ShiftedMNISTDataModule(ImageDataModule):
         )
 
     def prepare_data(self) -> None:
-        """Download on one process, if `download` is true."""
+        """Download the files if `download` is true."""
         self.digits.prepare_data()
 
     def load(self) -> Source:
-        """Read the digits, and draw a cell for each digit."""
+        """Read the digits and draw a cell for each."""
         source = self.digits.load()
         return source._replace(train=self._shifted(source.train, "train"), test=self._shifted(source.test, "test"))
 

@@ -1,4 +1,4 @@
-"""Tiny ImageNet, read from its published archive and decoded once."""
+"""TinyImageNetDataModule, which decodes the images of Tiny ImageNet only once."""
 
 __all__ = ["TinyImageNetDataModule"]
 
@@ -26,16 +26,15 @@ _SIZE = 64
 class TinyImageNetDataModule(TorchvisionDataModule):
     """Tiny ImageNet: 100,000 training and 10,000 test images in colour, 64 x 64 pixels, 200 classes.
 
-    The folder `root` holds `tiny-imagenet-200`, as published. The published test set has no labels, so the published
-    validation set is the test set here, and `val_fraction` is held out of the training set. A label is the position of
-    a WordNet identifier in sorted order; its class name is the first of its words in `words.txt`. Every image is
-    decoded once, in colour, into one file (`tiny-imagenet-200/.ssl_geometry-64.pt`, 1.4 GB), which every run maps into
-    memory. An interrupted download is continued; the archive stays in `root`. The arguments are those of
-    :class:`TorchvisionDataModule`.
+    `root` contains the published folder `tiny-imagenet-200`. The published test set has no labels. Therefore the test
+    set here is the published validation set, and `val_fraction` is held out of the training set. Labels follow the
+    sorted WordNet identifiers. A class name is the first word of its line in `words.txt`. All images are decoded once
+    into the file `tiny-imagenet-200/.ssl_geometry-64.pt` (1.4 GB). An interrupted download is continued, and the
+    archive is kept. The arguments are those of :class:`TorchvisionDataModule`.
 
     Raises:
-        ValueError: If a setting is out of range, the archive has a wrong checksum or a member outside its folder, or
-            images, annotations and identifiers contradict each other.
+        ValueError: If a setting is out of range, if the archive has a wrong checksum or a file outside its folder, or
+            if images, annotations and identifiers contradict each other.
         FileNotFoundError: If the folder or one of its files is missing.
         OSError: If the download fails, or the decoded file cannot be written.
     """
@@ -44,12 +43,12 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     md5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
     def prepare_data(self) -> None:
-        """Download if `download` is true, and decode the images if the decoded file is missing, on one process."""
+        """Download the files if `download` is true, and decode the images if necessary."""
         super().prepare_data()
         self._decoded()
 
     def fetch(self) -> None:
-        """Download and unpack the archive, if its folder is missing."""
+        """Download and unpack the archive if its folder is missing."""
         root = Path(self.root)
         if not (root / _FOLDER).is_dir():
             archive = root / f"{_FOLDER}.zip"
@@ -119,8 +118,8 @@ def _annotated_images(folder: Path, wnids: list[str]) -> list[tuple[Path, int]]:
 
 
 def _jpegs(folder: Path) -> list[Path]:
-    """Return the files that are not hidden, sorted by the number in their names."""
     files = folder.iterdir() if folder.is_dir() else ()
+    # by the number in the name
     return sorted((f for f in files if not f.name.startswith(".")), key=lambda file: (len(file.name), file.name))
 
 
@@ -145,7 +144,6 @@ def _decode_one(file: Path) -> Tensor:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Download a file to `path`; after an interruption, only the rest of the file."""
     from torchvision.datasets.utils import check_integrity
 
     if path.is_file():
@@ -168,7 +166,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Request the rest of the file `part`. If the response has a status other than 206, it is the whole file."""
+    """Request the bytes that are missing in `part`. If the status is not 206, the response is the whole file."""
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:
@@ -198,7 +196,6 @@ def _compare(path: Path, md5: str, remedy: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive into a temporary folder beside `folder`, and rename it to `folder` when it is complete."""
     from rich.progress import track
 
     with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
@@ -215,7 +212,6 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _unwanted(member: ZipInfo) -> str:
-    """Return what is wrong with a member of an archive, or an empty text."""
     path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "a link or device"

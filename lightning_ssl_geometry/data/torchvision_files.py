@@ -1,4 +1,4 @@
-"""TorchvisionDataModule: base of data sets that are read from published files."""
+"""TorchvisionDataModule, the base class of data sets with published files."""
 
 __all__ = ["TorchvisionDataModule"]
 
@@ -11,12 +11,12 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class TorchvisionDataModule(ImageDataModule):
-    """Base of the data sets that are read from their published files and can be downloaded.
+    """Base class of data sets that are read from published files and can be downloaded.
 
     Args:
-        root: The folder that contains the data set's own folder, as in torchvision.
+        root: The folder that contains the folder of the data set, as in torchvision.
         batch_size: Samples per process.
-        download: Download the files if they are missing.
+        download: Whether to download the files if they are missing.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`,
             `drop_last`, `image_size`.
 
@@ -42,10 +42,10 @@ class TorchvisionDataModule(ImageDataModule):
         self.download = download
 
     def prepare_data(self) -> None:
-        """Download on one process, if `download` is true."""
+        """Download the files if `download` is true."""
         if self.download:
             self.fetch()
 
     @abstractmethod
     def fetch(self) -> None:
-        """Download the files that are missing in `root`."""
+        """Download the missing files to `root`."""

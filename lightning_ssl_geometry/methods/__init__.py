@@ -1,4 +1,4 @@
-"""Methods of self-supervised learning, most with a file per paper. All derive from SSLModule."""
+"""Methods of self-supervised learning. All are subclasses of SSLModule."""
 
 __all__ = [
     "AdaptiveTemperatureModule",

@@ -1,8 +1,8 @@
 """Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-SimCLR with a temperature for each dimension of z. Two views share their content and differ in style. InfoNCE is lower
-if the embedding shows only the content. If embeddings are not normalised, a lower temperature for the dimensions with
-content removes this advantage.
+SimCLR with a temperature for each dimension of z. The two views of a sample share their content and differ in style. An
+embedding that shows only the content has a lower InfoNCE loss. To remove this advantage, embeddings are not normalised,
+and the dimensions with content have a lower temperature.
 """
 
 __all__ = ["AdaptiveTemperatureModule"]
@@ -26,20 +26,19 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class AdaptiveTemperatureModule(SSLModule):
-    """InfoNCE with a temperature per dimension, on normalised, unnormalised or standardised embeddings.
+    """InfoNCE with a temperature for each dimension, on normalised, unnormalised or standardised embeddings.
 
-    The rows of Rusak et al.'s Table 2 are: "regular", `loss=InfoNCELoss(0.5)`; "w/o norm.", `standardize=True`; "w/o
-    norm + diff. tau", `standardize=True` and a loss whose temperature is a :class:`losses.ContentStyleTemperature`.
+    In Table 2 of Rusak et al., "regular" is `loss=InfoNCELoss(0.5)`, and "w/o norm." is `standardize=True`. For "w/o
+    norm + diff. tau", also use a `loss` with a :class:`losses.ContentStyleTemperature`.
 
     Args:
-        backbone: Maps (N, C, H, W), or (N, D_in), to h (N, D).
+        backbone: Maps (N, C, H, W) or (N, D_in) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
         loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 1 of Rusak et al. for unnormalised embeddings,
             `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
         standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
-            without weights at the end of the projector. With several processes, set the Trainer's `sync_batchnorm` for
-            the same result.
-        temperature: Deprecated, as are all arguments from here to `mode`. Pass them to `InfoNCELoss` as `loss` instead.
+            without weights. With several processes, also set the Trainer's `sync_batchnorm`.
+        temperature: Deprecated, as are all arguments up to `mode`. Pass them to `InfoNCELoss` as `loss` instead.
         normalize: Deprecated.
         similarity: Deprecated.
         p: Deprecated.
@@ -51,8 +50,8 @@ class AdaptiveTemperatureModule(SSLModule):
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid, the projector has no linear layer for `standardize`, or a deprecated
-            argument is given with `loss`; in a step, if a batch does not have two views.
+        ValueError: If an argument is not valid, if the projector has no linear layer for `standardize`, or if a
+            deprecated argument is given with `loss`. In a step, if a batch does not have two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
@@ -90,7 +89,7 @@ class AdaptiveTemperatureModule(SSLModule):
         self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
 
     def step(self, batch: Batch) -> Observation:
-        """Return the `loss` of the embeddings of two views, `h`, `z` and the loss's `temperature`."""
+        """Return `h`, `z`, the `loss` and the loss's `temperature`."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}

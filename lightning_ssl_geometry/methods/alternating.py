@@ -1,4 +1,4 @@
-"""AlternatingModule: several optimizers, each of which takes a step on every batch."""
+"""AlternatingModule, the base class of methods with several optimizers."""
 
 __all__ = ["AlternatingModule", "Part", "with_kept_statistics"]
 
@@ -30,8 +30,8 @@ class Part:
     Attributes:
         modules: The modules whose parameters the optimizer changes.
         optimizer: Makes the optimizer from parameter groups.
-        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: warm-up and cosine, stepped per batch.
-        grad_clip: A gradient with a larger norm is scaled to this norm. None: no limit.
+        lr_scheduler: Makes a scheduler stepped once per epoch. None: warm-up and cosine, stepped once per batch.
+        grad_clip: Largest norm of the gradient. Larger gradients are scaled down. None: no limit.
     """
 
     modules: tuple[nn.Module, ...]
@@ -41,12 +41,11 @@ class Part:
 
 
 class AlternatingModule(SSLModule):
-    """A method with several optimizers, which take a step on every batch one after the other.
+    """Base class of methods with several optimizers, each of which takes a step on every batch.
 
-    A subclass lists the optimizers and their modules in :meth:`parts`. Its `descend` calls :meth:`take_step` for each
-    part, and then :meth:`step_schedulers`. Optimization is manual: `global_step` counts batches, for any number of
-    parts. Several processes need the strategy "ddp", without further options. The Trainer's `gradient_clip_val` and
-    `accumulate_grad_batches` cannot be used.
+    A subclass implements :meth:`parts`. Its `descend` calls :meth:`take_step` for each part, and then
+    :meth:`step_schedulers`. `global_step` counts each batch once. Several processes need the strategy "ddp". The
+    Trainer's `gradient_clip_val` and `accumulate_grad_batches` cannot be used.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -54,8 +53,8 @@ class AlternatingModule(SSLModule):
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; when training begins, if several processes use another strategy than
-            DDP, or a scheduler needs a metric.
+        ValueError: If an argument is not valid. When training begins, if several processes use another strategy than
+            DDP, or if a scheduler needs a metric.
     """
 
     @passed_on
@@ -65,10 +64,10 @@ class AlternatingModule(SSLModule):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Return the parts in the order of their steps. Only the step of the first part counts in `global_step`."""
+        """Return the parts in the order of their steps."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
-        """Compute the gradient of a loss, and take a step with the optimizer of `parts()[place]`."""
+        """Take a step with the optimizer of `parts()[place]` on a loss."""
         optimizer = self._optimizers[place]
         self._backward(loss, optimizer)
         if place == 0:
@@ -78,7 +77,7 @@ class AlternatingModule(SSLModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers per batch and, after the last batch of an epoch, also the schedulers per epoch."""
+        """Step the schedulers per batch and, after the last batch of an epoch, the schedulers per epoch."""
         # Lightning saves no checkpoint before this, because `descend` is part of the training step.
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:
@@ -95,7 +94,8 @@ class AlternatingModule(SSLModule):
         return tuple(self._optimization(part) for part in self.parts())
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient. The loss scaling of half precision is already undone at this point."""
+        """Clip the gradient."""
+        # The loss scaling of half precision is already undone.
         clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
         self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")
 
@@ -105,7 +105,6 @@ class AlternatingModule(SSLModule):
         return found if isinstance(found, list) else [found]
 
     def _backward(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
-        """Compute the gradient of one optimizer's parameters, averaged over processes."""
         strategy = self.trainer.strategy  # DDP itself would wait for the gradients of all parameters
         optimizer.zero_grad()
         with strategy.block_backward_sync() if isinstance(strategy, DDPStrategy) else nullcontext():
@@ -123,11 +122,11 @@ class AlternatingModule(SSLModule):
 
 
 def with_kept_statistics(module: nn.Module, x: Tensor) -> Tensor:
-    """Return module(x) in the module's current mode (train or eval), without updating its running statistics."""
+    """Return module(x) in the module's current mode, but do not update its running statistics."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     y: Tensor = functional_call(module, buffers, (x,))
     return y
 
 
 def _nothing() -> None:
-    """Do nothing: the closure for an optimizer step after the gradient has been computed."""
+    pass  # the closure of an optimizer step whose gradient is already computed

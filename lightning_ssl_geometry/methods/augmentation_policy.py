@@ -1,4 +1,4 @@
-"""A policy network's distribution P(T | X) over a family of augmentations, and a warning when it collapses."""
+"""The distribution P(T | X) of a policy network over augmentations T of an image X, and a warning if it collapses."""
 
 __all__ = ["POLICY_QUANTITIES", "EntropyWatch", "log_probabilities"]
 
@@ -30,10 +30,10 @@ POLICY_QUANTITIES = {
 
 
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
-    """Return log P(T | X), (N, K), in at least float32, of N images X and K = `members` augmentations T.
+    """Return log P(T | X), (N, K), of N images X and K = `members` augmentations T, in at least float32.
 
-    `policy` maps `image` (N, C, H, W) to logits (N, K); None: the distribution is uniform. A ValueError is raised if
-    the logits have a wrong shape, or are not finite (checked on the CPU only).
+    `policy` maps images (N, C, H, W) to logits (N, K). None: the distribution is uniform. Logits that have a wrong
+    shape or are not finite (checked on the CPU only) raise a ValueError.
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)
@@ -47,10 +47,10 @@ def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> 
 
 
 class EntropyWatch:
-    """Warns if the mean entropy of a policy is too low in every batch of an epoch.
+    """Warns if the mean entropy of a policy is too low in all batches of an epoch.
 
     Args:
-        least: The least entropy without a warning, in nats, from 0 to below log K.
+        least: The threshold of the warning in nats, at least 0 and less than log K.
         members: K, the number of augmentations.
     """
 
@@ -63,12 +63,12 @@ class EntropyWatch:
         self._epoch, self._highest = -1, torch.tensor(-math.inf)
 
     def see(self, epoch: int, entropy: Tensor) -> None:
-        """Record the mean entropy of a batch, a scalar, without waiting for the GPU."""
+        """Record the mean entropy of a batch, a scalar."""
         self._highest = entropy if epoch != self._epoch else torch.maximum(self._highest, entropy)
         self._epoch = epoch
 
     def end(self, epoch: int, entropy_weight: float) -> None:
-        """Warn if the entropy was too low in every batch of this epoch."""
+        """Warn if the entropy was too low in all batches of this epoch."""
         if epoch == self._epoch and self._highest < self.least:
             rank_zero_warn(
                 f"The policy has collapsed: the mean entropy of P(T | X) was at most {self._highest:.3g} nats in every "

@@ -1,4 +1,4 @@
-"""SSLModule, the base of all methods."""
+"""SSLModule, the base class of all methods."""
 
 __all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
 
@@ -53,7 +53,7 @@ _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"],
 
 
 class SSLSettings(TypedDict, total=False):
-    """The arguments of :class:`SSLModule` except its networks."""
+    """The arguments of :class:`SSLModule` except the networks."""
 
     optimizer: OptimizerCallable | None
     lr_scheduler: LRSchedulerCallable | None
@@ -62,21 +62,20 @@ class SSLSettings(TypedDict, total=False):
 
 
 class SSLModule(L.LightningModule):
-    """Base class of the methods, which minimises and logs a loss. A method implements :meth:`step`.
+    """Base class of the methods. A subclass implements :meth:`step`, which computes the loss.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        optimizer: Makes the optimizer from parameter groups. None: AdamW with learning rate 1e-3, unless the method has
-            another default.
-        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: linear warm-up and then a cosine to zero
-            over all optimizer steps of the run, unless the method has another default.
-        warmup_epochs: Length of the warm-up in epochs, >= 0, such as 0.5. Must be 0 with an `lr_scheduler`.
-        exclude_norm_and_bias: Use no weight decay and, with timm's LARS, no trust ratio for parameters with one axis
-            (biases, normalisation), as in SimCLR.
+        optimizer: Makes the optimizer from parameter groups. None: the method's own, or AdamW with learning rate 1e-3.
+        lr_scheduler: Makes a scheduler that is stepped once per epoch. None: the method's own, or a linear warm-up and
+            then a cosine to zero over all optimizer steps of the run.
+        warmup_epochs: Length of the warm-up in epochs, >= 0, such as 0.5. It must be 0 with an `lr_scheduler`.
+        exclude_norm_and_bias: Whether parameters with one axis (biases and weights of normalisation) have no weight
+            decay and, with timm's LARS, no trust ratio, as in SimCLR.
 
     Raises:
-        ValueError: If `backbone` or `projector` is no module, or `warmup_epochs` is out of range.
+        ValueError: If `backbone` or `projector` is not a module with a `forward`, or `warmup_epochs` is out of range.
     """
 
     section: ClassVar[str] = "learning"
@@ -123,12 +122,11 @@ class SSLModule(L.LightningModule):
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Build the module from `kwargs`, which must have at least the networks, and load a checkpoint's weights.
+        """Build the module from `kwargs`, which must contain the networks, and load the weights of a checkpoint.
 
-        The checkpoint cannot run code: only tensors and plain containers are unpickled, and no class that it names is
-        imported. Its hyper-parameters (`save_hyperparameters`) are used if they are plain values. `weights_only=False`
-        loads as Lightning does, which can run code from the file: use it for trusted files only. The other arguments
-        are those of Lightning's method; `strict`, True by default, means that all names of weights must agree.
+        Plain values among the checkpoint's hyper-parameters are used. By default, the checkpoint cannot run code.
+        `weights_only=False` loads as Lightning does, which can run code from the file: use it for trusted files only.
+        The other arguments are those of Lightning's method.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False
@@ -146,14 +144,14 @@ class SSLModule(L.LightningModule):
 
     @abstractmethod
     def step(self, batch: Batch) -> Observation:
-        """Return a dict of `loss`, `h` (V, N, D), `z` (V, N, P), and further entries for diagnostics, from a batch."""
+        """Return `loss`, `h` (V, N, D), `z` (V, N, P), and further entries for diagnostics."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (N, C, H, W) to representations h (N, D)."""
         return self.backbone(x)
 
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Map V views (N, ...) to h (V, N, D) and z (V, N, P), in one batch through both networks."""
+        """Map V views (N, ...) to h (V, N, D) and z (V, N, P). All views go through the networks as one batch."""
         h = self.backbone(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
@@ -161,7 +159,7 @@ class SSLModule(L.LightningModule):
         return h.unflatten(0, (len(views), -1)), z.unflatten(0, (len(views), -1))
 
     def project(self, h: Tensor) -> Tensor:
-        """Map h (N, D) to z (N, P); raise a ValueError if the projector takes another D."""
+        """Map h (N, D) to z (N, P). Raise a ValueError if the projector expects a different D."""
         try:
             return self.projector(h)
         except RuntimeError as error:
@@ -174,10 +172,10 @@ class SSLModule(L.LightningModule):
             ) from error
 
     def observe(self, batch: Batch) -> Observation:
-        """Return the dict of :meth:`step` for the diagnostics; its h, z and similar tensors are detached.
+        """Return the entries of :meth:`step`, with detached tensors, and further entries for the diagnostics.
 
-        The networks and the batch's `label`, `index` and other entries of `types.COLUMNS` are added; in eval mode also
-        the batch's `views`, its `image` and the image's representation `h_image`.
+        These are the networks and the batch's `types.COLUMNS`, such as `label` and `index`. In eval mode, they are also
+        `views`, `image` and `h_image`, the representation of `image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -196,11 +194,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Return the observation. A method with manual optimization takes its optimizer steps here."""
+        """Return the observation. A method with manual optimization takes its steps here."""
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch, and log the mean loss over all samples of the epoch as `train/loss`."""
+        """Return the observation of a batch, and log its loss as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -209,19 +207,19 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch of the validation set, and log the loss as `val/loss`."""
+        """Return the observation of a batch, and log its loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch of the test set, and log the loss as `test/loss`."""
+        """Return the observation of a batch, and log its loss as `test/loss`."""
         return self._evaluation_step(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return h (N, D) of the images of a batch, without augmentation."""
+        """Return h (N, D) of the batch's `image`."""
         return self(batch["image"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make the optimizer and its schedule."""
+        """Make the optimizer and the scheduler."""
         optimizer = self.optimizer(self._parameter_groups())
         if self.lr_scheduler is not None:
             return {"optimizer": optimizer, "lr_scheduler": self.lr_scheduler(optimizer)}
@@ -229,7 +227,7 @@ class SSLModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the name of the class in the checkpoint."""
+        """Save the class name."""
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -258,7 +256,6 @@ class SSLModule(L.LightningModule):
             self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
 
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
-        """Group the parameters of the given modules, by default of all, into those with and without weight decay."""
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
@@ -271,7 +268,7 @@ class SSLModule(L.LightningModule):
     def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
         """Draw numbers (len(like), size) in [0, 1), which depend only on (seed, epoch, stream, index).
 
-        In evaluation, the epoch is 0. If the batch has no `index`, the numbers come from the global random state.
+        In evaluation, the epoch is 0. If the batch has no `index`, the numbers are those of `torch.rand`.
         """
         if "index" not in batch:
             return torch.rand(len(like), size, device=like.device)

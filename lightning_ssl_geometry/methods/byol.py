@@ -1,12 +1,12 @@
 r"""BYOL: Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning (Grill et al. 2020).
 
-An online network (backbone and projector) and a predictor are trained to predict, from one view of an image, the
-embedding of the other view by a target network. The target has the same architecture. It has no gradient; its weights
-xi are a moving average of the online weights theta, updated after every step of the optimizer (Eq. 1):
+There are two networks of the same architecture (backbone and projector), online and target. The online network and a
+predictor learn to predict, from one view of an image, the target's embedding of the other view. The target has no
+gradient. Its weights xi are a moving average of the online weights theta, updated after each step (Eq. 1):
 
 .. math:: \xi \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta
 
-There are no negatives. A constant embedding would have loss 0; predictor and moving average prevent it.
+There are no negatives. Predictor and moving average prevent a constant embedding, which would have loss 0.
 """
 
 __all__ = ["BYOLModule"]
@@ -33,30 +33,27 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class BYOLModule(SSLModule):
-    """BYOL with any backbone, projector and predictor. h and z are outputs of the online backbone and projector.
+    """BYOL with any backbone, projector and predictor. h and z are those of the online network.
 
-    The target (`target`, a torch `AveragedModel` that is part of checkpoints) starts as a copy of backbone and
-    projector, and is updated after each step of the optimizer. As in the official code, only weights are averaged: the
-    batch statistics of the target are computed from its own features, with both views in one batch.
+    The attribute `target` is a torch `AveragedModel`, which starts as a copy of the online network. As in the official
+    code, only weights are averaged. The target's batch statistics are those of both views in one batch.
 
-    The momentum goes from `momentum` to `final_momentum` by half a cosine over all steps of the run, and is logged as
-    `train/momentum`. In a shorter run, the target has to follow faster: on ImageNet, the paper begins at 0.996 for 1000
-    epochs, at 0.99 for 300 epochs and at 0.97 for 100 epochs.
+    The momentum tau follows half a cosine from `momentum` to `final_momentum`, and is logged as `train/momentum`. On
+    ImageNet, the paper starts at 0.996 for 1000 epochs, 0.99 for 300 and 0.97 for 100.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        predictor: Maps z (N, P) to a prediction (N, P); in the paper, its architecture is that of the projector.
+        predictor: Maps z (N, P) to a prediction (N, P). In the paper, its architecture is the projector's.
         momentum: tau at the first step, in [0, 1].
-        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper. If it is not equal to `momentum`, the
-            length of the run must be known.
-        loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar; None: the paper's loss.
+        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper.
+        loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar. None: the paper's loss.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; when training begins, if weights are in half precision, which loses
-            small updates (mixed precision is fine), or the length of the run is not known; in a step, if a batch does
-            not have two views, or the predictor does not map P to P.
+        ValueError: If an argument is not valid. When training begins, if weights are in half precision (mixed precision
+            is allowed), or if `final_momentum` differs from `momentum` and the length of the run is not known. In a
+            step, if a batch does not have two views, or the predictor does not map P to P.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -102,7 +99,7 @@ class BYOLModule(SSLModule):
         self._steps = 1
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the `loss` of predicting the target's embedding of each view from the other view."""
+        """Return `h`, `z` and the `loss`."""
         views = two_views(batch)
         h, z = self.embed(views)
         q = self._predict(z)
@@ -111,13 +108,13 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Freeze the target. Before its first update, copy the online weights to it, which may have been loaded."""
+        """Copy the online weights to the target, unless it has been updated before."""
         self.target.requires_grad_(False)
-        if self.target.n_averaged == 1:
+        if self.target.n_averaged == 1:  # the online weights may have been loaded
             self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
-        """Register the update of the target as a hook that runs after every step of the optimizer."""
+        """Register the update of the target as a hook after each optimizer step."""
         for parameter in self.target.parameters():
             if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
                 raise ValueError(
@@ -142,8 +139,7 @@ class BYOLModule(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        """Update the target by Eq. 1 of the paper, and restore its buffers, which `AveragedModel` overwrites."""
-        buffers = list(self.target.module.buffers())
+        buffers = list(self.target.module.buffers())  # `update_parameters` overwrites them
         own = [buffer.clone() for buffer in buffers]
         self.target.update_parameters(self._online())
         for buffer, kept in zip(buffers, own, strict=True):
@@ -154,14 +150,13 @@ class BYOLModule(SSLModule):
         get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
 
     def _tau(self) -> float:
-        """Return tau_k. Here k is `global_step`, because the Trainer counts a step after the optimizer's hooks."""
         ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}
+        # The Trainer counts a step after the optimizer's hooks.
         return byol_momentum(self.trainer.global_step, self._steps, **ends)
 
     def _length(self) -> int:
-        """Return K, the number of optimizer steps of the run. For a constant momentum, K has no effect: return 1."""
         if self.momentum == self.final_momentum:
-            return 1
+            return 1  # a constant momentum needs no length
         steps = self.trainer.estimated_stepping_batches
         if steps == math.inf:
             raise ValueError(

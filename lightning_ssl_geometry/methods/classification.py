@@ -28,7 +28,7 @@ ACCURACY = replace(
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the cross entropy over the samples of all processes, and the accuracy on this process, in [0, 1].
 
-    `logits` (V N, classes) are the logits of V views, one view after the other, of N samples. `batch` must have `label`
+    `logits` (V N, classes) are those of V views of N samples, one view after the other. The batch must have `label`
     (N,). A missing label or a wrong shape raises a ValueError.
     """
     if "label" not in batch:

@@ -1,8 +1,8 @@
-r"""Gradient flow of a contrastive loss with and without a network (Calder & Lee 2025, Sec. 4).
+"""Gradient flow of a contrastive loss with and without a network (Calder & Lee 2025, Sec. 4).
 
-Two variants start with the same random points on the sphere and minimise the same loss by gradient descent. One changes
-the weights of a network, whose neural kernel mixes the gradients of the points (Eq. 15). The other changes the embedded
-points themselves (Eq. 14), independently of the data.
+Points on the sphere minimise a contrastive loss by gradient descent. With a network, its weights are trained, and its
+neural kernel mixes the gradients of the points (Eq. 15). Without a network, the points themselves are trained (Eq. 14),
+independently of the data. Both variants start with the same random points.
 """
 
 __all__ = ["ContrastiveFlowModule"]
@@ -36,35 +36,34 @@ _OF_CHANCE = (_BatchNorm, _DropoutNd)
 
 
 class ContrastiveFlowModule(SSLModule):
-    r"""Minimise a contrastive loss over the embedded points of a data set, with a network or without.
+    r"""Minimise a contrastive loss over the embedded points of a data set, with or without a network.
 
     .. math:: h_i(x) = f_w(x) - f_{w(0)}(x) + r\, b_i, \quad z_i = h_i / \|h_i\| \qquad \text{or} \qquad z_i = p_i
 
-    b are random points on the unit sphere, which depend only on (seed, index). With a network, h starts at r b for any
-    weights w(0), since the network's initial output is subtracted. So z is invariant under every augmentation at the
-    start, as in Eq. 17. Without a network, the points p are the parameters. They start at b, and are projected onto the
-    sphere after each step. Their gradient is multiplied by n, which replaces the neural kernel by
-    :math:`K_{ij} = n \delta_{ij} I`. If a batch has all points, the learning rate is the sigma of Eq. 14 and 15.
+    b are random points on the unit sphere, which depend only on (seed, index). With a network f, the first formula
+    holds. The network's initial output is subtracted, so h starts at r b, and z does not depend on the augmentation at
+    the start (Eq. 17). Without a network, the points p are the parameters. They start at b, and are projected onto the
+    sphere after each step. Their gradient is multiplied by n, which stands for the neural kernel :math:`K_{ij} = n
+    \delta_{ij} I`. If every batch has all points, the learning rate is the sigma of Eq. 14 and 15.
 
-    z is the projection of h onto the sphere. In evaluation, `h_image` and `z_image` are h and z of the points without
-    augmentation. The default optimizer is gradient descent with a constant learning rate of 0.1.
+    In evaluation, `h_image` and `z_image` are h and z of the points without augmentation. The default optimizer is
+    gradient descent with a constant learning rate of 0.1.
 
     Args:
-        num_points: n, the number of points in the data set, >= 2. The `index` of a batch must be below n.
-        dim: d, dimension of the embedding, >= 2.
-        network: Maps x (N, ...) to (N, d), without batch norm and dropout. A copy with the initial weights is
-            evaluated in each step, too. None: the points are the parameters.
-        loss: Maps (z1, z2), each (N, d), to a scalar; None: :class:`VariationalLoss` at temperature 0.5.
-        radius: r > 0, the length of h at the start. The larger it is, the later the network influences z. Ignored
-            without a network.
-        bunching: Shift of the uniform points b on the first axis, in [0, 1), before their projection onto the sphere.
+        num_points: n, the number of points in the data set, >= 2.
+        dim: d, the dimension of the embedding, >= 2.
+        network: f, maps x (N, ...) to (N, d), without batch norm and dropout. A copy with the initial weights is
+            evaluated in each step. None: the points are the parameters.
+        loss: Maps (z1, z2), each (N, d), to a scalar. None: :class:`VariationalLoss` at temperature 0.5.
+        radius: r > 0, the length of h at the start. With a larger r, the network takes longer to change z.
+        bunching: Number in [0, 1), added to the first coordinate of b before b is projected onto the sphere.
         seed: Seed of the points b.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
             must be 0.
 
     Raises:
-        ValueError: If an argument is not valid; in a step, if a batch does not have two views, an index is not below n,
-            or the network does not return (N, d).
+        ValueError: If an argument is not valid. In a step, if a batch does not have two views, if an `index` is not
+            below n, or if the network does not return (N, d).
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
@@ -100,13 +99,13 @@ class ContrastiveFlowModule(SSLModule):
         self.register_buffer("cloud", cloud)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return f_w(x), (N, d), of x (N, ...); raise a ValueError if there is no network."""
+        """Map x (N, ...) to the network's output (N, d). Raise a ValueError if there is no network."""
         if self.start is None:
             raise ValueError("Expected a ContrastiveFlowModule with a `network` to map x, but its points are free.")
         return self.backbone(x)
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the contrastive `loss` of two views, which are equal without a network."""
+        """Return `h`, `z` and the `loss` of two views."""
         views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
             got = f"{int(index.min())} to {int(index.max())}"
@@ -120,7 +119,7 @@ class ContrastiveFlowModule(SSLModule):
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
-        """Return h (N, d), which is not yet projected onto the sphere, of x (N, ...) with `index` (N,)."""
+        """Map x (N, ...) with `index` (N,) to h (N, d)."""
         if self.start is None:
             return self.backbone(index)
         moved = self.backbone(x)
@@ -132,15 +131,13 @@ class ContrastiveFlowModule(SSLModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Take a step of the optimizer. Without a network, then project the points onto the sphere."""
+        """Take an optimizer step. Without a network, then project the points onto the sphere."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()
 
 
 class _FreePoints(nn.Module):
-    """Maps `index` (N,) to rows (N, d) of trainable points (n, d)."""
-
     def __init__(self, points: Tensor) -> None:
         super().__init__()
         self.points = nn.Parameter(points.clone())

@@ -1,15 +1,15 @@
 r"""Contrastive Representation Learning with Trainable Augmentation Channel (Koyama, Minami, Miyato & Gal 2021).
 
-SimCLR draws views from a fixed distribution. Here, a policy network gives each image its own distribution P(T | X) over
-a finite family of augmentations. Policy and encoder h = g o f maximise the mutual information of image and embedding
-(Eq. 2), plus a small reward for the entropy of the policy:
+SimCLR draws the augmentations of all images from the same distribution. Here, a policy network gives each image X its
+own distribution P(T | X) over a finite family of augmentations T. Policy and encoder h = g o f maximise the mutual
+information of image and embedding (Eq. 2), and the entropy of the policy with a small weight:
 
 .. math:: \max_{h, P} \; I(X; Z) + \lambda H(T | X)
 
-Algorithm 1 has two phases per batch, each with its own optimizer. Phase 1 draws m members of the family for each image
-from P(T | X), and updates h. Phase 2 draws m members uniformly, weighs them by P(T | X), normalised over the m draws,
-and updates the policy with the new h. Both phases minimise :func:`functional.augmentation_channel_loss`. With m = 2 and
-a uniform policy this is SimCLR.
+Algorithm 1 has two phases for each batch, each with its own optimizer. Phase 1 updates h. It draws m augmentations for
+each image from P(T | X). Phase 2 updates the policy. It draws m augmentations uniformly, and weighs them by P(T | X),
+normalised over the m draws. Both phases minimise :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform
+policy this is SimCLR.
 """
 
 __all__ = ["CRLTACModule"]
@@ -41,41 +41,40 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 
 
 class CRLTACModule(AlternatingModule):
-    """Train an encoder, and then a policy P(T | X) over a family of augmentations, on every batch.
+    """Train, on every batch, first an encoder and then a policy P(T | X) over a family of augmentations T.
 
-    The members of the family are applied to the first view of a batch, in validation to `image` if the batch has it. So
-    the views of the DataModule should be whole images, as :class:`ShiftedMNISTDataModule` makes them. Draws depend only
-    on (seed, epoch, sample index), in validation with epoch 0. If a batch has no `index`, they come from the global
-    random state.
+    Augmentations are applied to the batch's first view, and in validation to `image` if there is one. The views should
+    therefore be whole images, as in :class:`ShiftedMNISTDataModule`. The draws depend only on (seed, epoch, sample
+    index), with epoch 0 in validation. If a batch has no `index`, they use the global random state.
 
-    `forward` returns the mean of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X),
-    normalised again (Section 3.1). In the loss and the observation, h and z (m, N, ...) are those of the m drawn
-    members. Running statistics of batch norm are updated in phase 1 only. :class:`AlternatingModule` says which options
-    of the Trainer cannot be used.
+    h and z, (m, N, ...), are those of the m drawn augmentations. `h_image` (also the output of `forward`) is the mean
+    of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X), normalised again (Section 3.1).
+    Running statistics of batch norm are updated in phase 1 only. :class:`AlternatingModule` lists options of the
+    Trainer that cannot be used.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
-        projector: g, maps (M, D) to (M, P); the method normalises the output.
-        family: The K augmentations among which T is drawn.
+        projector: g, maps (M, D) to (M, P). The method normalises the output.
+        family: The K augmentations T.
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
-        draws: m >= 2, the number of members drawn for an image in each phase; 8 in the paper.
-        beta: Inverse temperature, > 0, multiplies the cosine; 0.5 in the paper, 1 for plain MNIST.
-        entropy_weight: lambda >= 0; 0.0025 in the paper. With values below 0.0001, its policies often collapsed.
+        draws: m >= 2, the number of augmentations drawn for an image in each phase; 8 in the paper.
+        beta: Inverse temperature > 0, the factor of the cosine; 0.5 in the paper, 1 for plain MNIST.
+        entropy_weight: lambda >= 0; 0.0025 in the paper. Below 0.0001, the paper's policies often collapsed.
         jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
         grad_clip_pi: Largest norm of the policy's gradient, > 0. None: no limit.
-        collapse_entropy: In nats, from 0 to below log K. There is a warning if the policy's mean entropy is lower in
-            every batch of an epoch.
+        collapse_entropy: Threshold in nats, at least 0 and less than log K. If the policy's mean entropy is lower in
+            all batches of an epoch, there is a warning.
         seed: Seed of the draws.
-        **settings: Those of :class:`SSLModule`: `optimizer` and `lr_scheduler` for backbone and projector,
+        **settings: Those of :class:`SSLModule`: `optimizer` and `lr_scheduler` for backbone and projector, and
             `warmup_epochs` and `exclude_norm_and_bias` for the policy, too.
 
     Raises:
-        ValueError: If an argument is out of range; when training begins, if several processes use another strategy than
-            DDP; in a step, if the policy's logits have a wrong shape or are not finite (checked on the CPU only), or
-            all images in the first batch of an epoch are empty.
+        ValueError: If an argument is out of range. When training begins, if several processes do not use DDP. In a
+            step, if the policy's logits have a wrong shape or are not finite (checked on the CPU only), or if all
+            images in the first batch of an epoch are empty.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -131,11 +130,11 @@ class CRLTACModule(AlternatingModule):
         return self.represent(x, self.probabilities(x)[None])[0][0]
 
     def probabilities(self, image: Tensor) -> Tensor:
-        """Return P(T | X), (N, K), of images (N, C, H, W). Without a policy it is uniform."""
+        """Map images (N, C, H, W) to P(T | X), (N, K)."""
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Average f and the embedding of images (N, C, H, W) over the family, by S distributions `weight` (S, N, K).
+        """Average f and the embedding of images (N, C, H, W) over the family, with S distributions `weight` (S, N, K).
 
         Returns the means of f, (S, N, D), and the means of the normalised embeddings, normalised again, (S, N, P).
         """
@@ -152,7 +151,7 @@ class CRLTACModule(AlternatingModule):
         return f, normalize(head, dim=-1)
 
     def step(self, batch: Batch) -> Observation:
-        """Return the observation of phase 1, whose loss contrasts the embeddings of members drawn from P(T | X)."""
+        """Return the observation with the loss of phase 1."""
         image = batch["views"][0] if self.training or "image" not in batch else batch["image"]
         log_policy = log_probabilities(self.policy, image, len(self.family))
         member = draw_members(log_policy.detach().exp(), self._draws_of(_ENCODER_PHASE, batch, image))
@@ -173,7 +172,7 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the step of the encoder, and then that of the policy with the updated encoder."""
+        """Take the encoder's step, and then the policy's step."""
         log_policy = observation["log_policy"]
         self.take_step(observation["loss"], 0)
         if self.policy is not None:
@@ -185,7 +184,7 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def parts(self) -> list[Part]:
-        """Return the encoder (backbone and projector) and the policy, if there is one."""
+        """Return the encoder and the policy, if there is one."""
         encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, grad_clip=self.grad_clip_h)
         if self.policy is None:
             return [encoder]
@@ -193,7 +192,7 @@ class CRLTACModule(AlternatingModule):
         return [encoder, policy]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Raise a ValueError if all images of an epoch's first batch are empty. The check waits for the GPU."""
+        """Raise a ValueError if all images in an epoch's first batch are empty."""
         if batch_idx == 0 and self.family.empty(batch["views"][0]).all():
             n = len(batch["views"][0])
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
@@ -208,7 +207,6 @@ class CRLTACModule(AlternatingModule):
         return views
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of phase 2: that of uniform draws weighted by P(T | X), minus lambda times the entropy."""
         image = batch["views"][0]
         member = (self._draws_of(_POLICY_PHASE, batch, image) * len(self.family)).long()
         with torch.no_grad():

@@ -1,8 +1,8 @@
 """DirectCLR: Understanding Dimensional Collapse in Contrastive Self-supervised Learning (Jing et al. 2022).
 
-InfoNCE on the first dimensions of the representation, without a projector; the representation keeps all dimensions. In
-a ResNet, the last residual branch then acts as the projector. Its weights for the other dimensions have no gradient and
-decay to zero, so it leaves these dimensions unchanged (Rusak et al., Content suppresses style, 2022, App. E).
+InfoNCE on the first dimensions of the representation h, without a projector. In a ResNet, the last residual branch then
+acts as the projector. Its weights for the other dimensions have no gradient and decay to zero, so the branch does not
+change these dimensions (Rusak et al., Content suppresses style, 2022, App. E).
 """
 
 __all__ = ["DirectCLRModule"]
@@ -24,18 +24,17 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class DirectCLRModule(TwoViewModule):
-    """InfoNCE on z, the first `subvector_dim` dimensions of the representation h (r in the papers).
+    """InfoNCE on z, the first `subvector_dim` dimensions of the representation h.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
-        subvector_dim: d_0, the number of dimensions of z, from 1 to D; 360 of ResNet-50's 2048 in the paper.
-        loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of the cosines at temperature
-            0.1, whose negatives are the other samples' embeddings in the other view.
+        subvector_dim: d_0, the number of dimensions of z, from 1 to D. In the paper, 360 of ResNet-50's 2048.
+        loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of cosines at temperature 0.1.
+            Its negatives are the other samples in the other view.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; in a step, if `subvector_dim` is above D, or a batch does not
-            have two views.
+        ValueError: If an argument is not valid. In a step, if `subvector_dim` > D, or a batch does not have two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}

@@ -1,7 +1,7 @@
 """Pairs of fiber bundles for a contrastive loss (Keller, Suau & Zappella 2022, Appendix B).
 
-A fiber is the C features of a feature map at one group element. A base space is a set of b group elements, and the
-fiber bundle over it has the b C features at these elements.
+A fiber is the C features of a feature map at one group element. A base space is a set of b group elements. Its fiber
+bundle is the b C features at these elements.
 """
 
 __all__ = ["FIBER_QUANTITIES", "FiberPairs", "Mode"]
@@ -57,15 +57,15 @@ FIBER_QUANTITIES = {
 
 
 class FiberPairs:
-    """Draws pairs of base spaces, and selects the fiber bundles over them.
+    """Draws pairs of base spaces, and returns their fiber bundles.
 
     Args:
-        mode: "h-ssl", "a-ssl" or "hybrid".
-        group: The axes of a feature map's group: "scale", "rotation", "translation" or several of them.
+        mode: "h-ssl", "a-ssl" or "hybrid", see :mod:`lightning_ssl_geometry.methods.hssl`.
+        group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
         base_size: b, the number of group elements in a base space, >= 1.
-        max_distance: Largest squared distance between the base spaces of a pair, >= 1; None: no limit.
-        wrap_distance: Whether the distance along a cyclic axis is the shorter of its two directions.
-        circular: Whether rows and columns are cyclic.
+        max_distance: Largest squared distance between the base spaces of a pair, >= 1. None: no limit.
+        wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
+        circular: Whether rows and columns are cyclic axes.
     """
 
     def __init__(
@@ -100,23 +100,23 @@ class FiberPairs:
 
     @property
     def num_views(self) -> int:
-        """V, how many views of each sample the mode uses: 1 for "h-ssl", else 2."""
+        """V, the number of views of each sample: 1 for "h-ssl", otherwise 2."""
         return 1 if self.mode == "h-ssl" else 2
 
     def chosen(self, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the first V views of a batch; raise a ValueError if it has fewer."""
+        """Return the first V views of a batch. Raise a ValueError if it has fewer."""
         if len(views) < self.num_views:
             wanted = f"{self.num_views} `views` in a batch for `mode` = {self.mode!r}"
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")
         return views[: self.num_views]
 
     def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
-        """Return the fiber bundles: pairs (2, N, b C); for "hybrid" (3, N, b C), the first with each of the others.
+        """Return the fiber bundles of positive pairs.
 
         Args:
-            features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W), or (V N, C, H, W).
+            features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W) or (V N, C, H, W).
             uniform: (N, 2), numbers in [0, 1) that choose the base spaces of each sample.
-            shape: (S, R), the numbers of scales and orientations along the group axis; None: there is no such axis.
+            shape: (S, R), the numbers of scales and orientations on the group axis. None: there is no group axis.
 
         Raises:
             ValueError: If the features do not fit the group, or no pair is within `max_distance`.
@@ -147,7 +147,7 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """Return the base spaces of a group. If `max_distance` is set, also the base spaces near each, and how many."""
+        """Return all base spaces of a group. With `max_distance`, also the base spaces near each, and their numbers."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved

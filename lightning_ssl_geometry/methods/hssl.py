@@ -1,22 +1,21 @@
 r"""Homomorphic Self-Supervised Learning (Keller, Suau & Zappella 2022).
 
-If a backbone f is equivariant to a group, augmenting the image moves the feature map along its group axes. So two fiber
-bundles of one feature map can replace two augmented images in a contrastive loss (Eq. 3). A fiber z(g) is the features
-at a group element g, a base space g_0 is a set of group elements, and a fiber bundle z(g_0) is the fibers over it.
+If a backbone is equivariant to a group, augmenting the image moves its feature map along the group axes. So two parts
+of one feature map can replace two augmented images in a contrastive loss. A fiber z(g) is the features at the group
+element g. A base space g_0 is a set of group elements, and its fiber bundle z(g_0) is their fibers. The loss is Eq. 3:
 
 .. math:: L = -\frac{1}{N} \sum_i E_{g_1, g_2} \log \frac{\exp(sim(h(z_i(g_1^{-1} g_0)), h(z_i(g_2^{-1} g_0))) / \tau)}
     {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
 
-where i and k are images, g_1 and g_2 move the base space, and h is the projection head (`projector` here; our h is the
-pooled representation). In the denominator the paper prints z_k(g_k^-1 g_0), but the sum runs over l, as in Appendix C,
-Eq. 6. A pair is
+Here i and k are images, and g_1 and g_2 move the base space. The paper's h is the projection head, which is `projector`
+here; our h is the pooled representation. In the denominator, the paper prints z_k(g_k^-1 g_0), but sums over l, as in
+Appendix C, Eq. 6. The positive pairs are
 
-- "h-ssl": one view in two base spaces, drawn independently for each sample (Appendix B);
-- "a-ssl": two views in one base space (Eq. 2);
-- "hybrid": view 1 and view 2 in one base space (A-SSL); also view 1 in this and in another base space (H-SSL).
+- "h-ssl": view 1 in two base spaces, drawn independently for each sample (Appendix B);
+- "a-ssl": view 1 and view 2 in one base space (Eq. 2);
+- "hybrid": the pairs of both.
 
-With a log-bilinear similarity and a small base space, this is the local objective of Deep InfoMax; with neighbouring
-positions and other images as negatives, that of CPC and Greedy InfoMax (Section 3): see `examples/homomorphic_ssl`.
+Special cases are the local objectives of Deep InfoMax, CPC and Greedy InfoMax, see `examples/homomorphic_ssl`.
 """
 
 __all__ = ["HSSLModule"]
@@ -44,34 +43,34 @@ from lightning_ssl_geometry.types import Batch, Observation
 class HSSLModule(SSLModule):
     """H-SSL, A-SSL or both, on the fiber bundles of a feature map.
 
-    Base spaces depend only on (seed, epoch, sample index), in validation with epoch 0. The representation h (`forward`)
-    is the feature map's maximum over the group and mean over space. The projector's input is the fiber bundles, which
-    the observation has as `fibers` (2, N, b C).
+    The representation h, the output of `forward`, is the feature map's maximum over the group and mean over space. The
+    observation has the projector's inputs as `fibers` (2, N, b C). The drawn base spaces depend only on (seed, epoch,
+    sample index), with epoch 0 in validation.
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
         group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
         mode: "h-ssl", "a-ssl" or "hybrid".
-        projector: Maps fiber bundles (N, b C) to z (N, P). None, for a backbone with `out_dim`: the paper's head for
-            MNIST, three linear layers of 128 outputs with batch norm after each.
-        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1: InfoNCE with
-            four terms for every other sample (both j and l are 1 or 2) and no positive in the denominator.
-        base_size: |g_0| = b, the number of group elements in a base space.
+        projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
+            outputs, each with batch norm. The backbone then needs the attribute `out_dim`.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1. This is InfoNCE with four
+            terms for every other sample (j and l are 1 or 2) and without the positive in the denominator.
+        base_size: b, the number of group elements in a base space.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
-            >= 1. The second base space is drawn uniformly from those within this distance of the first, the first
-            included. None: no limit, and both base spaces are drawn independently.
-        wrap_distance: Whether the distance along a cyclic axis is the shorter of its two directions.
-        circular: Whether rows and columns are cyclic, as for a backbone with circular padding.
-        group_shape: (S, R), the numbers of scales and orientations along the group axis. None: the backbone's own.
-        hybrid_weight: Weight w of the H-SSL loss in "hybrid", in [0, 1]; the A-SSL loss has the weight 1 - w.
-        classifier: Maps a feature map to logits (N, classes). It is trained with labels on detached features, and its
+            >= 1. The second is drawn uniformly from all base spaces within this distance of the first, including the
+            first itself. None: no limit, both are drawn independently.
+        wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
+        circular: Whether rows and columns are cyclic axes, as for a backbone with circular padding.
+        group_shape: (S, R), the numbers of scales and orientations on the group axis. None: the backbone's own.
+        hybrid_weight: Weight w of the H-SSL loss in "hybrid", in [0, 1]. The A-SSL loss has the weight 1 - w.
+        classifier: Maps a feature map to logits (N, classes). It is trained with labels on detached features. Its
             accuracy is logged as `{stage}/accuracy`. None: no classifier.
         seed: Seed of the base spaces.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is out of range; in a step, if the backbone's output does not fit `group`, no pair
-            lies within `max_distance`, or the batch has too few views or no label for the classifier.
+        ValueError: If an argument is out of range. In a step, if the backbone's output does not fit `group`, if no pair
+            lies within `max_distance`, or if the batch has too few views or no label for the classifier.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
@@ -116,7 +115,7 @@ class HSSLModule(SSLModule):
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z`, `fibers`, and as `loss` the loss of the fiber bundles plus that of any classifier."""
+        """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = self.pairs.chosen(batch["views"])
         features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
@@ -142,10 +141,11 @@ class HSSLModule(SSLModule):
         return observation
 
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces (from `index`, if the batch has it), and return the fiber bundles over them.
+        """Draw base spaces and return their fiber bundles: the positive pairs (2, N, b C).
 
-        `features` is the backbone's output for V views, one after the other. Returns the positive pairs, (2, N, b C);
-        for "hybrid" (3, N, b C): view 1 and view 2 in one base space, and view 1 in another.
+        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features`
+        are the backbone's output for V views, one view after the other. Without `index` in the batch, the draws are
+        those of `torch.rand`.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
         return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))

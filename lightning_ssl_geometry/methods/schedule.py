@@ -1,4 +1,4 @@
-"""The learning-rate schedule of SimCLR: a linear warm-up and then half a cosine to zero."""
+"""SimCLR's schedule of the learning rate: linear warm-up, then half a cosine to zero."""
 
 __all__ = ["warmup_cosine"]
 
@@ -9,15 +9,15 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
-    r"""Make a scheduler with learning rate eta_s at step s, to be stepped once per optimizer step.
+    r"""Make a scheduler that is stepped once per optimizer step. The learning rate at step s is eta_s.
 
     .. math:: \eta_s / \eta = \begin{cases} (s + 1) / S_w & s < S_w \\
         \tfrac12 \bigl(1 + \cos \pi \frac{s - S_w}{S - S_w}\bigr) & s \ge S_w \end{cases}
 
     Args:
-        optimizer: Its learning rates are the peak values eta.
+        optimizer: Its learning rates are the maximum values eta.
         warmup_steps: S_w, the number of warm-up steps, from 0 to S.
-        total_steps: S, the number of all steps, >= 1.
+        total_steps: S, the total number of steps, >= 1.
 
     Raises:
         ValueError: If a number is out of range.

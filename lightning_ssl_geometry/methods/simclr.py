@@ -1,8 +1,8 @@
 """SimCLR: A Simple Framework for Contrastive Learning of Visual Representations (Chen et al. 2020).
 
-Two random views of each image go through backbone and projector. InfoNCE (NT-Xent) pulls the two embeddings of an image
-together, and pushes those of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
-Self-supervised Contrastive Learning, 2022) study this method with a linear projector and inverse temperature 2.
+Backbone and projector embed two random views of each image. The loss InfoNCE (NT-Xent) pulls the two embeddings of an
+image together, and pushes those of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
+Self-supervised Contrastive Learning, 2022) study SimCLR with a linear projector and inverse temperature 2.
 """
 
 __all__ = ["SimCLRModule"]
@@ -15,6 +15,6 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class SimCLRModule(TwoViewModule):
-    """SimCLR with any backbone, projector and two-view loss; by default NT-Xent at temperature 0.5."""
+    """SimCLR. The default loss is NT-Xent at temperature 0.5."""
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": CONTRASTIVE_LOSS}

@@ -1,4 +1,4 @@
-"""Supervised training, and a classifier on a frozen random network, to compare self-supervised methods with."""
+"""Supervised training, or a classifier on a frozen random network, for comparison with self-supervised methods."""
 
 __all__ = ["SupervisedModule"]
 
@@ -19,19 +19,18 @@ from lightning_ssl_geometry.types import Batch, Observation
 class SupervisedModule(SSLModule):
     """Train a backbone and a classifier with labels, or only a classifier on a random backbone.
 
-    Every view of a batch counts as a sample; z are the logits. The accuracy (`train/accuracy`, `val/accuracy`,
-    `test/accuracy`) is computed on views in training, and on images without augmentation in validation and test.
+    z are the logits. Every view of a batch is a training sample. `train/accuracy` is computed on views. `val/accuracy`
+    and `test/accuracy` are computed on images without augmentation.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
         classifier: Maps the backbone's output to logits (N, classes).
-        train_backbone: Whether the backbone is trained. False: its weights stay random, but batch statistics follow the
-            data.
+        train_backbone: Whether to train the backbone. False: it stays random, but its batch statistics are updated.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; in a step, if the batch has no `label`, or the classifier returns no
-            logits.
+        ValueError: If an argument is not valid. In a step, if the batch has no `label`, or the logits have a wrong
+            shape.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": CROSS_ENTROPY, "accuracy": ACCURACY}

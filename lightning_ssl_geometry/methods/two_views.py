@@ -1,4 +1,4 @@
-"""TwoViewModule: base of methods that compare two views of each sample by a loss."""
+"""TwoViewModule, the base class of methods whose loss compares two views of each sample."""
 
 __all__ = ["TwoViewModule", "two_views"]
 
@@ -15,7 +15,7 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class TwoViewModule(SSLModule):
-    """A method whose loss compares the embeddings of two views.
+    """Base class of methods whose loss compares the embeddings of two views.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -24,7 +24,7 @@ class TwoViewModule(SSLModule):
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
 
     Raises:
-        ValueError: If an argument is not valid; in a step, if a batch does not have two views.
+        ValueError: If an argument is not valid. In a step, if a batch does not have two views.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = InfoNCELoss
@@ -42,13 +42,13 @@ class TwoViewModule(SSLModule):
         self.loss = loss or type(self).default_loss()
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the `loss` of the embeddings of the two views."""
+        """Return `h`, `z` and the `loss`."""
         h, z = self.embed(two_views(batch))
         return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
 
 
 def two_views(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the two views of a batch; raise a ValueError if there are more or fewer."""
+    """Return the two views of a batch. Raise a ValueError if it has another number of views."""
     views = batch["views"]
     if len(views) != 2:
         raise ValueError(f"Expected 2 `views` in a batch, but got {len(views)}.")

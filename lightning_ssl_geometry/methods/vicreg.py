@@ -1,7 +1,7 @@
 """VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning (Bardes, Ponce & LeCun 2022).
 
-Networks and views are SimCLR's, but the loss has no negatives. It pulls the two embeddings of an image together, keeps
-the variance of every dimension over the batch, and decorrelates the dimensions. Embeddings are not normalised.
+Networks and views are as in SimCLR, but there are no negatives. The loss pulls the two embeddings of an image together,
+keeps the variance of each dimension over the batch, and decorrelates the dimensions. Embeddings are not normalised.
 """
 
 __all__ = ["VICRegModule"]
@@ -20,10 +20,10 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class VICRegModule(TwoViewModule):
-    """VICReg with any backbone and projector; the default loss has the official weights 25, 25 and 1.
+    """VICReg. The default loss has the official weights 25, 25 and 1.
 
-    Variance and covariance are computed over the samples of all processes, at least two samples. The covariance
-    matrix has P^2 numbers per view. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`.
+    Variance and covariance are computed over the samples of all processes, which must be at least two. A covariance
+    matrix has P^2 entries. The paper's projector ("expander") is `MLPProjector(D, 8192, 8192, depth=3)`.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = VICRegLoss

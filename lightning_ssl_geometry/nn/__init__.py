@@ -1,4 +1,4 @@
-"""Networks: backbones x -> h or feature maps, projectors h -> z, and equivariant layers in `nn.equivariant`."""
+"""Networks: backbones, projectors, policies, and equivariant layers in `nn.equivariant`."""
 
 __all__ = [
     "ConvPolicy",

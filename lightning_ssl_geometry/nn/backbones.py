@@ -1,4 +1,4 @@
-"""Backbones: image x (N, C, H, W) -> representation h (N, D)."""
+"""Backbones: map images x (N, C, H, W) to representations h (N, D)."""
 
 __all__ = ["ShallowCNN", "SmallCNN", "TimmBackbone"]
 
@@ -10,12 +10,14 @@ from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 
 class SmallCNN(nn.Sequential):
-    """Four 3x3 convolutions (two of stride 2) and a global average, for images of 8 to 32 pixels; `out_dim` = 8 width.
+    """Four 3x3 convolutions, two of them with stride 2, and a global average, for images of 8 to 32 pixels.
+
+    The attribute `out_dim` is D = 8 `width`.
 
     Args:
         in_channels: C.
-        width: Channels of the first convolution; the others have 2, 4 and 8 times as many.
-        norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
+        width: Channels of the first convolution. The others have 2, 4 and 8 times as many.
+        norm: "batch" or "group" (8 groups, no batch statistics; `width` must be a multiple of 8).
 
     Raises:
         ValueError: If an argument is out of range.
@@ -35,20 +37,19 @@ class SmallCNN(nn.Sequential):
 
 
 class ShallowCNN(nn.Sequential):
-    """Two 3x3 convolutions with ReLU, average pooling by 2 and linear layers; outputs depend on the content's position.
+    """Two 3x3 convolutions with ReLU, average pooling by 2, and linear layers. The output depends on positions.
 
-    With `hidden_dim` 128 and one output for each augmentation of a family, it is the policy network of Koyama et al.,
-    Contrastive Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200
-    outputs, it is their encoder, as far as the paper describes it: kernels and strides are not stated. The weights have
-    torch's memory format `channels_last`, which halves the time on CPUs.
+    With `hidden_dim=128` and one output for each augmentation, it is the policy network of Koyama et al., Contrastive
+    Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200 outputs, it
+    is their encoder, as far as the paper describes it. In memory, the weights are `channels_last`, for speed.
 
     Args:
         in_channels: C.
         image_size: Height and width of the images, in pixels.
-        out_dim: D, number of outputs, without a ReLU.
-        width: Channels of both convolutions.
-        hidden_dim: Width of a linear layer with ReLU before the last layer; None: no such layer.
-        strides: Strides of both convolutions.
+        out_dim: D, the number of outputs. The last layer has no ReLU.
+        width: Channels of each convolution.
+        hidden_dim: Outputs of a linear layer with ReLU before the last layer. None: no such layer.
+        strides: Stride of each convolution.
 
     Raises:
         ValueError: If a number is not positive, or the images are too small for the strides.
@@ -88,7 +89,7 @@ class ShallowCNN(nn.Sequential):
 
 
 class TimmBackbone(nn.Module):
-    """Any timm model without its classifier; the attribute `out_dim` is D.
+    """Any timm model without its classifier. The attribute `out_dim` is D.
 
     Args:
         name: timm's name, such as "resnet18" or "vit_tiny_patch16_224".

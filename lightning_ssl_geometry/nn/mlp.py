@@ -1,4 +1,4 @@
-"""A multi-layer perceptron as a backbone: observations x (N, D_in) -> representation h (N, D)."""
+"""MLPBackbone: a multi-layer perceptron that maps observations x (N, D_in) to representations h (N, D)."""
 
 __all__ = ["MLPBackbone"]
 
@@ -12,22 +12,21 @@ from lightning_ssl_geometry.checks import at_least, inside
 class MLPBackbone(nn.Sequential):
     """Linear layers with leaky ReLU between them, for observations that are vectors.
 
-    The encoders of Rusak et al., Content suppresses style, follow Zimmermann et al., Contrastive Learning Inverts the
-    Data Generating Process (2021), whose code has `hidden_dims` of 10 D_in, four times 50 D_in, and 10 D_in. Without
-    hidden layers and biases this is the linear encoder of Rusak et al., one matrix. Weights are initialised like those
-    of He et al. (2015) for this slope, so that the variance stays the same up to the last layer. With torch's own
-    initialisation, it shrinks about a thousandfold through seven layers, and training then finds latents one by one.
+    The encoder of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021), has `hidden_dims`
+    of 10 D_in, four times 50 D_in, and 10 D_in. Without hidden layers and biases, this is the linear encoder of Rusak
+    et al., Content suppresses style (2022). The weights are initialised as in He et al. (2015) for this slope, so that
+    the variance is equal in all layers. With torch's default, it shrinks about a thousandfold through seven layers.
 
     Args:
-        in_dim: D_in, length of an observation.
-        hidden_dims: Widths of the hidden layers, in order; empty: the map is linear.
+        in_dim: D_in, the length of an observation.
+        hidden_dims: Widths of the hidden layers. Empty: the network is linear.
         out_dim: D, number of outputs.
-        slope: Slope of the leaky ReLU for negative values, >= 0; 0 is the ReLU.
+        slope: Slope of the leaky ReLU for negative values, >= 0. With 0, it is the ReLU.
         bias: Whether the linear layers have biases.
-        last_activation: Put an activation after the last layer as well, if the projector is one more linear layer.
+        last_activation: Whether an activation follows the last layer. Use it if the projector is one more linear layer.
 
     Raises:
-        ValueError: If a width is not positive, or `slope` negative.
+        ValueError: If a width is not positive, or `slope` is negative.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ Norm2d = Literal["batch", "group"]
 
 
 def norm_1d(name: Norm1d, features: int) -> nn.Module:
-    """Make the layer that normalises (N, features): "batch", "layer" or "none"; another name is a ValueError."""
+    """Make a normalisation of (N, features): "batch", "layer" or "none". Raise a ValueError for another name."""
     if name == "batch":
         return nn.BatchNorm1d(features)
     if name == "layer":
@@ -22,9 +22,9 @@ def norm_1d(name: Norm1d, features: int) -> nn.Module:
 
 
 def norm_2d(name: Norm2d, channels: int) -> nn.Module:
-    """Make the layer that normalises (N, channels, H, W): "batch", or "group" with 8 groups.
+    """Make a normalisation of (N, channels, H, W): "batch", or "group" with 8 groups.
 
-    Another name is a ValueError, and so is a number of channels that is not a multiple of 8 for "group".
+    Raise a ValueError for another name, or if `channels` is not a multiple of 8 for "group".
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)

@@ -1,4 +1,4 @@
-"""The network with one hidden layer whose neural kernel is known in closed form: x (N, D) -> z (N, d)."""
+"""OneHiddenLayer: a network x (N, D) -> z (N, d) whose neural kernel is known in closed form."""
 
 __all__ = ["OneHiddenLayer"]
 
@@ -11,15 +11,15 @@ class OneHiddenLayer(nn.Module):
     r"""A trained hidden layer and a fixed sum over its units: :math:`f(x) = A^T \sigma(B x)`, without biases.
 
     Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
-    Optimization Perspectives (2025). A (M d, d) is fixed and adds up the M units of each output, divided by
-    :math:`\sqrt{M}`. B (M d, D), the weight of the layer `hidden`, has the rows (k - 1) M to k M for output k. B is
-    initialised from the standard normal distribution, as in Prop. 4.4.
+    Optimization Perspectives (2025). A (M d, d) is fixed: each output is the sum of its own M units, divided by
+    :math:`\sqrt{M}`. B (M d, D) is the weight of the layer `hidden`. Its rows from (k - 1) M to k M belong to output k.
+    Its initial entries are standard normal, as in Prop. 4.4.
 
     Args:
-        in_dim: D, length of a sample.
+        in_dim: D, the length of a sample.
         out_dim: d, number of outputs.
-        width: M, hidden units for each output.
-        activation: sigma, elementwise; None: the ReLU.
+        width: M, the number of hidden units of each output.
+        activation: sigma, an elementwise function. None: the ReLU.
 
     Raises:
         ValueError: If a size is not positive.

@@ -1,4 +1,7 @@
-"""Policies: image x (N, C, H, W) -> logits (N, K) of K augmentations. Any network with K outputs can be a policy."""
+"""Policies: map images x (N, C, H, W) to logits (N, K) of K augmentations.
+
+Any network with K outputs can be a policy.
+"""
 
 __all__ = ["ConvPolicy"]
 
@@ -11,22 +14,19 @@ from lightning_ssl_geometry.checks import at_least
 class ConvPolicy(nn.Module):
     """Scores every crop of a `CropFamily` by its content, with the same convolutions at every position.
 
-    Two 3x3 convolutions have the total stride `reduction`. The next convolution is as large as a crop and has the
-    stride of the crops. If the content of an image moves by this stride, the logits move along, except for the effect
-    of zero padding at the border. A logit depends on its crop and a few pixels around it. In contrast, a policy whose
-    linear layers see the whole image can prefer crops by the position of an object, and the encoder can learn to read
-    this position in place of the content.
+    Two 3x3 convolutions have the total stride `reduction`. The next convolution has the size of a crop and the stride
+    of the crops. So a logit depends on its crop and a few pixels around it. A policy with linear layers over the whole
+    image could instead prefer crops by position, and the encoder could learn positions in place of content.
 
     The image's side should fit `size`, `stride` and `reduction`, as 84 fits 20, 4 and 4. Otherwise there may be more
-    logits than crops, which :class:`CRLTACModule` refuses.
+    logits than crops, and :class:`CRLTACModule` raises an error.
 
     Args:
         in_channels: C.
         size: Height and width of the crops, in pixels.
         stride: Pixels between neighbouring crops.
         width: Channels of all convolutions.
-        reduction: 1, 2 or 4, the factor by which the first two convolutions shrink the image; divides `size` and
-            `stride`.
+        reduction: 1, 2 or 4: the first two convolutions shrink the image by it. It must divide `size` and `stride`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -52,5 +52,5 @@ class ConvPolicy(nn.Module):
         ).to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C, H, W) to (N, K), the crops row by row."""
+        """Map (N, C, H, W) to (N, K), with the crops row by row."""
         return self.layers(x).flatten(1)

@@ -1,4 +1,4 @@
-"""Projectors: representation h (N, D) -> embedding z (N, P). For a linear projector, use `torch.nn.Linear`."""
+"""Projectors: map representations h (N, D) to embeddings z (N, P). A linear projector is `torch.nn.Linear`."""
 
 __all__ = ["MLPProjector", "SubVector"]
 
@@ -11,19 +11,18 @@ from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 class MLPProjector(nn.Sequential):
     """Linear layers with a normalisation and a ReLU between them.
 
-    SimCLR's head is `depth=2`. By default the last layer is one matrix, without normalisation or bias, so that the last
-    step of the projector has the singular values of this matrix.
+    SimCLR's projector has `depth=2`. By default, the last layer is a matrix without normalisation or bias.
 
     Args:
         in_dim: D.
         hidden_dim: Width of every hidden layer.
         out_dim: P.
-        depth: Number of linear layers, 1 to 1,000; 1 is a linear projector without bias.
-        norm: "batch", "layer" or "none", after each hidden layer.
-        last_norm: Whether to normalise after the last layer as well. With three layers, this is the head of Keller et
-            al., Homomorphic Self-Supervised Learning, Appendix B.
-        first_norm: Whether to normalise before the first layer as well. Keller et al. do so if the backbone's output is
-            not normalised.
+        depth: Number of linear layers, 1 to 1,000. With 1, the projector is linear and has no bias.
+        norm: Normalisation after each hidden layer: "batch", "layer" or "none".
+        last_norm: Whether to normalise after the last layer, as in the three-layer projector of Keller et al.,
+            Homomorphic Self-Supervised Learning, Appendix B.
+        first_norm: Whether to normalise before the first layer, as Keller et al. do for a backbone without
+            normalisation.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -56,7 +55,7 @@ class MLPProjector(nn.Sequential):
 
 
 class SubVector(nn.Module):
-    """The first `dim` dimensions of the representation: DirectCLR's projector, which has no weights.
+    """DirectCLR's projector: the first `dim` dimensions of the representation, without weights.
 
     Jing et al., Understanding Dimensional Collapse in Contrastive Self-supervised Learning (2022).
 
@@ -64,7 +63,7 @@ class SubVector(nn.Module):
         dim: P >= 1.
 
     Raises:
-        ValueError: If `dim` is not positive; in a call, if it is above D.
+        ValueError: If `dim` is not positive. In a call, if it is above D.
     """
 
     def __init__(self, dim: int) -> None:

@@ -1,4 +1,4 @@
-"""ResNets as backbones: image x (N, C, H, W) -> representation h (N, D)."""
+"""ResNet backbones: map images x (N, C, H, W) to representations h (N, D)."""
 
 __all__ = ["ResNet"]
 
@@ -17,20 +17,19 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
 class ResNet(nn.Module):
-    """torchvision's ResNet without its classifier, optionally narrower, with a choice of stems for small images.
+    """torchvision's ResNet without its classifier, with any width, and stems for small images.
 
     Args:
         depth: 18, 34 or 50.
         in_channels: C.
-        stem: "cifar": 3x3 convolution of stride 1 and no pooling, SimCLR's for 32 x 32 images. "stride": the same with
-            stride 2, which takes a quarter of the time. "imagenet": 7x7 of stride 2 and a max pooling.
-        norm: "batch", or "group" (8 groups without batch statistics; `width` is then a multiple of 8).
-        width: Channels of the stem and of the first stage's blocks; the next stages have 2, 4 and 8 times as many.
+        stem: "cifar": a 3x3 convolution without pooling, SimCLR's stem for 32 x 32 images. "stride": the same with
+            stride 2, which takes a quarter of the time. "imagenet": a 7x7 convolution with stride 2, and max pooling.
+        norm: "batch" or "group" (8 groups, no batch statistics; `width` must be a multiple of 8).
+        width: Channels of the stem and of the first stage. The next stages have 2, 4 and 8 times as many.
 
     Attributes:
-        out_dim: D, 8 (depth 18 and 34) or 32 (depth 50) times the width: 512 or 2048.
-        network: The network, whose parts have torchvision's names: "layer4.2.conv3" is the last convolution of depth
-            50.
+        out_dim: D: 8 `width` for depth 18 and 34 (512 by default), 32 `width` for depth 50 (2048).
+        network: The network. Its layers have torchvision's names: "layer4.2.conv3" is the last convolution of depth 50.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -64,7 +63,6 @@ class ResNet(nn.Module):
 
 
 def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
-    """Make torchvision's own network if `width` is 64, otherwise the same network with other widths."""
     from torchvision.models import resnet
 
     make = getattr(resnet, f"resnet{depth}")
@@ -88,7 +86,6 @@ def _network(depth: int, width: int, norm_layer: _NormLayer) -> Any:
 
 
 def _stage(block: Any, channels: int, planes: int, blocks: int, stride: int, norm_layer: _NormLayer) -> nn.Sequential:
-    """Make residual blocks; the first changes the number of channels and the resolution."""
     out, downsample = planes * block.expansion, None
     if stride != 1 or channels != out:
         downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm_layer(out))

@@ -1,8 +1,7 @@
-"""The backbones of Keller et al., Homomorphic Self-Supervised Learning, Appendix B, and plain networks to compare with.
+"""The backbones of Keller et al., Homomorphic Self-Supervised Learning, Appendix B, and plain networks for comparison.
 
-Each maps an image (N, C_in, H, W) to a feature map z (N, C, |G|, H', W'), whose fibers (channels at one group element
-and position) H-SSL contrasts. Every backbone has the attributes `out_dim` = C and `group_shape` = (S, R), with |G| = S
-R; scale s and orientation r have the index s R + r.
+Each maps images (N, C_in, H, W) to feature maps z (N, C, |G|, H', W'). The attribute `out_dim` is C. The attribute
+`group_shape` is (S, R), the numbers of scales and orientations. Scale s and orientation r have the index s R + r.
 """
 
 __all__ = ["EquivariantCNN", "EquivariantResNet", "UnstructuredCNN", "UnstructuredMLP", "UnstructuredResNet"]
@@ -30,20 +29,20 @@ _MNIST = ((11, 11, 1), (7, 3, 2), (7, 3, 2))  # kernel size, effective size, str
 class EquivariantCNN(nn.Module):
     """The paper's network for MNIST: three steerable convolutions, each with a normalisation and a ReLU.
 
-    Kernels of 11, 7 and 7 pixels, strides 1, 2 and 2: 29 x 29 pixels become 8 x 8. (The paper states 8 x 8 for MNIST's
-    28 pixels, which give 7.) The network is exactly equivariant to quarter turns for sizes 4k + 1, such as 29.
+    Kernels have 11, 7 and 7 pixels, and strides are 1, 2 and 2, so 29 x 29 pixels become 8 x 8. (The paper states 8 x 8
+    for 28 pixels, which give 7 x 7.) Equivariance to quarter turns is exact for image sizes 4k + 1, such as 29.
 
-    Attributes are `out_dim` = C = 4 * width, `group_shape` = (S, R), `scales` and the total `stride` of 4.
+    Attributes are `out_dim` = C = 4 * `width`, `group_shape` = (S, R), `scales` and the total `stride` of 4.
 
     Args:
         in_channels: C_in.
-        width: Channels of the first convolution, 32 in the paper; the others have 2 and 4 times as many.
-        group: The group, besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
-        scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
-        interaction: Whether each filter sees all orientations, circularly, and not only its own as in the paper.
-        scale_interaction: Number of scales that each filter sees, from its own scale upwards; 1 in the paper.
-        norm: "batch", or "group" (8 groups without batch statistics).
-        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of 4 pixels are exact.
+        width: Channels of the first convolution, 32 in the paper. The others have 2 and 4 times as many.
+        group: The group besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
+        interaction: Whether each filter sees all orientations, circularly. False: only its own, as in the paper.
+        scale_interaction: Number of scales that each filter sees: its own and the next larger ones. 1 in the paper.
+        norm: "batch" or "group". "group" has 8 groups and no batch statistics.
+        padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of 4 pixels.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -84,24 +83,24 @@ class EquivariantCNN(nn.Module):
 
 
 class EquivariantResNet(nn.Module):
-    """The paper's residual networks: ResNet-20 for CIFAR-10, and another for Tiny ImageNet.
+    """The paper's residual networks: ResNet-20 for CIFAR-10, and a larger one for Tiny ImageNet.
 
     A lifting convolution (from image to group) to 9 channels, a group convolution, and stages of pre-activation blocks.
-    The defaults are for CIFAR-10; for Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and `blocks=2`.
-    The network is exactly equivariant to quarter turns for sizes 4k + 1 (8k + 1 with three strides of 2).
+    The defaults are for CIFAR-10. For Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and `blocks=2`.
+    The network is exactly equivariant to quarter turns for image sizes 4k + 1 (8k + 1 with three strides of 2).
 
     Attributes are `out_dim` = C, `group_shape` = (S, R), `scales` and the total `stride`.
 
     Args:
         in_channels: C_in.
         width: Channels of the convolution before the stages, 64 in the paper.
-        group: The group, besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
-        scales: Scales of the group, ascending, the first >= 1; None: the paper's six.
+        group: The group besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
         widths: Channels of each stage, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
-        norm: "batch", or "group" (8 groups without batch statistics).
-        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the total stride are exact.
+        norm: "batch" or "group". "group" has 8 groups and no batch statistics.
+        padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the total stride.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -145,8 +144,6 @@ class EquivariantResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each after a normalisation and ReLU, and a shortcut (1x1 convolution if the shape changes)."""
-
     def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module | None) -> None:
         super().__init__()
         self.first, self.second, self.shortcut = first, second, shortcut
@@ -186,16 +183,15 @@ def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
 
 
 class UnstructuredCNN(nn.Module):
-    """A plain CNN to compare with EquivariantCNN: the same layers with `copies` times as many channels.
+    """A plain CNN for comparison with EquivariantCNN: the same layers with `copies` times as many channels.
 
-    This is "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 width, copies, H', W') has the shape of an
-    equivariant feature map, so that H-SSL can be applied, although no group relates the "fibers". `group_shape` is
-    (copies, 1), as if the copies were scales.
+    This is "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 * `width`, copies, H', W') has the shape of an
+    equivariant feature map, so H-SSL can use it, but no group acts on it. `group_shape` is (copies, 1).
 
     Args:
         in_channels: C_in.
-        width: Channels of the first convolution of the EquivariantCNN, 32 in the paper.
-        copies: |G| of the equivariant network; every layer has `copies` times as many channels as there.
+        width: Channels of the EquivariantCNN's first convolution, 32 in the paper.
+        copies: |G| of the EquivariantCNN.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -217,14 +213,14 @@ class UnstructuredCNN(nn.Module):
 
 
 class UnstructuredResNet(nn.Module):
-    """A plain ResNet to compare with EquivariantResNet: the same layers with `copies` times as many channels.
+    """A plain ResNet for comparison with EquivariantResNet: the same layers with `copies` times as many channels.
 
-    `group_shape` is (copies, 1), as if the copies were scales.
+    `group_shape` is (copies, 1), although no group acts on the output.
 
     Args:
         in_channels: C_in.
-        width: Channels before the stages of the EquivariantResNet, 64 in the paper.
-        copies: |G| of the equivariant network; every layer has `copies` times as many channels as there.
+        width: Channels of the EquivariantResNet before its stages, 64 in the paper.
+        copies: |G| of the EquivariantResNet.
         widths: Channels of each stage of the EquivariantResNet, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
@@ -263,15 +259,15 @@ class UnstructuredResNet(nn.Module):
 
 
 class UnstructuredMLP(nn.Module):
-    """A plain MLP to compare with translation-equivariant networks; the output is reshaped to a grid of "fibers".
+    """A plain MLP for comparison with translation-equivariant networks. Its output is reshaped to a feature map.
 
-    In the paper (Appendix B) the layers have 784, 1024 and 2048 outputs, and the last are reshaped to 16 x 128: here to
-    `out_dim` = 128 channels at 4 x 4 positions, which no translation relates.
+    In the paper (Appendix B), the layers have 784, 1024 and 2048 outputs, and the 2048 are reshaped to 16 x 128. Here,
+    they become `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
 
     Args:
         in_features: C_in H W of the images.
-        width: Channels of a "fiber", 128 in the paper; the layers have 784, 1024 and 2048 outputs times width / 128.
-        side: Side of the grid of positions.
+        width: Channels of the feature map, 128 in the paper. The numbers of outputs are multiplied by width / 128.
+        side: Height and width of the feature map.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -299,7 +295,7 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:
-    """Return for each block its number of channels, as a multiple of `width`, and its stride."""
+    """Return the channels, as multiples of `width`, and the stride of each block."""
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
     firsts = zip(widths, strides, strict=True)

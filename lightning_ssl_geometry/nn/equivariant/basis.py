@@ -1,13 +1,13 @@
 r"""A fixed basis of filters at several scales and orientations: Hermite polynomials times a Gaussian.
 
-Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A": for each pair of orders n, m below
-the effective size, with the Hermite polynomials He,
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A". For each pair of orders n, m below
+the effective size and the Hermite polynomials He, the filter is
 
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
-is sampled at whole pixels within a support that grows with the scale, and divided by its norm at the smallest scale.
-The orientations are quarter turns of this basis, as in Keller et al., Homomorphic Self-Supervised Learning, Appendix B.
+It is sampled at whole pixels, within a support that grows with the scale, and divided by its norm at the smallest
+scale. Orientations are quarter turns of the basis (Keller et al., Homomorphic Self-Supervised Learning, App. B).
 """
 
 __all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
@@ -24,7 +24,9 @@ from lightning_ssl_geometry.checks import inside, one_of
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
-    """Return the width of filters at each scale, in pixels: odd, proportional to scale, `kernel_size` at the largest.
+    """Return the width of the filters at each scale, an odd number of pixels.
+
+    The width is proportional to the scale, and is `kernel_size` at the largest scale.
 
     >>> supports(11, (1.0, 1.25, 1.33, 1.5, 1.66, 1.75))
     (7, 7, 9, 9, 11, 11)
@@ -38,14 +40,14 @@ def hermite_gaussian_basis(
     """Sample the basis at every scale and orientation.
 
     Args:
-        kernel_size: Width of the support at the largest scale in pixels, odd.
-        effective_size: e: the orders n and m go from 0 to e - 1, so there are e^2 functions.
+        kernel_size: Width of the filters at the largest scale in pixels, odd.
+        effective_size: e, the number of orders. n and m go from 0 to e - 1, so there are e^2 functions.
         scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 1.
-        rotations: R, 1 or 4 (quarter turns, counter-clockwise as an image is displayed).
+        rotations: R, 1 or 4. 4: quarter turns, counter-clockwise as an image is displayed.
 
     Returns:
-        For each scale a float64 tensor (R, e^2, k, k), with the support k of this scale. Function m e + n has order n
-        along the rows and m along the columns.
+        For each scale a float64 tensor (R, e^2, k, k), where k is the width of the filters at this scale. Function m e
+        + n has order n along the vertical axis and m along the horizontal axis.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -72,13 +74,13 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Return the sampled factors l_n of psi_nm(x, y) = l_n(x) l_m(y), for each scale as float64 (e, k)."""
+    """Return the sampled factors l_n of psi_nm(x, y) = l_n(x) l_m(y): for each scale a float64 tensor (e, k)."""
     sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 
 
 def check_scales(scales: Sequence[float]) -> None:
-    """Raise a ValueError unless there is a scale, the scales are strictly ascending, and the first is at least 1."""
+    """Raise a ValueError if there are no scales, if they are not strictly ascending, or if the first is below 1."""
     scales = tuple(scales)
     if not scales or not all(map(math.isfinite, scales)):
         raise ValueError(f"Expected `scales` to be finite numbers, at least one, but got {scales}.")

@@ -1,11 +1,10 @@
-r"""Backbones of escnn: image x (N, C_in, H, W) -> z (N, C, K, H', W'), C fields with one value for each of K rotations.
+r"""Backbones built with escnn, which are equivariant to K rotations.
 
-Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022). escnn is an optional dependency, imported when a
-backbone is made. With :math:`R` the rotation by 360 / K degrees, counter-clockwise as the image is seen (row 0 on top),
+Cesa et al., A Program to Build E(N)-Equivariant Steerable CNNs (2022). escnn is an optional dependency. A backbone maps
+images x (N, C_in, H, W) to z (N, C, K, H', W'): C fields, each with one value for each rotation. With :math:`R` the
+rotation by 360 / K degrees, counter-clockwise as an image is displayed,
 
 .. math:: z(R x)_r = R\, z(x)_{r - 1 \bmod K}
-
-This is escnn's own order: K consecutive channels are one field.
 """
 
 __all__ = ["EscnnBackbone", "EscnnCNN"]
@@ -25,28 +24,28 @@ _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive fr
 
 
 class EscnnBackbone(nn.Module):
-    """A backbone from any escnn network that maps images to regular fields (one value per rotation) of a cyclic group.
+    """A backbone from an escnn network that maps images to regular fields of a cyclic group of rotations.
 
-    `out_dim` is C, the number of regular fields, and `group_shape` is (scales, rotations) = (1, K).
+    A regular field has one value for each of the K rotations. The attribute `out_dim` is C, the number of regular
+    fields, and `group_shape` is (scales, rotations) = (1, K).
 
-    In eval mode, escnn's layers cache their filters in buffers, which enter the state dict, cannot be copied, and
-    become stale when weights are loaded. Here the layers expand their filters at every pass instead, because their
-    `training` is always true, which changes nothing else. Checkpoints that hold such buffers can be loaded.
+    In eval mode, escnn's layers would cache their filters in buffers, which cannot be copied and become stale when
+    weights are loaded. Here, the attribute `training` of these layers is always true, so that they compute their
+    filters in every pass. Checkpoints with such buffers can be loaded.
 
     escnn shares the sampled basis between all layers of equal shape in the process, so `network.double()` or `.cuda()`
     also moves the basis of other networks. If two networks differ in dtype or device, build their layers with
-    `recompute=True`. Conversion to SyncBatchNorm works if the network's only `SequentialModule` is its outermost
-    module, which becomes a `torch.nn.Sequential` of the same layers and names. escnn refuses the conversion within
-    other modules.
+    `recompute=True`. Conversion to SyncBatchNorm works if the only `SequentialModule` is the outermost module. It then
+    becomes a `torch.nn.Sequential` with the same layers and names.
 
     Args:
-        network: An `escnn.nn.EquivariantModule` whose `in_type` has only trivial representations, one per channel, and
-            whose `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
+        network: An `escnn.nn.EquivariantModule`. Its `in_type` has only trivial representations, one per channel. Its
+            `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
 
     Raises:
         ImportError: If escnn is missing.
         ValueError: If `network` is not an escnn module with these types. Groups with flips, continuous groups and
-            groups in three dimensions are refused.
+            groups in three dimensions are not supported.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -68,7 +67,7 @@ class EscnnBackbone(nn.Module):
         return self.network(self.in_type(x)).tensor.unflatten(1, (self.out_dim, self.group_shape[1]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; the layers that would cache their filters in eval mode stay in training mode."""
+        """Set the mode, except for layers that would cache their filters in eval mode."""
         super().train(mode)
         self._expand_at_every_pass()
         return self
@@ -81,21 +80,19 @@ class EscnnBackbone(nn.Module):
 class EscnnCNN(EscnnBackbone):
     """Keller et al.'s network for MNIST, built with escnn: convolutions over rotations, each with BatchNorm and ReLU.
 
-    Layer i has 2^i * width regular fields, padding `kernel_size // 2` and no bias. BatchNorm's statistics are over the
-    batch, space and rotations of a field. The filters are escnn's steerable ones, limited in frequency, with a weight
-    for each element of their basis.
+    Layer i has 2^i * `width` regular fields, padding `kernel_size // 2` and no bias. The statistics of BatchNorm are
+    over the batch, space and the rotations of a field. The filters are escnn's steerable filters, limited in frequency.
 
-    Equivariance is exact (up to rounding) for rotations by 90 degrees and square images whose size less 1 is a multiple
-    of the product of the strides, such as the 29 pixels of padded MNIST images: (N, 1, 29, 29) gives H' = 8. For other
-    angles, equivariance is approximate, and for other sizes as well, since the strides then sample other pixels of the
-    rotated image.
+    Equivariance is exact (up to rounding) for rotations by multiples of 90 degrees, if images are square and their size
+    less 1 is a multiple of the product of the strides. An example is MNIST padded to 29 pixels: (N, 1, 29, 29) gives H'
+    = 8. For other angles and sizes, equivariance is approximate.
 
     Args:
         in_channels: C_in.
         width: Regular fields of the first convolution.
-        rotations: K, the number of rotations; those by 90 and 180 degrees are exact.
+        rotations: K, the number of rotations.
         kernel_sizes: Kernel size of each convolution, odd.
-        strides: Stride of each convolution, as many as kernels.
+        strides: Stride of each convolution.
 
     Raises:
         ImportError: If escnn is missing.
@@ -131,7 +128,7 @@ class EscnnCNN(EscnnBackbone):
         self.stride = math.prod(strides)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C_in, H, W) to (N, C, K, H', W'); warn if equivariance is not exact for its size."""
+        """Map (N, C_in, H, W) to (N, C, K, H', W'). Warn if the image size makes equivariance approximate."""
         if self.group_shape[1] > 1:
             check_exact_size(x.shape[-2], x.shape[-1], self.stride)
         return super().forward(x)
@@ -174,7 +171,7 @@ def _names(fields: Any) -> str:
 
 
 def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield, by name, the 2D layers that expand filters from their weights."""
+    """Yield the 2D layers that compute filters from their weights, by name."""
     _, enn = _escnn()
     kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
     return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))

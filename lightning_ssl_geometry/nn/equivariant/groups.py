@@ -1,4 +1,4 @@
-"""The groups to which a backbone can be equivariant besides translation, and the image sizes that make it exact."""
+"""The groups of equivariant backbones besides translation, and the image sizes with exact equivariance."""
 
 __all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
 
@@ -33,9 +33,9 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
 
 
 def check_exact_size(height: int, width: int, stride: int) -> None:
-    """Warn if a strided network is only approximately equivariant to quarter turns, because its grid is not centred.
+    """Warn if a strided network is only approximately equivariant to quarter turns.
 
-    The grid is centred if height - 1 and width - 1 are multiples of `stride`, the product of the network's strides.
+    Equivariance is exact if height - 1 and width - 1 are multiples of `stride`, the product of the network's strides.
     """
     if (height - 1) % stride or (width - 1) % stride:
         near = (height - 1) // stride * stride + 1

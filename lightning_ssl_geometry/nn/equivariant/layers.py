@@ -1,19 +1,18 @@
 r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
 
-The group axis has the elements g = (s, r), scale s of S and orientation r of R, at index s R + r. Filters from channel
-i to channel o are
+A group element g = (s, r) has scale s of S and orientation r of R. Its index on the group axis is s R + r. Filters from
+channel i to channel o are
 
 .. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
 
-with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equivariant.basis`, and a layer is the group
+with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equivariant.basis`. A layer is the group
 convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A
 quarter turn of the input turns the maps and moves them one index along the orientations, exactly. Downscaling the input
 moves the maps to smaller scales, up to the error of the sampled basis.
 
-A feature map is one tensor, with the group outermost in memory and the channels innermost. Every slice z(g) is then a
-batch of images, channels last, on which batch norm and convolutions work without a copy. A convolution that computes
-all elements at once, because filters reach over all orientations, has the group next to the channels in memory instead;
-batch norm and the next such convolution then need no copy either.
+In memory, the group axis of a feature map comes first and the channels last. So every z(g) is a batch of images with
+channels last, and batch norm and convolutions need no copy. If filters see all orientations, one convolution computes
+all group elements. Then the group axis is next to the channels in memory, and later layers need no copy either.
 """
 
 __all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -37,7 +36,7 @@ PaddingMode = Literal["zeros", "circular"]
 
 
 class FilterSettings(TypedDict, total=False):
-    """The optional arguments of :class:`FilterBank`, `LiftingConv2d` and `GroupConv2d`."""
+    """Optional arguments of :class:`FilterBank`, `LiftingConv2d` and `GroupConv2d`."""
 
     scales: Sequence[float]
     rotations: int
@@ -49,19 +48,19 @@ class FilterSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class FilterBank:
-    """The filters of an equivariant convolution, and the stride and padding of the convolution.
+    """The filters, the stride and the padding of an equivariant convolution.
 
     Attributes:
-        in_channels: Input channels of each group element.
-        out_channels: Output channels of each group element.
+        in_channels: Input channels for each group element.
+        out_channels: Output channels for each group element.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 free weights per group element that it reaches.
+        effective_size: e: a filter has e^2 weights for each group element that it sees.
         scales: S scales, ascending, the first >= 1.
         rotations: R, the number of orientations: 1 or 4.
         stride: Stride of the convolution.
-        padding: Padding in pixels for filters of `kernel_size`, less for smaller ones; None: `kernel_size // 2`.
-        padding_mode: "zeros" or "circular"; with "circular", translations by multiples of the stride are exact.
-        bias: Whether to add a learned number to each output channel.
+        padding: Padding in pixels at the largest scale, less for smaller filters. None: `kernel_size // 2`.
+        padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the stride.
+        bias: Whether to add a learned bias to each output channel.
 
     Raises:
         ValueError: If a number of channels, the stride, the padding or its mode is out of range.
@@ -91,9 +90,9 @@ class FilterBank:
 
 
 class _SteerableConv2d(nn.Module):
-    """Base of LiftingConv2d and GroupConv2d: weights in the basis, their expansion into filters, and the convolution.
+    """Base class of LiftingConv2d and GroupConv2d: their weights, filters and convolution.
 
-    `reach` is the number of group elements that a filter of the `bank` sees.
+    A filter of the `bank` sees `reach` group elements.
     """
 
     def __init__(self, bank: FilterBank, reach: int) -> None:
@@ -112,17 +111,15 @@ class _SteerableConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights uniformly, as torch's convolutions do, and set the bias to 0."""
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Return the filters that the weights define, one tensor for each convolution that the layer computes."""
+        """Return the filters, one tensor for each convolution that the layer computes."""
 
     def extra_repr(self) -> str:
-        """Return the settings that `print(module)` shows."""
         names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{self.in_channels}, {self.out_channels}, {settings}"
@@ -131,7 +128,7 @@ class _SteerableConv2d(nn.Module):
         return getattr(self, f"basis_{s}")
 
     def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Convolve images with filters of any width; the result has the size that filters of `kernel_size` give."""
+        """Convolve images with filters of any width. The output size is that for width `kernel_size`."""
         padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
         if padding < 0:
             x = x[..., -padding:padding, -padding:padding]
@@ -145,17 +142,17 @@ class _SteerableConv2d(nn.Module):
 
 
 class LiftingConv2d(_SteerableConv2d):
-    """Convolution of an image with filters for every group element: (N, C_in, H, W) to (N, C_out, |G|, H', W').
+    """Convolution of images with filters for every group element: (N, C_in, H, W) to (N, C_out, |G|, H', W').
 
     Args:
         in_channels: C_in.
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 free weights.
+        effective_size: e: a filter has e^2 weights.
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
-        ValueError: If an argument is out of its range; in a call, if the input has another shape.
+        ValueError: If an argument is out of range. In a call, if the input has a wrong shape.
     """
 
     @by_position("scales", "rotations", "stride", "padding", "padding_mode", "bias")
@@ -171,7 +168,7 @@ class LiftingConv2d(_SteerableConv2d):
         super().__init__(FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other), reach=1)
 
     def filters(self) -> list[Tensor]:
-        """Return the filters of each group element, (C_out, C_in, k, k) with the support k of its scale."""
+        """Return the filters of each group element, (C_out, C_in, k, k). The width k depends on the scale."""
         return [
             (self.weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
             for s in range(len(self.scales))
@@ -198,14 +195,13 @@ class GroupConv2d(_SteerableConv2d):
         in_channels: C_in.
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 free weights per group element that it reaches.
-        scale_size: Number of scales that a filter sees, from its own scale upwards; maps beyond the largest scale count
-            as zeros. 1: no interaction of scales.
-        rotation_size: Number of orientations that a filter sees: 1 (only its own) or R (all of them, circularly).
+        effective_size: e: a filter has e^2 weights for each group element that it sees.
+        scale_size: Number of scales that a filter sees: its own and the next larger ones, or zeros beyond the largest.
+        rotation_size: Number of orientations that a filter sees: 1 (its own) or R (all, circularly).
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
-        ValueError: If an argument is out of its range; in a call, if the input has another shape.
+        ValueError: If an argument is out of range. In a call, if the input has a wrong shape.
     """
 
     @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
@@ -233,7 +229,10 @@ class GroupConv2d(_SteerableConv2d):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """Return filters (C_out, seen C_in, k, k) for each group element, joined per scale if orientations interact."""
+        """Return the filters of each group element, (C_out, C, k, k), where C counts all channels that a filter sees.
+
+        If orientations interact, one tensor contains the filters of all orientations at a scale.
+        """
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
@@ -247,7 +246,6 @@ class GroupConv2d(_SteerableConv2d):
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
 
     def _at_scale(self, s: int, images: list[Tensor]) -> list[Tensor]:
-        """Convolve the images that the filters of scale s see, for each orientation or for all orientations at once."""
         size = list(images[0].shape[-2:])
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
@@ -274,7 +272,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Return for each orientation the weights (C_out, seen C_in, e^2) of its filters at scale s."""
+        """Return the weights (C_out, C, e^2) of each orientation at scale s. A filter sees C channels."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
@@ -283,21 +281,21 @@ class GroupConv2d(_SteerableConv2d):
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
 
     def _reached_slices(self, z: Tensor) -> list[list[Tensor]]:
-        """Return for each scale and orientation the maps that its filter sees: this orientation, this scale and up."""
+        """Return the inputs for each scale and orientation: maps of this orientation, at this scale and larger ones."""
         slices = _slices(z).split(len(z))
         reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
         return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
 
     def _reached_orientations(self, z: Tensor) -> list[list[Tensor]]:
-        """Return for each scale the maps of all orientations, this scale and up, as channels of one image."""
+        """Return the input for each scale: maps of all orientations, at this scale and larger ones, as channels."""
         z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1x1 convolution without bias that mixes the channels of every group element in the same way.
+    """A 1x1 convolution without bias that mixes the channels, equally for every group element.
 
     Args:
         in_channels: C_in.
@@ -314,7 +312,7 @@ class PointwiseConv2d(nn.Conv2d):
 
 
 class GroupBatchNorm(nn.BatchNorm2d):
-    """Batch norm of (N, C, |G|, H, W), with one mean and variance for each channel, over samples, group and space."""
+    """Batch norm of (N, C, |G|, H, W). Each channel has one mean and variance over samples, group and space."""
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalise (N, C, |G|, H, W)."""
@@ -325,17 +323,17 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images to the maps of all group elements, as one batch in which the order must not matter."""
-    maps = function(_slices(z))
+    """Apply a function of images (M, C, H, W) to the maps of all group elements."""
+    maps = function(_slices(z))  # one batch, so the order of samples must not matter
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 
 
 def _slices(z: Tensor) -> Tensor:
-    """Return (N, C, |G|, H, W) as images (|G| N, C, H, W), channels last; no copy if memory has the group outermost."""
-    return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
+    """Reshape (N, C, |G|, H, W) to images (|G| N, C, H, W)."""
+    return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)  # no copy if the group is outermost in memory
 
 
 def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
-    """Join maps (N, k C, H, W), channels last, each of k >= 1 group elements, to (N, C, |G|, H, W)."""
+    """Join maps (N, k C, H, W), each of k >= 1 group elements, to (N, C, |G|, H, W)."""
     slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
     return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

@@ -1,4 +1,4 @@
-"""Modules that reduce feature maps (N, C, |G|, H, W) to vectors or to logits of classes."""
+"""Modules that reduce feature maps (N, C, |G|, H, W) to vectors or logits."""
 
 __all__ = ["GroupClassifier", "GroupConvClassifier", "GroupPool"]
 
@@ -13,15 +13,15 @@ from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
 
 
 class GroupPool(nn.Module):
-    """Reduce a feature map to a vector per image, first over the group, then by the mean over space.
+    """Reduce a feature map to one vector per image: pool over the group, then average over space.
 
-    It maps (N, C, |G|, H, W), or (N, C, H, W) without a group axis, to (N, C); a vector (N, D) stays unchanged.
+    Maps (N, C, |G|, H, W) or (N, C, H, W) to (N, C). A vector (N, D) is not changed.
 
     Args:
-        mode: "max" or "mean", over the group. Both are invariant to permutations of the group.
+        mode: "max" or "mean" over the group. Both are invariant to permutations of the group.
 
     Raises:
-        ValueError: If `mode` is unknown; in a call, if the input has another number of axes.
+        ValueError: If `mode` is unknown. In a call, if the input has another number of axes.
     """
 
     def __init__(self, mode: Literal["max", "mean"] = "max") -> None:
@@ -40,7 +40,7 @@ class GroupPool(nn.Module):
 
 
 class GroupClassifier(nn.Module):
-    """Keller et al.'s classifier for CIFAR-10: maximum over the group, batch norm, ReLU, mean over space, linear.
+    """Keller et al.'s classifier for CIFAR-10: maximum over the group, batch norm, ReLU, mean over space, linear layer.
 
     Args:
         channels: C.
@@ -59,10 +59,10 @@ class GroupClassifier(nn.Module):
 
 
 class GroupConvClassifier(nn.Module):
-    """A classifier: group convolution of width 7, maximum over the group, mean over the remaining space, linear.
+    """Keller et al.'s classifier for MNIST: group convolution, maximum over the group, mean over space, linear layer.
 
-    This is Keller et al.'s classifier for MNIST (Appendix B). Kernel 7, effective size 3, stride 2 and no padding
-    reduce maps of 7 or 8 pixels to one pixel. For smaller maps use :class:`GroupClassifier`.
+    See Appendix B. The convolution has kernel size 7, effective size 3, stride 2 and no padding, which reduces maps of
+    7 or 8 pixels to one pixel. For smaller maps, use :class:`GroupClassifier`.
 
     Args:
         channels: C.

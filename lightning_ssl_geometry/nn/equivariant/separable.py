@@ -2,9 +2,9 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 
 .. math:: z_o = \sum_n T_n \sum_{i, m} w_{oi,nm} \, y_i \, T_m^\top = \sum_{i, n, m} w_{oi,nm} \, T_n \, y_i \, T_m^\top
 
-The y_i are images, and the matrices T_n convolve a line of pixels with l_n, stride and padding included. For each pixel
-and pair of channels, e^2 multiplications replace the k^2 of a filter of width k, for n, m < e. All outputs share the
-products with the matrices. The weights w can be applied before or after T_n, with the same result but another cost.
+The y_i are images. The matrix T_n convolves a line of pixels with l_n, including stride and padding. For each pixel and
+pair of channels, a convolution of width k takes k^2 multiplications. This method takes e^2, for n, m < e. The products
+with T_n and T_m are shared by all output channels. The cost differs if the weights w are applied before or after T_n.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
@@ -22,7 +22,7 @@ FEWER, THIN = 2.0, 2
 def pays(
     in_channels: int, out_channels: int, effective_size: int, support: int, size: list[int], out_size: list[int]
 ) -> bool:
-    """Whether :func:`separable_conv2d` takes at most 1 / FEWER of the multiplications of a convolution.
+    """Return whether :func:`separable_conv2d` takes at most 1 / FEWER of a convolution's multiplications.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
@@ -35,9 +35,9 @@ def pays(
 
 
 def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding: int, circular: bool) -> Tensor:
-    """Return matrices (e, `out_size`, `size`) that convolve a line of pixels with each of the e filters `lines` (e, k).
+    """Return matrices (e, `out_size`, `size`) that convolve a line of pixels with the e filters `lines` (e, k).
 
-    A negative `padding` crops. The padding is of zeros unless `circular`.
+    A negative `padding` crops the line. If `circular` is false, the padding is zeros.
 
     >>> line_matrices(torch.tensor([[1.0, 2.0, 3.0]]), 4, 2, 2, 1, circular=True)
     tensor([[[2., 3., 0., 1.],
@@ -51,15 +51,13 @@ def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding:
 
 
 def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Convolve images (N, C_in, H, W) to (N, C_out, H', W'), with channels last in memory.
-
-    For backward, autograd keeps e C_in maps (H, W') if weights are applied before `rows`, else e^2 C_in maps (H', W').
+    """Convolve images (N, C_in, H, W) to (N, C_out, H', W').
 
     Args:
-        x: The images; fastest with channels last in memory.
-        weight: Coefficients (C_out, C_in, e^2) of the filters; the coefficient of l_n(x) l_m(y) has the index m e + n.
-        rows: The matrices (e, H', H) from the H rows of an image to the H' rows of the result.
-        columns: The matrices (e, W', W) from the W columns of an image to the W' columns of the result.
+        x: The images. Channels last in memory is fastest.
+        weight: Coefficients (C_out, C_in, e^2) of the filters. The coefficient of l_n(x) l_m(y) has the index m e + n.
+        rows: Matrices (e, H', H) that convolve along the vertical axis.
+        columns: Matrices (e, W', W) that convolve along the horizontal axis.
     """
     (n, channels, h, w), e, out_channels = x.shape, len(rows), len(weight)
     out_h, out_w = rows.shape[1], columns.shape[1]
@@ -79,7 +77,7 @@ def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def turn(weight: Tensor, times: int) -> Tensor:
-    """Turn filters (coefficients, (..., e^2)) by quarter turns: each maps l_n(x) l_m(y) to (-1)^m l_m(x) l_n(y)."""
+    """Turn filters with coefficients (..., e^2). A quarter turn maps l_n(x) l_m(y) to (-1)^m l_m(x) l_n(y)."""
     e = round(weight.shape[-1] ** 0.5)
     sign = (-1.0) ** torch.arange(e, device=weight.device)
     weight = weight.unflatten(-1, (e, e))
@@ -91,7 +89,7 @@ def turn(weight: Tensor, times: int) -> Tensor:
 def _multiplications(
     in_channels: int, out_channels: int, effective_size: int, size: list[int], out_size: list[int]
 ) -> tuple[int, int]:
-    """Return the multiplications per sample if the weights are applied before the rows, and if after."""
+    """Return the multiplications per sample, with the weights before `rows` and after `rows`."""
     (h, w), (out_h, out_w), e = size, out_size, effective_size
     columns = THIN * e * h * out_w * w * in_channels
     before = h * out_w * e * (e * in_channels + THIN * out_h) * out_channels
