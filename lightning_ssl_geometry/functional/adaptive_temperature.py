@@ -1,14 +1,13 @@
 r"""Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-Content is what the two views of a sample share; style differs between them. For InfoNCE with many negatives and a
-linear encoder W, training starts with (Eq. 5)
+Content hardly changes between the two views of a sample; style changes. For InfoNCE with many negatives and a linear
+encoder W, training starts with (Eq. 5)
 
 .. math:: \frac{dW}{dt} \propto W [\Sigma_x - \Sigma_{\tilde x}]
 
 where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` the second moment of the change
 from anchor to positive. Content has the larger gradient (Lemma 7). So the singular values of the gradient show the
-number of content dimensions (Prop. 2). With a lower temperature for content, content and style have equal gradients
-(Prop. 3).
+number of content dimensions (Prop. 2). A lower temperature for content makes both gradients equal (Prop. 3).
 """
 
 __all__ = [
@@ -34,8 +33,7 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
     """Return one temperature per dimension, (P,) in float64 with P = `dim`.
 
-    The first `content_dim` dimensions (0 to P) are content and get `tau_c` > 0. The others are style and get `tau_s` >
-    0.
+    The first `content_dim` dimensions (0 to P) are content and get `tau_c` > 0. The others, style, get `tau_s` > 0.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:

@@ -88,7 +88,8 @@ def fit_range(length: int, first: int | None = None, last: int | None = None) ->
 
     The default range leaves out the first three eigenvalues, which depend on the classes, and all after the 100th. It
     also leaves out the smaller half, which falls faster if samples or dimensions are few. A spectrum of fewer than 16
-    eigenvalues is used completely. A range with fewer than 3 of the `length` indices raises a ValueError.
+    eigenvalues is used completely. A range that has fewer than 3 indices, or does not lie between 1 and `length`,
+    raises a ValueError.
     """
     whole = length < 16
     first = (1 if whole else 4) if first is None else first

@@ -127,9 +127,8 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
 def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
     same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
-    first = (log_weight + others.logsumexp(dim=2)).log_softmax(
-        dim=1
-    )  # log v; with v = w, the bias towards a broad P(T | X) is larger
+    # log v; with v = w, the bias towards a broad P(T | X) would be larger
+    first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)
     second = others.log_softmax(dim=2)
     inner = (second.exp() * similarity).sum(2) if jensen else (second + similarity).logsumexp(dim=2)
     return (first.exp() * inner).sum(1)

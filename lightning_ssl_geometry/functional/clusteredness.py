@@ -88,8 +88,8 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
-        0 if points are nearer to another cluster than to their own. The clusters that k-means finds in uniform points
-        have 0.5 on the circle, and less, but still more than 0, in more dimensions.
+        0 if points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points have
+        a silhouette > 0: 0.5 on the circle, less in more dimensions.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` is out of range.

@@ -39,7 +39,7 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
-        discard: In (0, 1), 0.1 in the paper. The fit leaves out this fraction of the ratios, at least one: the largest.
+        discard: Fraction of the ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one is left out.
         estimator: "fit" or "mle".
         chunk_size: Rows computed at a time; memory is O(chunk_size (N + D)).
 
@@ -64,9 +64,10 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
         d = \Bigl[\frac1N \sum_x d_k(x)^{-1}\Bigr]^{-1}
         \quad\text{or}\quad \frac1N \sum_x d_k(x)
 
-    Eq. 8 of Levina & Bickel. The default is the first form of d, MacKay & Ghahramani's average of the inverses, which
-    maximises the likelihood of all points together. `average="estimates"` gives the second form, Eq. 9 of Levina &
-    Bickel. It is too large by a factor of about (k - 1) / (k - 2) even if the model holds.
+    Eq. 8 of Levina & Bickel, for one k; the paper averages over several. The default is the first form of d, MacKay &
+    Ghahramani's average of the inverses, which maximises the likelihood of all points together. `average="estimates"`
+    gives the second form, Eq. 9 of Levina & Bickel. It is too large by a factor of about (k - 1) / (k - 2) even if the
+    model holds.
 
     Args:
         h: (N, D), any float dtype; computed in float64.

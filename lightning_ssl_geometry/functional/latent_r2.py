@@ -36,8 +36,7 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
         the latent does not vary over the scored samples.
 
     Raises:
-        ValueError: If a shape, `rcond` or `seen` is wrong, a value is not finite, or fewer than p + 2 samples are
-            scored.
+        ValueError: If a shape is wrong, a value is not finite, `rcond` or `seen` is not in (0, 1), or n < p + 2.
 
     >>> h = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
     >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]

@@ -95,9 +95,9 @@ def moments_neural_collapse(
     """Compute :func:`neural_collapse` from the last three results of :func:`class_moments`.
 
     `within_class` becomes 0 if it may be a rounding error: below about 1e-13 times the squared ratio of the mean row's
-    length to the distance between classes. Class means are equal if their squared distance is below `rounding`: the
-    mean of eps^2 |h|^2 over the rows, with the machine epsilon of their dtype. Fewer than 2 classes, or a class without
-    rows, raise a ValueError.
+    length to the distance between classes. Class means count as equal if their squared distance is below `rounding`. It
+    is the mean of eps^2 |h|^2 over the rows, where eps is the machine epsilon of their dtype. Fewer than 2 classes, or
+    a class without rows, raise a ValueError.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2

@@ -7,7 +7,7 @@ Perspectives (2025), Sec. 4.1. Gradient flow on a network's weights w moves each
 
 Gradient flow on the outputs themselves would move z_i by -g_i (Eq. 13). In the paper the loss is a mean over samples,
 and g_j is the gradient of sample j's loss with respect to z_j. A contrastive loss is no such mean. So here g_j is n
-times the gradient of the batch's loss with respect to z_j, which for a mean is the same.
+times the gradient of the batch's loss with respect to z_j. For a mean, both are equal.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -51,8 +51,8 @@ def output_velocity(
         (m, d), detached: the time derivative of f(a). A step of size s changes f(a) by s times this derivative.
 
     Raises:
-        ValueError: If an argument is out of its range, no parameter requires a gradient, or a layer is not in eval
-            mode.
+        ValueError: If a shape is wrong, `chunk_size` < 1, no parameter requires a gradient, or batch norm or dropout is
+            not in eval mode.
 
     >>> layer = nn.Linear(3, 3, bias=False)  # K(x_i, x_j) = (x_i . x_j) I
     >>> output_velocity(layer, torch.eye(3), torch.ones(3, 3))[0]
@@ -149,5 +149,5 @@ def _rows(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, ...]:
-    copy = tensor.detach().clone()  # no inference tensor
+    copy = tensor.detach().clone()  # a clone outside inference mode is no inference tensor
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)

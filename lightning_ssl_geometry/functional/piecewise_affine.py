@@ -81,7 +81,8 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
         h: (N, D).
 
     Raises:
-        ValueError: If an operation is not piecewise affine in h, a shape is wrong, or a layer is not in eval mode.
+        ValueError: If an operation is not piecewise affine in h, a shape is wrong, or batch norm or dropout is not in
+            eval mode.
 
     >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]])).tolist()
     [[True, False], [True, True]]
@@ -101,8 +102,8 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
     """Return the index of each sample's region in the projector's partition Omega (Eq. 11 of Cosentino et al.).
 
     Samples with the same :func:`activation_pattern` share a region; both functions have the same arguments and errors.
-    Units that do not affect the output split one affine piece into several regions. The result is int64 (N,), from 0
-    on.
+    Units that do not affect the output split one affine piece into several regions. The result is int64 (N,), from 0 to
+    the number of visited regions - 1.
 
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
@@ -146,8 +147,7 @@ def unexplained_squares(
 ) -> tuple[Tensor, Tensor]:
     """Compute the terms of the numerator of :func:`local_unexplained_variance` for T thresholds `taus`.
 
-    The results are the squared distances from the column spaces, float64 (T, N), and the ranks of the W_i, int64 (T,
-    N).
+    The results are (T, N): the squared distances from the column spaces, float64, and the ranks of the W_i, int64.
 
     >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
     (tensor([[16.]], dtype=torch.float64), tensor([[1]]))

@@ -1,8 +1,8 @@
 """Rules for the temperature of each dimension of the embeddings.
 
 Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
-temperature than style. Content is what the views of a sample share. A rule is a module that maps both views of the
-batch of all ranks, (N, P) each and detached, to the temperatures (P,).
+temperature than style. Content hardly changes between the views of a sample; style changes. A rule is a module that
+maps both views of the batch of all ranks, (N, P) each and detached, to the temperatures (P,).
 """
 
 __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
