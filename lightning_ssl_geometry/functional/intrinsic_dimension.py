@@ -2,8 +2,7 @@
 
 TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017). MLE:
 Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), and MacKay & Ghahramani, Comments on
-"Maximum Likelihood Estimation of Intrinsic Dimension" (2005). :math:`T_j(x)` is the distance of x to its j-th
-neighbour.
+"Maximum Likelihood Estimation of Intrinsic Dimension" (2005). T_j(x) is the distance of x to its j-th neighbour.
 """
 
 __all__ = [
@@ -44,8 +43,7 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
         chunk_size: Rows computed at a time; memory is O(chunk_size (N + D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D; infinite or NaN if all ratios are 1, as for the corners of a simplex.
-        Cost: O(N^2 D).
+        A float64 scalar >= 0, not bounded by D; infinite or NaN if all ratios are 1. Cost: O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
@@ -66,8 +64,7 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
     Eq. 8 of Levina & Bickel, for one k; the paper averages over several. The default is the first form of d, MacKay &
     Ghahramani's average of the inverses, which maximises the likelihood of all points together. `average="estimates"`
-    gives the second form, Eq. 9 of Levina & Bickel. It is too large by a factor of about (k - 1) / (k - 2) even if the
-    model holds.
+    gives the second form, Eq. 9 of Levina & Bickel. It is too large by a factor of about (k - 1) / (k - 2).
 
     Args:
         h: (N, D), any float dtype; computed in float64.

@@ -1,8 +1,7 @@
 """VICReg: invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022).
 
 VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. There are no negatives. A hinge on
-the standard deviation of every dimension prevents a collapse to a point. Decorrelated dimensions prevent a collapse to
-a line.
+the standard deviation of every dimension prevents a collapse to a point. Decorrelation prevents a collapse to a line.
 """
 
 __all__ = ["check_spread", "vicreg", "vicreg_terms"]

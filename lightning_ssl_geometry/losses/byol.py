@@ -13,9 +13,8 @@ from lightning_ssl_geometry.functional.byol import byol_prediction_error
 class BYOLLoss(nn.Module):
     """BYOL's loss of both views (Grill et al. 2020): :func:`functional.byol`.
 
-    No gradient reaches the target's embeddings. Every rank returns the mean over the global batch, without gathering
-    embeddings. With DistributedDataParallel, loss and gradient are exactly those of a single process; batches may
-    differ in size.
+    No gradient reaches the target's embeddings. Every rank returns the mean over the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process; batches may differ in size.
 
     Args:
         eps: >= 0; a row of at most this length is treated as 0.
