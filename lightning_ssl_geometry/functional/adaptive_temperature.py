@@ -1,13 +1,13 @@
 r"""Content suppresses style: dimensionality collapse in contrastive learning (Rusak et al. 2022).
 
-Content changes little or not at all between the two views of a sample; style changes. For InfoNCE with many negatives
-and a linear encoder W, training starts with (Eq. 5)
+Content hardly changes between the two views of a sample; style changes. For InfoNCE with many negatives and a linear
+encoder W, training starts with (Eq. 5)
 
 .. math:: \frac{dW}{dt} \propto W [\Sigma_x - \Sigma_{\tilde x}]
 
-where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` that of the change within a pair.
-Content has the larger gradient (Lemma 7). The singular values of the gradient show the number of content dimensions
-(Prop. 2). A lower temperature for content makes the gradients of content and style equal (Prop. 3).
+where :math:`\Sigma_x` is the covariance of the anchors and :math:`\Sigma_{\tilde x}` the second moment of the change
+from anchor to positive. Content has the larger gradient (Lemma 7). So the singular values of the gradient show the
+number of content dimensions (Prop. 2). A lower temperature for content makes both gradients equal (Prop. 3).
 """
 
 __all__ = [
@@ -31,9 +31,9 @@ from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
-    """Return a temperature for each of P = `dim` dimensions, as a tensor (P,) in float64.
+    """Return one temperature per dimension, (P,) in float64 with P = `dim`.
 
-    The first `content_dim` dimensions (content, from 0 to P) get `tau_c` > 0. The others (style) get `tau_s` > 0.
+    The first `content_dim` dimensions (0 to P) are content and get `tau_c` > 0. The others, style, get `tau_s` > 0.
     """
     at_least(1, dim=dim)
     if not 0 <= content_dim <= dim:
@@ -43,18 +43,17 @@ def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: f
 
 
 def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1) -> float:
-    r"""Return the temperature of content that makes its gradient as large as that of style with temperature 1.
+    r"""Return the temperature of content for which content and style have equal gradients, if style has temperature 1.
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
-    Prop. 3 of Rusak et al. Its proof divides the embedding by :math:`\tau_c`, as `mode="feature"` of the loss does. By
-    default the loss divides the squared difference by :math:`\tau_c`.
+    Prop. 3 of Rusak et al. The proof divides the embeddings by :math:`\tau_c`, like `InfoNCELoss` with
+    `mode="feature"`. By default, `InfoNCELoss` divides the squared differences by :math:`\tau_c`.
 
     Args:
-        sigma_c: Standard deviation of content within a pair, >= 0.
-        sigma_s: Standard deviation of style within a pair, > 0.
-        floor: > 0; replaces a smaller result, with a warning. Content that never changes (sigma_c = 0) would have
-            temperature 0.
+        sigma_c: Standard deviation of the change of content between two views, >= 0.
+        sigma_s: Standard deviation of the change of style between two views, > 0.
+        floor: Smallest result, > 0. It replaces a smaller temperature, with a warning.
     """
     inside("[0, inf)", sigma_c=sigma_c)
     inside("(0, inf)", sigma_s=sigma_s, floor=floor)
@@ -68,12 +67,11 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
 
 def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the covariance of the anchors and that of the change within a pair, each (d, d) in float64.
+    r"""Return the marginal and the conditional covariance of pairs, each (d, d) in float64 and divided by N.
 
     .. math:: \Sigma_x = E[(x - E x)(x - E x)^T], \quad \Sigma_{\tilde x} = E[(x - \tilde x)(x - \tilde x)^T]
 
-    Lemma 5 of Rusak et al., for anchors x = `x1` and their positives `x2`, both (N, d) with N >= 2. Both means divide
-    by N.
+    Lemma 5 of Rusak et al., for anchors x = `x1` and their positives `x2`, both (N, d) with N >= 2.
 
     >>> marginal, conditional = pair_covariances(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]]))
     >>> marginal.item(), conditional.item()
@@ -87,13 +85,12 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""Return the singular values of a linear encoder's first gradient, (min(P, d),) in float64, descending.
+    r"""Return the singular values of the first gradient of a linear encoder: (min(P, d),) float64, descending.
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al. without its factor M + 1, the number of pairs. The covariances are :func:`pair_covariances` of
-    the anchors `x1` and their positives `x2`, both (N, d) with N >= 2. `weight` (P, d) is the encoder W. By default W
-    is the identity; in the first steps of training, the encoder is a multiple of it.
+    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs. The anchors `x1` and their positives `x2` are
+    (N, d), N >= 2. The encoder W is `weight` (P, d), by default the identity.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -103,7 +100,7 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
 
 def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute :func:`gradient_spectrum` from the two :func:`pair_covariances` (d, d); `weight` (P, d) is W."""
+    """Compute :func:`gradient_spectrum` from the matrices (d, d) of :func:`pair_covariances`; `weight` is (P, d)."""
     marginal, conditional = _covariances(marginal, conditional)
     gradient = marginal - conditional
     if weight is not None:
@@ -115,24 +112,21 @@ def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight:
 def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
     r"""Estimate the number :math:`d_c` of content dimensions, an int64 scalar from 0 to d - 1.
 
-    Prop. 2 of Rusak et al. uses the singular values of Eq. 5. They are :math:`\sigma_z^2 - \sigma_c^2` for content and
-    :math:`\sigma_z^2 - \sigma_s^2` for style, with the variance :math:`\sigma_z^2` of a latent and :math:`\sigma_c^2`
-    or :math:`\sigma_s^2` of its change. For close pairs, such as :math:`\sigma_s` = 0.05 in the unit box, the two
-    differ by 3%, less than the spread of :math:`\sigma_z^2` or of the mixing. This function instead whitens x and uses
-    the variances of the change within a pair, which are then the same for every invertible linear map of x:
-
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
-    1 - r is the spectrum of Eq. 5 for whitened x. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`,
-    or 0 if that factor is below `min_ratio`. If all dimensions are content, there is no large factor, so the result is
-    0 too.
+    The ratio :math:`r_k` compares the change within a pair with the variance of the anchors. It is small for content
+    and large for style. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`. If this factor is below
+    `min_ratio`, as it is if all dimensions are content, the result is 0.
+
+    Prop. 2 of Rusak et al. uses the singular values of Eq. 5. For close pairs, these hardly differ between content and
+    style, but the ratios do. No invertible linear map of x changes the ratios.
 
     Args:
-        x1: (N, d), the anchors; N >= 2. Directions without variance are ignored.
+        x1: (N, d), the anchors, N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
-        min_ratio: The smallest factor that separates content from style, > 1 and finite. For equal true ratios,
+        min_ratio: Smallest factor that separates content from style, > 1 and finite. If all true ratios are equal,
             sampling alone gives a factor of about 1 + 2 sqrt(2 / N).
-        eps: > 0; replaces a smaller r, which for content that never changes is only a rounding error.
+        eps: Smallest ratio, > 0; it replaces smaller ratios, which are rounding errors.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     >>> content_dimension(x1, x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)).item()
@@ -144,23 +138,18 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 def covariances_content_dimension(
     marginal: Tensor, conditional: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6
 ) -> Tensor:
-    """Compute :func:`content_dimension`, with its `min_ratio` and `eps`, from the :func:`pair_covariances` (d, d)."""
+    """Compute :func:`content_dimension` from the matrices (d, d) of :func:`pair_covariances`."""
     return content_count(variance_ratios(marginal, conditional), min_ratio=min_ratio, eps=eps)
 
 
 def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-10) -> Tensor:
-    r"""Return ratios of conditional to marginal variance, the generalised eigenvalues of the two covariances.
+    r"""Return the ratios of conditional to marginal variance: (rank,) float64, ascending, with rank <= d.
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 
-    Args:
-        marginal: (d, d), covariance of the anchors.
-        conditional: (d, d), covariance of the change within a pair.
-        rtol: >= 0. Directions whose marginal variance is at most this fraction of the largest are ignored. (The square
-            of float32's rounding error is 1e-14.)
-
-    Returns:
-        (rank,) float64, ascending, >= 0 up to rounding: 0 if the views of a pair are equal, 2 if they are independent.
+    `marginal` and `conditional` (d, d) are the results of :func:`pair_covariances`. A ratio is 0 if the views of a pair
+    are equal, and 2 if they are independent. Directions whose marginal variance is at most `rtol` >= 0 times the
+    largest are ignored.
 
     >>> variance_ratios(torch.diag(torch.tensor([4.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0])))
     tensor([0.2500, 1.0000], dtype=torch.float64)
@@ -174,10 +163,10 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
 
 
 def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
-    """Return the number of :func:`variance_ratios` before their largest jump, an int64 scalar from 0 to d - 1.
+    """Return the number of ratios before the largest jump, an int64 scalar from 0 to d - 1.
 
-    The ratios (d,) are ascending; `eps` > 0 replaces ratios below it. A jump is the factor from one ratio to the next.
-    If the largest factor is below `min_ratio`, which is > 1 and finite, the result is 0.
+    `ratios` (d,) are ascending, from :func:`variance_ratios`; `eps` > 0 replaces smaller ratios. A jump is a ratio
+    divided by the ratio before it. If all jumps are below `min_ratio`, which is > 1 and finite, the result is 0.
 
     >>> content_count(torch.tensor([0.0, 1e-4, 0.5, 0.6])).item()
     2

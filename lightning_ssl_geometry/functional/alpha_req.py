@@ -1,9 +1,8 @@
-"""Exponent of the power law lambda_i ~ i^-alpha of a representation's eigenvalues, with the range of the fit.
+"""Power law lambda_i ~ i^-alpha, fitted to the eigenvalues of a representation.
 
 Agrawal et al., alpha-ReQ: Assessing Representation Quality in Self-Supervised Learning by measuring eigenspectrum decay
-(2022). The fit is that of Stringer et al., High-dimensional geometry of population responses in visual cortex (2019).
-The exponent depends strongly on the fitted range of i. Another range can even change the sign of its correlation with
-accuracy, so compare only exponents of the same range.
+(2022). They follow Stringer et al., High-dimensional geometry of population responses in visual cortex (2019). The
+exponent depends strongly on the fitted range of indices i, so compare only exponents of the same range.
 """
 
 __all__ = ["AlphaReQ", "alpha_req", "eigenvalues_alpha_req", "fit_range"]
@@ -20,9 +19,8 @@ class AlphaReQ(NamedTuple):
     """A power law fitted to a range of eigenvalues.
 
     Attributes:
-        alpha: float64 scalar, the exponent, >= 0.
-        r2: float64 scalar, the explained fraction of the variance of log lambda, at most 1; NaN if all eigenvalues of
-            the range are equal.
+        alpha: The exponent >= 0, a float64 scalar.
+        r2: Explained fraction of the variance of log lambda, <= 1, a float64 scalar; NaN if all eigenvalues are equal.
         first: First index of the range, counted from 1.
         last: Last index of the range, inclusive.
     """
@@ -41,15 +39,14 @@ def alpha_req(
     .. math:: \lambda_i \propto i^{-\alpha}, \quad (\alpha, c) = \arg\min_{\alpha, c}
         \sum_{i=\mathrm{first}}^{\mathrm{last}} w_i\, (\log \lambda_i + \alpha \log i - c)^2
 
-    The law of Agrawal et al. By default all :math:`w_i` are 1. `weighted=True` sets :math:`w_i = 1/i`, as Stringer et
-    al. and the code of Agrawal et al. do.
+    The law of Agrawal et al. By default all :math:`w_i` are 1.
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together. Any float dtype; computed in float64.
         first: First index of the range, counted from 1; None: chosen by :func:`fit_range`.
         last: Last index of the range, inclusive; None: chosen by :func:`fit_range`.
         center: Subtract the mean row first; otherwise the mean dominates lambda_1.
-        weighted: Weight index i by 1/i.
+        weighted: Set :math:`w_i = 1/i`.
 
     Raises:
         ValueError: If `h` has fewer than 2 axes or no float dtype, the range has fewer than 3 indices or leaves the
@@ -73,14 +70,7 @@ def alpha_req(
 
 
 def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighted: bool = False) -> AlphaReQ:
-    """Compute :func:`alpha_req` from eigenvalues; the result is NaN if an eigenvalue in the range is 0.
-
-    Args:
-        eigenvalues: (D,), descending, > 0 in the range.
-        first: First index of the range, counted from 1. The range has at least 3 indices and lies in the spectrum.
-        last: Last index of the range, inclusive.
-        weighted: Weight index i by 1/i.
-    """
+    """Compute :func:`alpha_req` from `eigenvalues` (D,), descending; NaN if an eigenvalue in the range is 0."""
     first, last = fit_range(len(eigenvalues), first, last)
     index = torch.arange(first, last + 1, device=eigenvalues.device).double()
     weight = index.reciprocal() if weighted else torch.ones_like(index)
@@ -94,17 +84,12 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 
 
 def fit_range(length: int, first: int | None = None, last: int | None = None) -> tuple[int, int]:
-    """Return the range of indices for the fit, with defaults for the ends that are not given.
+    """Return the first and the last index of the fit, counted from 1, with defaults for those that are None.
 
-    The default range leaves out the first three eigenvalues, because they depend on the classes; those after the 100th,
-    as the code of Agrawal et al. does; and the smaller half, because few samples or dimensions make it fall faster. A
-    spectrum of fewer than 16 eigenvalues is used completely. A range of fewer than 3 indices, or a range that leaves
-    the spectrum, raises a ValueError.
-
-    Args:
-        length: Number of eigenvalues.
-        first: Counted from 1; None: 4, or 1 if length < 16.
-        last: Inclusive; None: min(100, length // 2), or `length` if length < 16.
+    The default range leaves out the first three eigenvalues, which depend on the classes, and all after the 100th. It
+    also leaves out the smaller half, which falls faster if samples or dimensions are few. A spectrum of fewer than 16
+    eigenvalues is used completely. A range that has fewer than 3 indices, or does not lie between 1 and `length`,
+    raises a ValueError.
     """
     whole = length < 16
     first = (1 if whole else 4) if first is None else first

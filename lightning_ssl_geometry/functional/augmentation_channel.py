@@ -1,14 +1,14 @@
-r"""The mutual information between an image and its embedding after a random augmentation.
+r"""The mutual information between an image and the embedding of its random augmentation.
 
-Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679). An augmentation T ~
-P(T | X) of the image X is drawn, h is the encoder, and the embedding Z has a density proportional to exp(beta Z .
+Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679). An augmentation T
+of the image X is drawn from P(T | X), and h is the encoder. The embedding Z has a density proportional to exp(beta Z .
 h(T(X))). Then (Eq. 2)
 
 .. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
-If Z is replaced by its mean h(T(X)), and the numerator by its bound from Jensen's inequality, minus the information is
-a contrastive loss (Eq. 17 to 20). For a uniform P(T | X) it is the loss of SimCLR.
+Two approximations turn minus this information into a contrastive loss (Eq. 17 to 20). Z is replaced by its mean
+h(T(X)), and Jensen's inequality bounds the numerator. For a uniform P(T | X) the result is the loss of SimCLR.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
@@ -37,27 +37,22 @@ def augmentation_channel_loss(
         \sum_j v_{ij} \log \sum_{j' \ne j} \frac{w_{ij'}}{1 - w_{ij}} e^{s_{ij, ij'}}\Bigr],
         \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
 
-    The weights w are those of P(T | X) if T was drawn uniformly, and equal if T was drawn from P(T | X). The last term
-    is for two different draws T and T' of a sample; v, proportional to w (1 - w), is the distribution of the first. A
-    draw is never paired with itself, but it is paired with other draws of the same T. Jensen's inequality replaces the
-    last logarithm of a mean by a mean of logarithms. This increases the loss, and the last term becomes the weighted
-    mean of s over all pairs of different draws. For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature
-    1 / beta, minus log(2N - 1), because here the sum over negatives is a mean.
+    If T was drawn uniformly, the weight :math:`w_{ij}` of draw j of sample i is its probability under P(T | X). If T
+    was drawn from P(T | X), all weights are equal. :math:`v_{ij}` is proportional to :math:`w_{ij} (1 - w_{ij})`. The
+    first sum pairs a draw with all other draws, the second with the other draws of its sample. With `jensen`, the
+    second sum has the weighted mean of s in place of the logarithm, which increases the loss.
 
-    If there are few draws or P(T | X) is concentrated, the weighted estimate is biased towards a broad P(T | X): a draw
-    that has all the weight is paired only with other draws, although two independent draws would both be this draw.
-    With v = w the bias is worse: in a trial on digits at one of nine positions, the policy came to prefer empty crops.
-
-    The N m x N m logits are computed in blocks of rows; several blocks are computed again in the backward pass.
+    For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature 1 / beta, minus log(2N - 1), because the sum
+    over negatives is a mean here. If draws are few or P(T | X) is concentrated, the estimate is biased towards a broad
+    P(T | X), because no draw is paired with itself.
 
     Args:
-        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; normalised here.
-        log_weight: (N, m), finite, the logarithms of the weights; a softmax over m normalises them. None: equal
-            weights.
-        beta: Inverse temperature, > 0, which multiplies the cosine.
+        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; the rows are normalised.
+        log_weight: (N, m), finite, logarithms of the weights; a softmax over m normalises them. None: equal weights.
+        beta: Inverse temperature, > 0; it multiplies the cosine.
         jensen: Apply Jensen's inequality to the last term, as the paper does in its experiments (Eq. 17).
-        eps: A row of at most this length is treated as 0, since it has no direction.
-        block_size: Rows of logits computed at a time.
+        eps: A row of at most this length is treated as 0.
+        block_size: Rows of the (N m, N m) logits per block. With several blocks, the backward pass computes them again.
 
     Returns:
         A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta]; 0 if all similarities are 0.
@@ -95,8 +90,8 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
 
     .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
 
-    `log_policy` (N, K) holds logits or logarithms of probabilities; a softmax over K normalises them. Another shape
-    raises a ValueError. The result (N,) is in nats, from 0 (only one augmentation is drawn) to log K (uniform).
+    `log_policy` (N, K) holds logits or log-probabilities; a softmax over K normalises them. Another shape raises a
+    ValueError. The result (N,) is in nats, from 0 (only one augmentation is drawn) to log K (uniform).
 
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])
@@ -108,15 +103,15 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
 
 
 def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draw m of K augmentations per sample, by inverting the sample's cumulative distribution function.
+    """Draw m of K augmentations for each sample, by inverting the cumulative distribution function.
 
     Args:
         probability: (N, K), rows that sum to 1.
         uniform: (N, m), random numbers from the uniform distribution on [0, 1).
 
     Returns:
-        (N, m) int64, indices of augmentations, from 0 to K - 1. An augmentation of probability 0 is never drawn. If a
-        row of `probability` is not finite, its draws are arbitrary.
+        (N, m) int64, indices of augmentations, from 0 to K - 1. An augmentation of probability 0 is never drawn. The
+        draws of a row that is not finite are arbitrary.
 
     >>> draw_members(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.4, 0.6]]))
     tensor([[0, 2]])
@@ -130,24 +125,22 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
-    """Return the loss's last term (N,), without its minus sign, from s (N, m, m) and log w (N, m)."""
     same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
-    first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)  # log v
+    # log v; with v = w, the bias towards a broad P(T | X) would be larger
+    first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)
     second = others.log_softmax(dim=2)
     inner = (second.exp() * similarity).sum(2) if jensen else (second + similarity).logsumexp(dim=2)
     return (first.exp() * inner).sum(1)
 
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
-    """Return log sum w e^s for the draws `block`, (block,); with `again`, the backward pass computes it again."""
-
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)
         same = block[:, None] == torch.arange(len(rows), device=rows.device)
         return logits.masked_fill(same, -torch.inf).logsumexp(dim=1)
 
-    if again:
+    if again:  # the backward pass computes the block again, to save memory
         recomputed: Tensor = checkpoint(negative, rows, log_weight, use_reentrant=False)
         return recomputed
     return negative(rows, log_weight)

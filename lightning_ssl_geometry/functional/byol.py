@@ -1,8 +1,8 @@
 r"""BYOL: one network predicts the embedding that another network computes (Grill et al. 2020).
 
-Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning. A predictor :math:`q_\theta` on an online network
-with weights :math:`\theta` predicts the embedding that a target network computes of the other view. The target's
-weights :math:`\xi` are an exponential moving average of the online weights. There are no negatives.
+Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning. The online network has weights :math:`\theta` and
+ends in a predictor :math:`q_\theta`. From one view, it predicts the target network's embedding of the other view. The
+target's weights :math:`\xi` are an exponential moving average of :math:`\theta`. There are no negatives.
 """
 
 __all__ = ["byol", "byol_momentum", "byol_prediction_error"]
@@ -17,13 +17,13 @@ from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_
 
 
 def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Compare each view's prediction with the target's embedding of the other view.
+    r"""Return BYOL's loss: each view predicts the target's embedding of the other view.
 
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
-    Grill et al. (2020), Section 3.1: the sum of Eq. 2 for both orders of the views; primed symbols belong to view 2.
-    All four tensors get gradients, of which BYOL uses those of the predictions only. The loss is a scalar in [0, 8] in
-    float32 (float64 for float64 input).
+    The sum of Eq. 2 for both orders of the views (Grill et al. 2020, Section 3.1); primed symbols belong to view 2. All
+    four tensors get gradients; for BYOL, detach `z1` and `z2`. The loss is a scalar in [0, 8] in float32 (float64 for
+    float64 input).
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
@@ -39,18 +39,17 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
 
 
 def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Return the squared distance (N,), in [0, 4], between each prediction and its target at unit length.
+    r"""Return the squared distance (N,), in [0, 4], of each prediction from its target, after both are normalised.
 
     .. math:: \mathcal L_{\theta, \xi} = \Big\| \frac{q}{\|q\|_2} - \frac{z'}{\|z'\|_2} \Big\|_2^2
         = 2 - 2\, \frac{\langle q, z' \rangle}{\|q\|_2 \|z'\|_2}
 
-    Eq. 2 of Grill et al. (2020), before the mean; computed as a distance, which is precise near 0. The result is in
-    float32 (float64 for float64 input). Autocast has no effect.
+    Eq. 2 of Grill et al. (2020) for each sample, in float32 (float64 for float64 input). Autocast has no effect.
 
     Args:
         q: (N, P), predictions. Any float dtype.
         z: (N, P), targets.
-        eps: >= 0; a row of at most this length is treated as 0, and its error is 1.
+        eps: >= 0; a row of at most this length is treated as 0. Its distance from a unit vector is 1.
 
     >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])
@@ -64,15 +63,15 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum: float = 1.0) -> float:
-    r"""Return the old target's weight in its moving average; it goes from tau_0 to tau_K along half a cosine period.
+    r"""Return the momentum of the target's moving average, which follows a cosine schedule from tau_0 to tau_K.
 
     .. math:: \tau_k = \tau_K - (\tau_K - \tau_0)\, \frac{\cos(\pi k / K) + 1}{2}
 
-    Section 3.3 of Grill et al. (2020), where :math:`\tau_K = 1`. The update itself is their Eq. 1: :math:`\xi
-    \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta`.
+    Section 3.3 of Grill et al. (2020), where :math:`\tau_K = 1`, for :math:`\xi \leftarrow \tau_k\, \xi + (1 -
+    \tau_k)\, \theta` (Eq. 1).
 
     Args:
-        step: k >= 0, the number of past updates; from `steps` on the result is `final_momentum`.
+        step: k >= 0, the number of past updates. From `steps` on, the result is `final_momentum`.
         steps: K >= 1.
         momentum: tau_0, in [0, 1].
         final_momentum: tau_K, in [0, 1].

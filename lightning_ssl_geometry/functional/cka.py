@@ -1,9 +1,9 @@
 r"""Centred kernel alignment (CKA) with the linear kernel: similarity of two representations of the same samples.
 
-Kornblith et al., Similarity of Neural Network Representations Revisited (2019). The unbiased estimator HSIC_1 is from
-Song et al., Feature selection via dependence maximization (2012), as used by Nguyen et al., Do Wide and Deep Networks
-Learn the Same Things? (2021). For representations a and b with centred columns and Gram matrices :math:`K = a a^T, L =
-b b^T`, HSIC measures their dependence:
+Kornblith et al., Similarity of Neural Network Representations Revisited (2019). Nguyen et al., Do Wide and Deep
+Networks Learn the Same Things? (2021), use the unbiased estimator HSIC_1 of Song et al., Feature selection via
+dependence maximization (2012). HSIC measures the dependence of two representations a and b with centred columns and
+Gram matrices :math:`K = a a^T` and :math:`L = b b^T`:
 
 .. math::
     \mathrm{HSIC}(K, L) \propto \mathrm{tr}(K L) = \|a^T b\|_F^2, \quad
@@ -22,23 +22,20 @@ from torch import Tensor
 
 
 def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
-    r"""Return the similarity of two representations, which no rotation, scaling or translation of them changes.
+    r"""Return the linear CKA of two representations; no rotation, scaling or translation of them changes it.
 
     .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\, \mathrm{HSIC}(L, L)}}
         = \frac{\|a^T b\|_F^2}{\|a^T a\|_F\, \|b^T b\|_F}
 
-    Sec. 3 of Kornblith et al., or Eq. 3 of Nguyen et al. with `unbiased`. The biased estimate grows with D / n: for
-    independent isotropic representations it is about the geometric mean of D_a / (n + D_a) and D_b / (n + D_b), which
-    is 1/2 for n = D. The cost is the smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
+    Sec. 3 of Kornblith et al.; with `unbiased`, Eq. 3 of Nguyen et al. The result is a float64 scalar from 0 (no linear
+    dependence) to 1 (equal up to rotation, scale and translation); with `unbiased` it may be below 0. The biased
+    estimate grows with D / n. For independent isotropic representations it is about the geometric mean of D_a / (n +
+    D_a) and D_b / (n + D_b), so 1/2 for n = D. The cost is the smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
 
     Args:
         a: (n, D_a), any float dtype; computed in float64.
         b: (n, D_b), the same samples in the same order.
         unbiased: Use the unbiased estimator HSIC_1, which needs n >= 4.
-
-    Returns:
-        A float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation); with
-        `unbiased` it may be below 0.
 
     Raises:
         ValueError: If a shape is not (n, D), n differs or is too small, or all rows of one representation are equal.
@@ -55,10 +52,10 @@ def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
 
 
 def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """Compute :func:`linear_cka` of every pair of L representations (n, D_l) of the same samples, such as layers.
+    """Compute :func:`linear_cka` of all pairs of L representations, as a symmetric matrix (L, L) in float64.
 
-    The result is (L, L) float64, symmetric, with ones on its diagonal. With `unbiased`, n must be at least 4. Raises a
-    ValueError if `h` is empty, if n differs or is too small, or if all rows of one representation are equal.
+    `h` holds the representations (n, D_l) of the same n samples, such as those of L layers. `unbiased` needs n >= 4. A
+    ValueError is raised if `h` is empty, n differs or is too small, or all rows of one representation are equal.
     """
     rows = _same_samples(h, unbiased)
     layers = [_zero_mean(_varying(f"h[{place}]", each)) for place, each in enumerate(rows)]
@@ -67,10 +64,10 @@ def cka_matrix(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
-    """Compute :func:`cka_matrix`, but give NaN instead of an error if a representation has collapsed.
+    """Compute :func:`cka_matrix`, with NaN instead of an error for a collapsed representation.
 
-    If a representation is not finite, or its rows are all equal so that its CKA is 0 / 0, its row and its column of the
-    result are NaN. Other invalid arguments raise the errors of :func:`cka_matrix`.
+    A representation that has equal rows, or is not finite, gets NaN in its row and column of the result. Other invalid
+    arguments raise the ValueError of :func:`cka_matrix`.
 
     >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
     [[1.0, nan], [nan, nan]]
@@ -84,7 +81,6 @@ def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
 
 
 def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tensor:
-    """Return CKA of all pairs of centred representations, where `length` is sqrt(HSIC(K, K)) of each, or NaN."""
     found = torch.stack([each / each for each in length]).diag()
     for i in range(len(h)):
         for j in range(i):
@@ -93,8 +89,7 @@ def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tens
 
 
 def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
-    """Return HSIC of centred rows, times a factor that depends on n only; uses the cheaper matrix products."""
-    n = len(a)
+    n = len(a)  # the result is HSIC times a factor that depends on n only
     wide = n * (a.shape[1] + b.shape[1]) < a.shape[1] * b.shape[1]
     trace = ((a @ a.T) * (b @ b.T)).sum() if wide else (a.T @ b).square().sum()
     if not unbiased:

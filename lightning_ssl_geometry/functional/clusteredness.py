@@ -1,9 +1,8 @@
-"""How clustered embeddings are, and the uniformity of points without any structure.
+"""Clusters in embeddings: agreement with k-means, silhouette, and the uniformity of points without clusters.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), show in Fig. 5 and 6 that a network keeps the clusters of its input, while the loss without a
-network spreads the points uniformly. The paper gives no numbers for this. The numbers here are the agreement of k-means
-with the given clusters, the silhouette of the clusters, and the uniformity of points drawn uniformly on the sphere.
+Perspectives (2025). Fig. 5 and 6 show that a network keeps the clusters of its input, while the loss without a network
+spreads the points uniformly. The paper gives no numbers for this; the functions here do.
 """
 
 __all__ = ["ClusterScores", "clusteredness", "kmeans", "silhouette", "uniform_uniformity"]
@@ -23,8 +22,10 @@ _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 class ClusterScores(NamedTuple):
     """How clustered the embeddings are, as float64 scalars.
 
-    `nmi` in [0, 1] is the agreement of the given clusters with those of k-means. `silhouette` in [-1, 1] belongs to the
-    given clusters, `kmeans_silhouette` in [-1, 1] to those of k-means; it is NaN if k-means finds only one cluster.
+    Attributes:
+        nmi: Agreement of the given clusters with those of k-means, in [0, 1].
+        silhouette: Silhouette of the given clusters, in [-1, 1].
+        kmeans_silhouette: Silhouette of the clusters of k-means, in [-1, 1]; NaN if k-means finds only one.
     """
 
     nmi: Tensor
@@ -35,12 +36,12 @@ class ClusterScores(NamedTuple):
 def clusteredness(
     z: Tensor, label: Tensor, *, normalize: bool = True, n_init: int = 10, seed: int = 0
 ) -> ClusterScores:
-    r"""Compare k given clusters with those that k-means finds, and compute the silhouettes of both.
+    r"""Compare k given clusters with the clusters of k-means, and compute the silhouettes of both.
 
     .. math:: \mathrm{NMI} = \frac{2\, I(y; \hat y)}{H(y) + H(\hat y)}
 
-    Computed by scikit-learn's `KMeans`, `normalized_mutual_info_score` (arithmetic mean) and `silhouette_score`, in
-    float64 on the CPU.
+    y are the given clusters, :math:`\hat y` those of k-means. Computed in float64 on the CPU by scikit-learn's
+    `KMeans`, `normalized_mutual_info_score` (arithmetic mean) and `silhouette_score`.
 
     Args:
         z: (N, P).
@@ -50,9 +51,8 @@ def clusteredness(
         seed: Seed of the starts.
 
     Returns:
-        Three scores. `nmi` is 1 if k-means finds the given clusters, and near 0 if its clusters are unrelated to them:
-        by chance it is about (k - 1)^2 / (2 N log k) for k clusters of one size. :func:`silhouette` explains the other
-        two.
+        Three scores. `nmi` is 1 if k-means finds the given clusters. If its clusters are unrelated to k given clusters
+        of equal size, `nmi` is about (k - 1)^2 / (2 N log k). :func:`silhouette` explains the other two.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` or `n_init` is out of range.
@@ -77,9 +77,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     .. math:: \frac1N \sum_i \frac{b_i - a_i}{\max(a_i, b_i)}
 
-    a_i is the mean distance of point i to the other points of its cluster, and b_i that to the points of the nearest
-    other cluster. The term of a point that is alone in its cluster is 0. Computed by scikit-learn's `silhouette_score`,
-    in float64 on the CPU.
+    :math:`a_i` is the mean distance of point i to the other points of its cluster. :math:`b_i` is its mean distance to
+    the points of the nearest other cluster. A point that is alone in its cluster has the term 0. Computed in float64 on
+    the CPU by scikit-learn's `silhouette_score`.
 
     Args:
         z: (N, P).
@@ -88,8 +88,8 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
-        0 if points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points are
-        above 0: 0.5 on the circle, less in more dimensions.
+        0 if points are nearer to another cluster than to their own. Clusters that k-means finds in uniform points have
+        a silhouette > 0: 0.5 on the circle, less in more dimensions.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` is out of range.
@@ -106,7 +106,9 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
 
 def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10, seed: int = 0) -> Tensor:
-    """Find clusters by k-means, with scikit-learn's `KMeans` in float64 on the CPU.
+    """Cluster the rows by k-means: int64 (N,), the cluster of each row, in [0, k).
+
+    Computed in float64 on the CPU by scikit-learn's `KMeans`. If fewer than k rows differ, some clusters have no row.
 
     Args:
         z: (N, P), floating point and finite.
@@ -114,9 +116,6 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
         normalize: Divide the rows by their lengths first.
         n_init: Number of starts, >= 1; the best result is used.
         seed: Seed of the starts.
-
-    Returns:
-        int64 (N,), the cluster of each row, in [0, k). Fewer than k clusters occur if fewer than k rows differ.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -132,21 +131,18 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
 
 
 def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
-    r"""Compute the expected :func:`uniformity` of independent points, uniform on the sphere.
+    r"""Compute the expected uniformity of independent, uniform points on the sphere, a float64 scalar < 0.
 
     .. math:: \log \mathbb E\, e^{-t \|u - v\|^2} = -2t + \log {}_0F_1\bigl(\tfrac d2; t^2\bigr)
         = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
 
-    On the circle this is log(e^{-2t} I_0(2t)), and for d = 3 it is -2t + log(sinh(2t) / 2t). It is the logarithm of the
-    expected :func:`gaussian_potential`, which is the same for any number of points. Points that keep more distance than
-    independent points, such as evenly spaced points, have a slightly lower uniformity.
+    u and v are two such points. The result is the logarithm of the expected :func:`gaussian_potential`, for any number
+    of points. It is log(e^{-2t} I_0(2t)) on the circle, -2t + log(sinh(2t) / 2t) for d = 3, and near -2t (1 - t / d)
+    for large d. Evenly spaced points have a slightly lower :func:`uniformity`.
 
     Args:
         dim: d >= 1, the dimension of the space around the sphere S^{d-1}.
         t: Inverse squared width of the kernel, in (0, 1e6]. A `dim` or `t` out of its range raises a ValueError.
-
-    Returns:
-        A float64 scalar < 0; near -2t (1 - t / d) in many dimensions.
 
     >>> f"{uniform_uniformity(2):.4f}, {uniform_uniformity(50).exp():.4f}"
     '-1.5750, 0.0215'

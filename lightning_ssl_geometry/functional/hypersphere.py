@@ -17,8 +17,8 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 
-    The result is a scalar. With unit rows it is in [0, 2^alpha]: 0 for equal views, and for alpha = 2 on average 2 if
-    the views are independent and uniform on the sphere.
+    The result is a scalar: 0 for equal views, at most 2^alpha for unit rows. For alpha = 2, independent views that are
+    uniform on the sphere give 2 on average.
 
     Args:
         z1: (N, P), view 1.
@@ -34,11 +34,12 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
 
 
 def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Return the logarithm of the mean Gaussian kernel of all pairs, low if embeddings spread over the sphere.
+    r"""Return the logarithm of the mean Gaussian kernel of all pairs, a scalar <= 0.
 
     .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
-    The result, a scalar, is <= 0: 0 if all rows are equal, about -2t (1 - t / P) for uniform rows in many dimensions.
+    It is low if the rows spread over the sphere, and 0 if all rows are equal. For uniform rows in many dimensions it is
+    about -2t (1 - t / P).
 
     Args:
         z: (N, P), N >= 2.
@@ -54,12 +55,12 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
 
 
 def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
-    r"""Return the mean Gaussian kernel of all pairs; its logarithm is :func:`uniformity`, with the same arguments.
+    r"""Return the mean Gaussian kernel of all pairs, a scalar in (0, 1]; it is 1 if all rows are equal.
 
     .. math:: \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
-    The result, a scalar, is in (0, 1], and 1 if all rows are equal. CRL-TAC (arXiv 2111.07679) reports it with t = 2.
-    Then points uniform on the unit sphere of a 50-dimensional space give 0.0215.
+    The logarithm is :func:`uniformity`, which has the same arguments. CRL-TAC (arXiv 2111.07679) reports the potential
+    with t = 2. With this t, uniform points on the unit sphere of a 50-dimensional space give 0.0215.
     """
     shaped("N, P", z=z)
     rows(2, z=z)

@@ -1,9 +1,8 @@
 """Intrinsic dimension of a cloud of points, from the distances to their nearest neighbours.
 
 TwoNN: Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information (2017). MLE:
-Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), with the average of MacKay & Ghahramani,
-Comments on "Maximum Likelihood Estimation of Intrinsic Dimension" (2005). :math:`T_j(x)` is the distance of x to its
-j-th neighbour.
+Levina & Bickel, Maximum Likelihood Estimation of Intrinsic Dimension (2004), and MacKay & Ghahramani, Comments on
+"Maximum Likelihood Estimation of Intrinsic Dimension" (2005). T_j(x) is the distance of x to its j-th neighbour.
 """
 
 __all__ = [
@@ -33,20 +32,18 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
-    The algorithm of Facco et al.: :math:`\mu_{(i)}` is the i-th smallest ratio, and d is the slope of the least-squares
-    line through the origin, without the largest ratios. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i`
-    from all ratios, which is unbiased for independent ratios but not robust to outliers.
+    The algorithm of Facco et al.: :math:`\mu_{(i)}` is the i-th smallest ratio. A line through the origin is fitted by
+    least squares, without the largest ratios, and d is its slope. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log
+    \mu_i` from all ratios. It is unbiased for independent ratios, but not robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
-        discard: Share of the largest ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one ratio is
-            left out, since F = 1 gives an infinite logarithm.
+        discard: Fraction of the ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one is left out.
         estimator: "fit" or "mle".
         chunk_size: Rows computed at a time; memory is O(chunk_size (N + D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D; infinite or NaN if the neighbours of a point are all equally far, such
-        as the corners of a simplex. Cost: O(N^2 D).
+        A float64 scalar >= 0, not bounded by D; infinite or NaN if all ratios are 1. Cost: O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
@@ -59,26 +56,25 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
 
 def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverses", chunk_size: int = 256) -> Tensor:
-    r"""Estimate the intrinsic dimension from the growth of the number of neighbours with the distance.
+    r"""Estimate the intrinsic dimension from the distances to k neighbours, by maximum likelihood.
 
     .. math:: d_k(x) = \Bigl[\frac{1}{k - 1} \sum_{j=1}^{k-1} \log \frac{T_k(x)}{T_j(x)}\Bigr]^{-1}, \quad
         d = \Bigl[\frac1N \sum_x d_k(x)^{-1}\Bigr]^{-1}
         \quad\text{or}\quad \frac1N \sum_x d_k(x)
 
-    Eq. 8 of Levina & Bickel. The default is MacKay & Ghahramani's average of the inverses, the maximum of the
-    likelihood of all points together. Levina & Bickel (Eq. 9) average the estimates, which is too large by a factor of
-    about (k - 1) / (k - 2) even if the model holds. Here k is one number; the paper averages over several.
+    Eq. 8 of Levina & Bickel, for one k; the paper averages over several. The default is the first form of d, MacKay &
+    Ghahramani's average of the inverses, which maximises the likelihood of all points together. `average="estimates"`
+    gives the second form, Eq. 9 of Levina & Bickel. It is too large by a factor of about (k - 1) / (k - 2).
 
     Args:
         h: (N, D), any float dtype; computed in float64.
-        neighbors: k, from 2 to N - 1. A larger k is less noisy, but its neighbourhoods extend to where the cloud is
-            curved or ends, which lowers the estimate.
+        neighbors: k, from 2 to N - 1. A larger k has less noise, but a lower result where the cloud is curved or ends.
         average: Average of "inverses" or of "estimates".
         chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D; infinite if the neighbours of every point (with "estimates", of one
-        point) are all equally far. Cost: O(N^2 D).
+        A float64 scalar >= 0, not bounded by D. It is infinite if all neighbours of every point (with "estimates", of
+        any point) are equally far. Cost: O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
@@ -87,15 +83,10 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
 
 def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tensor:
-    """Compute the Euclidean distances of every row to its nearest other rows, (N, k) float64, ascending.
+    """Compute the Euclidean distances of every row to its k nearest other rows, (N, k) float64, ascending.
 
-    A matrix product finds the neighbours; their distances are then computed from differences. So a distance is exactly
-    0 if the rows are equal, and only then.
-
-    Args:
-        h: (N, D), any float dtype; computed in float64.
-        neighbors: k, from 2 to N - 1.
-        chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
+    `h` is (N, D) and `neighbors` is k, from 2 to N - 1. A distance is exactly 0 if the rows are equal, and only then.
+    Memory is O(chunk_size (N + k D)) for `chunk_size` rows at a time.
 
     >>> neighbor_distances(torch.tensor([[0.0], [1.0], [3.0]]), 2)[1].tolist()
     [1.0, 2.0]
@@ -111,17 +102,13 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
         far = torch.addmm(square, h[chunk], h.T, alpha=-2)  # squared distances minus |h_i|^2, (chunk, N)
         far[torch.arange(len(chunk), device=h.device), chunk] = torch.inf
         near = far.topk(neighbors, largest=False).indices  # (chunk, k)
+        # from differences, so that exactly the equal rows have distance 0
         found.append((h[chunk, None] - h[near]).norm(dim=2).sort(dim=1).values)
     return torch.cat(found)
 
 
 def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estimator: Estimator = "fit") -> Tensor:
-    """Compute :func:`two_nn_dimension` from the distances to the neighbours.
-
-    Args:
-        distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
-        discard: Share of the largest ratios that the fit leaves out, in (0, 1).
-        estimator: "fit" or "mle".
+    """Compute :func:`two_nn_dimension` from the (N, k) results of :func:`neighbor_distances`, k >= 2.
 
     >>> f"{distances_two_nn_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]]), estimator='mle'):.4f}"  # 1 / log 8
     '0.4809'
@@ -139,11 +126,7 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
 
 
 def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") -> Tensor:
-    """Compute :func:`mle_dimension` from the distances to the k neighbours.
-
-    Args:
-        distance: (N, k), ascending, k >= 2, > 0, from :func:`neighbor_distances`.
-        average: Average of "inverses" or of "estimates". Another name, or a distance of 0, raises a ValueError.
+    """Compute :func:`mle_dimension` from the (N, k) results of :func:`neighbor_distances`; a distance of 0 is an error.
 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'

@@ -19,7 +19,7 @@ def knn_predict(
     temperature: float = 0.07,
     chunk_size: int = 1024,
 ) -> Tensor:
-    r"""Predict classes (M,) int64 by the largest weighted vote among the k most similar rows of a bank.
+    r"""Predict the classes (M,), int64, by a weighted vote of the k most similar rows of a bank.
 
     .. math:: \arg\max_c \sum_{i \in \mathcal N_k} e^{s_i / \tau}\, 1\{y_i = c\}, \quad s_i = \cos(h, b_i)
 
@@ -29,10 +29,10 @@ def knn_predict(
         h: (M, D), the queries.
         bank: (B, D), the rows with known labels.
         label: (B,) int64, labels of the bank, in [0, num_classes).
-        num_classes: C.
-        k: From 1 to B.
+        num_classes: C, the number of classes.
+        k: Number of rows that vote, from 1 to B.
         temperature: tau > 0.
-        chunk_size: Queries computed at once, >= 1; they take chunk_size x B numbers of memory.
+        chunk_size: Queries computed at once, >= 1; memory is O(chunk_size B).
     """
     shaped("M, D", h=h)
     shaped("B, D", {"D": h.shape[1]}, bank=bank)

@@ -1,10 +1,8 @@
 """Adjusted R^2, on held-out samples, of a linear map from representations to the latents that generated the data.
 
-Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Two filters
-make the fit on many, nearly dependent features well posed. The first drops directions of h that are below `rcond` of
-the largest, because they are rounding errors. The second drops directions that vary far less over the fitted samples
-than over all, because their coefficients would be guesses; an example is a ReLU unit that is active on one sample in a
-thousand. Both filters use only the features.
+Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Before the
+fit, two filters drop directions of h: directions that are only rounding errors (`rcond`), and directions that hardly
+vary over the fitted samples, so that their coefficients would be guesses (`seen`). The filters do not use the latents.
 """
 
 __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
@@ -21,25 +19,24 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     .. math:: 1 - (1 - R^2) \frac{n - 1}{n - p - 1}, \quad
         R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
 
-    The sums are over the n scored samples, :math:`\hat z` is the prediction, and p directions of h are used. The code
-    of cl-ica, on which the paper builds, fits and scores the same samples and sets p to D.
+    The sums are over the n scored samples, :math:`\hat z` is the prediction, and p is the number of directions of h
+    that are used. The code of cl-ica, on which the paper builds, fits and scores the same samples and sets p to D.
 
     Args:
         h: (N, D) representations.
         z: (N, d) true latents.
         fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
-        rcond: After each feature is divided by its root mean square, directions whose standard deviation is below this
-            fraction of the largest root mean square are dropped as rounding errors. float32 rounds to 6e-8.
-        seen: Directions whose variance over the fitted samples is below this fraction of their variance over all
-            samples are dropped.
+        rcond: Each feature is first divided by its root mean square. A direction is dropped if its standard deviation
+            is below this fraction of the largest root mean square of a direction. float32 rounds to 6e-8.
+        seen: A direction is dropped if its variance over the fitted samples is below this fraction of its variance over
+            all samples.
 
     Returns:
         float64 (d,), <= 1: 1 if a linear map predicts the latent; 0, or by chance slightly less, if none does; NaN if
         the latent does not vary over the scored samples.
 
     Raises:
-        ValueError: If shapes do not fit, a value is not finite, `rcond` or `seen` is not in (0, 1), or fewer samples
-            are scored than p + 2.
+        ValueError: If a shape is wrong, a value is not finite, `rcond` or `seen` is not in (0, 1), or n < p + 2.
 
     >>> h = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
     >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]
@@ -63,9 +60,9 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
 
 
 def row_moments(h: Tensor, z: Tensor) -> Tensor:
-    """Return the sum of the outer products of the rows (1, h_i, z_i), (1 + D + d, 1 + D + d) in float64.
+    """Return the sum of the outer products of the vectors (1, h_i, z_i): (1 + D + d, 1 + D + d) in float64.
 
-    The moments of two batches add up to the moments of both batches together.
+    The moments of all samples are the sum of the moments of the batches.
 
     >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1)).tolist()  # h (N, D) and z (N, d)
     [[3.0, 3.0, 6.0], [3.0, 3.0, 6.0], [6.0, 6.0, 12.0]]
@@ -75,19 +72,9 @@ def row_moments(h: Tensor, z: Tensor) -> Tensor:
 
 
 def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
-    """Compute :func:`latent_r2` (d,) from second moments, without the rows.
+    """Compute :func:`latent_r2` (d,) from the :func:`row_moments` of the fitted and of the scored samples; `dim` is D.
 
-    float64 moments resolve directions down to about 1e-7 of the largest, so `rcond` cannot be much smaller.
-
-    Args:
-        fit: (1 + D + d, 1 + D + d), the :func:`row_moments` of the fitted samples.
-        score: (1 + D + d, 1 + D + d), the :func:`row_moments` of the scored samples.
-        dim: D, the number of features in h.
-        rcond: In (0, 1), the smallest relative standard deviation of a used direction, as in :func:`latent_r2`.
-        seen: In (0, 1), the smallest ratio of a direction's variance over the fitted samples to that over all samples.
-
-    Raises:
-        ValueError: In the cases of :func:`latent_r2`, or if no sample is fitted.
+    In float64, moments resolve directions down to about 1e-7 of the largest, so `rcond` cannot be much smaller.
     """
     inside("(0, 1)", rcond=rcond, seen=seen)
     check_moments(dim, fit=fit, score=score)
@@ -110,22 +97,20 @@ def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, see
 
 
 def _directions(h: Tensor, fit: Tensor, rcond: float, seen: float) -> Tensor:
-    """Return h in the used directions (N, p): variance 1 over all rows, uncorrelated over all rows and over `fit`."""
     x = h / _sizes(h.square().mean(0))
     largest = torch.linalg.eigvalsh(x.T @ x)[-1].clamp(min=0).sqrt()
     left, sigma, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
     white = left[:, sigma > rcond * largest] * len(h) ** 0.5
     fitted = white[fit] - white[fit].mean(0)
     _, deviation, basis = torch.linalg.svd(fitted / len(fitted) ** 0.5, full_matrices=False)
-    return white @ basis[deviation.square() >= seen].T
+    return white @ basis[deviation.square() >= seen].T  # (N, p), uncorrelated over all rows and over `fit`
 
 
 def _whitener(second_moment: Tensor, covariance: Tensor, rcond: float) -> Tensor:
-    """Return the directions (D, r) of h that are more than rounding errors, scaled so that h has variance 1 in them."""
     largest = torch.linalg.eigvalsh(second_moment)[-1]
     variance, basis = torch.linalg.eigh(covariance)
     kept = variance > rcond**2 * largest
-    return basis[:, kept] / variance[kept].sqrt()
+    return basis[:, kept] / variance[kept].sqrt()  # (D, r), directions in which h has variance 1
 
 
 def _second_moment(moments: Tensor, dim: int) -> Tensor:

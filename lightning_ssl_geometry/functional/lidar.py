@@ -1,8 +1,8 @@
 r"""LiDAR: the number of directions in which samples differ more than the views of one sample do.
 
 Thilak et al., LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures (2023). LiDAR is linear
-discriminant analysis in which the q views of each of n samples are a class. With :math:`\mu_i` the mean of the views of
-sample i and :math:`\mu` the mean of these means,
+discriminant analysis in which each of the n samples is a class, and its q views are the members. With :math:`\mu_i` the
+mean of the views of sample i and :math:`\mu` the mean of all :math:`\mu_i`,
 
 .. math::
     \Sigma_b = \frac1n \sum_i (\mu_i - \mu)(\mu_i - \mu)^T, \quad
@@ -26,16 +26,15 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
     Eq. 1-4 of Thilak et al., in O(q N D^2 + D^3) time. The result is a float64 scalar from 1 (samples differ in one
-    direction) to min(N - 1, D). The covariances divide by n = N and nq; other denominators would only scale lambda,
-    apart from delta. The paper gives no value of delta. Since delta is not relative to h, the result depends on the
-    scale of h unless the variance within a sample is far above delta. Compare only results with equal q, N and D:
-    directions without any difference between samples have lambda of about 1/q, and both covariances are noisy unless N
-    is far above D.
+    direction) to min(N - 1, D). The paper gives no value of delta. The result depends on the scale of h, unless the
+    variance within a sample is far above delta.
+
+    Compare only results with equal q, N and D. Directions in which samples do not differ have lambda of about 1/q, and
+    both covariances are noisy unless N is far above D.
 
     Args:
-        h: (q, N, D), where h[:, i] are q >= 2 views of sample i, drawn independently (consecutive rows of a queue are
-            not), and N >= 2. Any float dtype; computed in float64, since float32 is 2-3% off.
-        delta: Added to the variance within, > 0.
+        h: (q, N, D), q >= 2 independent views of each of N >= 2 samples. Any float dtype; computed in float64.
+        delta: Added to the variance within samples, > 0.
         eps: Avoids log(0), with a bias of about D * eps * log(1 / eps).
 
     Raises:
@@ -46,7 +45,7 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     """
     if h.ndim != 3 or h.shape[0] < 2 or h.shape[1] < 2:
         raise ValueError(f"Expected `h` of shape (q, N, D) with q >= 2 and N >= 2, but got {tuple(h.shape)}.")
-    floor, h = rounding_floor(h.flatten(0, 1)), h.double()
+    floor, h = rounding_floor(h.flatten(0, 1)), h.double()  # float32 would be 2-3% off
     mean = h.mean(0)  # (N, D)
     within = (h - mean).flatten(0, 1)
     between = mean - mean.mean(0)
@@ -58,19 +57,11 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
 def scatter_lidar(
     between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
 ) -> Tensor:
-    r"""Compute :func:`lidar` from the covariances between and within samples.
+    """Compute :func:`lidar` from Sigma_b = `between` (D, D), not all 0, and Sigma_w = `within` (D, D), without delta.
 
-    The eigenvalues are those of :math:`\Sigma_b^{1/2} \Sigma_w^{-1} \Sigma_b^{1/2}`, a symmetric matrix with the same
-    spectrum. Eigenvalues of either covariance that may be rounding errors are set to 0, since a division by `delta`
-    could make them large.
-
-    Args:
-        between: Sigma_b (D, D), with an entry other than 0.
-        within: Sigma_w (D, D), without delta.
-        delta: Added to the variance within, > 0.
-        eps: Avoids log(0).
-        floor: Eigenvalues of `between` up to this are set to 0. Eigenvalues up to D times the float64 epsilon times the
-            largest are always set to 0.
+    Eigenvalues that may be rounding errors are set to 0, because a division by `delta` could make them large. This
+    holds for eigenvalues of both matrices up to D times the float64 epsilon times the largest, and for eigenvalues of
+    `between` up to `floor`.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)
@@ -79,6 +70,7 @@ def scatter_lidar(
         raise ValueError("Expected samples with different means, but all means are equal.")
     variance, basis = _principal(within.double(), 0.0)
     spread, axes = _principal(between.double(), floor)
+    # A symmetric matrix with the spectrum of the equation: Sigma_b^(1/2) Sigma_w^-1 Sigma_b^(1/2)
     half = (basis.T @ axes) * spread.sqrt() / (variance + delta).sqrt()[:, None]
     eigenvalues = torch.linalg.eigvalsh(half.T @ half).clamp(min=0)  # rounding may give -1e-17
     return singular_values_effective_rank(eigenvalues, eps=eps)

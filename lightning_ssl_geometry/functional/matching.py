@@ -19,8 +19,8 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 
     .. math:: \max_\pi \frac{1}{\min(P, d)} \sum_k |\operatorname{corr}(z_{\pi(k)}, s_k)|
 
-    If P < d, d - P latents have no output, and the mean leaves them out. The result is a float64 scalar from 0 to 1,
-    and 1 if outputs are latents up to order, sign, scale and shift. A value that is not finite raises a ValueError.
+    If P < d, the mean is over the P latents that have an output. The result is a float64 scalar from 0 to 1. It is 1 if
+    outputs are latents up to order, sign, scale and shift. A value that is not finite raises a ValueError.
 
     Args:
         z: (N, P) embeddings, N >= 1.
@@ -34,15 +34,11 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
 
 
 def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tensor:
-    """Compute absolute Pearson correlations (P, d) of outputs with latents from second moments, in float64.
+    """Compute the absolute Pearson correlations of outputs with latents, (P, d) in float64, from second moments.
 
-    Correlations are from 0 to 1, and 0 for constant columns. Moments that are not finite, or that sum no rows, raise a
-    ValueError.
-
-    Args:
-        moments: (1 + P + d, 1 + P + d), :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of z and s.
-        dim: P, the number of outputs.
-        eps: A column counts as constant if its standard deviation is below this fraction of its root mean square.
+    `moments` are :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of outputs and latents, and `dim` is
+    P. A column is constant if its standard deviation is below `eps` times its root mean square; then its correlations
+    are 0. Moments that are not finite, or that sum no rows, raise a ValueError.
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]
@@ -54,10 +50,9 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
 
 def best_match(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Assign outputs to latents one to one, so that `correlation` (P, d), all finite, has the largest sum over pairs.
+    """Assign outputs to latents one to one, with the largest sum of `correlation` (P, d) over the pairs.
 
-    Returns:
-        The outputs and the latents of the min(P, d) pairs, two int64 tensors, sorted by output.
+    The results are two int64 tensors (min(P, d),): the matched outputs, ascending, and the latent of each.
 
     >>> best_match(torch.tensor([[0.9, 0.8], [0.7, 0.1]]))
     (tensor([0, 1]), tensor([1, 0]))

@@ -1,4 +1,4 @@
-"""A matrix product that autocast does not change, forward or backward."""
+"""A matrix product that autocast changes neither in the forward nor in the backward pass."""
 
 __all__ = ["matrix_product"]
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply matrices (A, P) and (P, B) of one float dtype, with gradients of every order computed in this dtype.
+    """Multiply matrices (A, P) and (P, B) of one float dtype; gradients of every order have this dtype, too.
 
-    `autocast(enabled=False)` around `@` only protects the forward pass: a backward pass inside the user's autocast,
-    such as Lightning's `manual_backward` in a training step, would multiply in half precision.
+    `autocast(enabled=False)` around `@` protects only the forward pass. A backward pass inside autocast, such as
+    Lightning's `manual_backward` in a training step, would multiply in half precision.
     """
     product: Tensor = _MatrixProduct.apply(a, b)
     return product

@@ -13,15 +13,20 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Return the distance of each row of `a` from the same row of `b`, both (N, D), relative to the rows' length.
+    r"""Return the distance of each row of `a` from the same row of `b`, (N,), normalised by the rows' length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
 
-    Fig. 5 of Cosentino et al. (2022) does not state its normalisation, so `scale` chooses. "unit", the first form, is
-    the distance (N,) of unit vectors, in [0, 2] and 2^0.5 for orthogonal rows; a row of zeros raises a ValueError.
-    "mean", the second form, is the distance (N,) >= 0 divided by the mean length of the rows of `a`; if all of `a` is
-    0, it raises a ValueError.
+    Fig. 5 of Cosentino et al. (2022) does not say how the distance is normalised.
+
+    Args:
+        a: (N, D).
+        b: (N, D).
+        scale: "unit" is the first form, in [0, 2]; orthogonal rows have 2^0.5. "mean" is the second form, >= 0.
+
+    Raises:
+        ValueError: If a shape or `scale` is wrong, or a row ("unit") or all of `a` ("mean") is 0.
 
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608
@@ -45,9 +50,9 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
-    Fig. 6 of Cosentino et al. (2022), where the neighbour is the hardest negative h* in the projector's space. `label`
-    (N,) holds integer classes, and `neighbor` (N,) int64 the position of each sample's neighbour. Random neighbours
-    give :func:`chance_agreement`.
+    In Fig. 6 of Cosentino et al. (2022) the neighbour is the hardest negative h* in the projector's space. `label` (N,)
+    holds integer classes, `neighbor` (N,) int64 the index of each sample's neighbour. Random neighbours give
+    :func:`chance_agreement`.
     """
     _check_labels(label)
     n = len(label)
@@ -63,7 +68,7 @@ def chance_agreement(label: Tensor) -> Tensor:
 
     .. math:: \frac{\sum_c n_c (n_c - 1)}{N (N - 1)}
 
-    Class c has n_c samples; C classes of equal size give about 1 / C. The labels (N,) are integers, N >= 2.
+    Class c has n_c of the N samples; C classes of equal size give about 1 / C. `label` is (N,) integers, N >= 2.
 
     >>> chance_agreement(torch.tensor([0, 0, 1, 1])).item()
     0.3333333333333333

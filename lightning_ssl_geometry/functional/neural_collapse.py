@@ -1,9 +1,8 @@
-r"""Neural collapse: how close each class of a representation is to one point, and these points to equal angles.
+r"""Neural collapse: each class becomes one point, and the class means have equal norms and angles.
 
 Papyan, Han & Donoho, Prevalence of neural collapse during the terminal phase of deep learning training (2020). Rusak et
 al., Content suppresses style (2022), Lemma 1 and 4, expect neural collapse under InfoNCE if the content determines the
-class: then the style, which varies within a class, is lost. With :math:`\mu_c` the mean of class c and :math:`\mu_G`
-the mean of these means,
+class; then the style is lost. With :math:`\mu_c` the mean of class c and :math:`\mu_G` the mean of all :math:`\mu_c`,
 
 .. math::
     \Sigma_W = \frac1N \sum_i (h_i - \mu_{y_i})(h_i - \mu_{y_i})^T, \quad
@@ -24,17 +23,17 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0; all are 0 if classes are points that form a simplex equiangular tight frame (ETF).
 
-    If all class means are equal up to rounding, all four are NaN. If a class mean equals the mean of all classes, it
-    has no angle, so `equiangularity` and `simplex` are NaN.
+    All four are NaN if all class means are equal up to rounding. `equiangularity` and `simplex` are NaN if one class
+    mean equals :math:`\mu_G`, because it has no angle.
 
     Attributes:
-        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes, relative to that
-            between classes. 0 if every class is a point.
-        equinorm: Standard deviation over mean of :math:`\|\mu_c - \mu_G\|` (NC2). 0 if all norms are equal.
-        equiangularity: Standard deviation of the cosines between two of the :math:`\mu_c - \mu_G` (NC2), at most 1. 0
+        within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes relative to the
+            spread between classes. 0 if every class is a point.
+        equinorm: Standard deviation of :math:`\|\mu_c - \mu_G\|`, divided by the mean (NC2). 0 if all norms are equal.
+        equiangularity: Standard deviation of the cosines between all pairs of :math:`\mu_c - \mu_G` (NC2), at most 1. 0
             if all angles are equal.
-        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1). 0 if the angles are the
-            largest that C directions can have.
+        simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1). 0 if all angles are
+            equal and as large as C directions allow.
     """
 
     within_class: Tensor
@@ -44,10 +43,10 @@ class NeuralCollapse(NamedTuple):
 
 
 def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
-    """Measure the collapse of labelled rows, as the four numbers of :class:`NeuralCollapse`; cost: O(N D^2 + C^2 D).
+    r"""Measure the neural collapse of labelled representations; cost: O(N D^2 + C^2 D).
 
-    The paper has classes of one size. Here a class counts equally in the mean of all classes, whatever its size, while
-    each row counts equally in the spread within classes.
+    The paper has classes of equal size. For other sizes, each class has the same weight in :math:`\mu_G` and
+    :math:`\Sigma_B`, and each row has the same weight in :math:`\Sigma_W`.
 
     Args:
         h: (N, D), representations. Any float dtype; computed in float64.
@@ -69,15 +68,11 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return moments from which :func:`moments_neural_collapse` computes the numbers; they add over batches.
+    """Return the moments that :func:`moments_neural_collapse` needs; moments of several batches can be added.
 
-    Args:
-        h: (N, D), representations. Any float dtype.
-        label: (N,), integers.
-
-    Returns:
-        The C classes that occur (C,), ascending, and in float64 the number of rows of each class (C,), the sum of its
-        rows (C, D), and the sum of h h^T over all rows (D, D).
+    For `h` (N, D) and integers `label` (N,), the result is four tensors: the C classes that occur, ascending (C,); the
+    number of rows of each class (C,); the sum of its rows (C, D); the sum of h h^T over all rows (D, D). All but the
+    classes are float64.
 
     >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
@@ -97,20 +92,12 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 def moments_neural_collapse(
     count: Tensor, total: Tensor, outer: Tensor, *, rounding: Tensor | float = 0.0
 ) -> NeuralCollapse:
-    """Compute :func:`neural_collapse` from moments, which add over batches.
+    """Compute :func:`neural_collapse` from the last three results of :func:`class_moments`.
 
-    Up to rounding, the result is that of the rows. A `within_class` below about 1e-13 times the squared ratio of the
-    mean row's length to the distance between classes becomes 0, since it may be rounding.
-
-    Args:
-        count: (C,), the number of rows of each class, > 0.
-        total: (C, D), the sums of their rows.
-        outer: (D, D), the sum of h h^T over all rows.
-        rounding: Mean over the rows of eps^2 |h|^2, where eps is the machine epsilon of their dtype. Class means whose
-            squared distances are below this value are treated as equal.
-
-    Raises:
-        ValueError: If a shape is wrong, a class is empty, or there are fewer than 2 classes.
+    `within_class` becomes 0 if it may be a rounding error: below about 1e-13 times the squared ratio of the mean row's
+    length to the distance between classes. Class means count as equal if their squared distance is below `rounding`. It
+    is the mean of eps^2 |h|^2 over the rows, where eps is the machine epsilon of their dtype. Fewer than 2 classes, or
+    a class without rows, raise a ValueError.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2
@@ -149,7 +136,6 @@ def _collapse(mean: Tensor, within: Tensor, rounding: Tensor) -> NeuralCollapse:
 
 
 def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tensor:
-    """Compute tr(Sigma_W Sigma_B^+) / C; Sigma_B^+ = C V S^-2 V^T, with the SVD U S V^T of the centred class means."""
     if not centred.isfinite().all():  # svd would raise
         return centred.sum() * torch.nan
     _, sigma, directions = torch.linalg.svd(centred, full_matrices=False)
@@ -158,5 +144,6 @@ def _relative_spread(within: Tensor, centred: Tensor, rounding: Tensor) -> Tenso
     seen &= sigma.square() > len(centred) * rounding
     if not seen.any():
         return sigma.sum() * torch.nan  # all class means coincide: there is nothing to compare with
+    # Sigma_B^+ = C V S^-2 V^T with the SVD U S V^T of the centred class means
     spread = ((directions @ within) * directions).sum(dim=1)
     return (spread.clamp(min=0)[seen] / sigma[seen].square()).sum()  # rounding may give -1e-17

@@ -1,15 +1,13 @@
-r"""The movement of a network's outputs in a step of gradient descent, and whether the step preserves invariance.
+r"""How a step of gradient descent moves a network's outputs, and whether the step preserves invariance.
 
 Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network Optimization
-Perspectives (2025), Sec. 4.1. If gradient flow on the weights w decreases a loss of the outputs z_i = f(w, x_i), each
-output moves by
+Perspectives (2025), Sec. 4.1. Gradient flow on a network's weights w moves each output z_i = f(w, x_i) by (Eq. 11, 12)
 
 .. math:: \dot z_i = -\frac1n \sum_{j=1}^n K_{ij}\, g_j, \quad K_{ij}^{kl} = \nabla_w f^k(x_i) \cdot \nabla_w f^l(x_j)
 
-(Eq. 11 and 12). Gradient flow on the outputs themselves, without a network, would move z_i by -g_i (Eq. 13). In the
-paper, the loss is a mean over samples, and g_j is the gradient of sample j's loss with respect to z_j. A contrastive
-loss is not such a mean. Here g_j is n times the gradient of the batch's loss with respect to z_j, which is the same for
-a mean and exists for any loss.
+Gradient flow on the outputs themselves would move z_i by -g_i (Eq. 13). In the paper the loss is a mean over samples,
+and g_j is the gradient of sample j's loss with respect to z_j. A contrastive loss is no such mean. So here g_j is n
+times the gradient of the batch's loss with respect to z_j. For a mean, both are equal.
 """
 
 __all__ = ["output_velocity", "step_invariance_error"]
@@ -38,9 +36,8 @@ def output_velocity(
 
     .. math:: \dot f(a) = -\frac1n \sum_{j=1}^n K(a, x_j)\, g_j
 
-    Eq. 11 of Calder & Lee, at any point a. The kernel is never built: a backward pass maps the cotangents to a
-    direction of the weights, :math:`-\frac1n \sum_j J(x_j)^T g_j`, and a forward pass maps this direction to the
-    outputs. At the samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
+    Eq. 11 of Calder & Lee, at any point a, by a backward and a forward pass that never build the kernel K. At the
+    samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
         network: f, maps (N, ...) to (N, d), each sample independently; in eval mode. Its parameters that require a
@@ -51,7 +48,7 @@ def output_velocity(
         chunk_size: Samples at a time, >= 1. Memory is that of their backward pass, plus twice the weights.
 
     Returns:
-        (m, d), detached: the time derivative of f(a), so that a step of size s changes f(a) by s times it.
+        (m, d), detached: the time derivative of f(a). A step of size s changes f(a) by s times this derivative.
 
     Raises:
         ValueError: If a shape is wrong, `chunk_size` < 1, no parameter requires a gradient, or batch norm or dropout is
@@ -85,21 +82,21 @@ def output_velocity(
 
 
 def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
-    r"""Measure how much invariance a step loses: how differently a sample and its transformed versions move.
+    r"""Measure how differently a step moves the outputs of a sample and of its transformed versions.
 
     .. math:: \sqrt{\frac{\frac1{VN} \sum_{v,i} \|\dot f(T_v x_i) - \dot f(x_i)\|^2}
         {\frac1N \sum_i \|\dot f(x_i)\|^2}}
 
-    Theorem 4.2 of Calder & Lee: without a network, points that coincide get the same gradient and move together. With a
-    network, an invariant map stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)`.
+    Without a network, points that coincide get the same gradient and move together. With a network, an invariant map
+    stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)` (Theorem 4.2 of Calder & Lee).
 
     Args:
         at: (N, d), the velocities of f(x_i), from :func:`output_velocity`.
         moved: (V, N, d), the velocities of f(T_v x_i), V >= 1. Shapes that do not fit raise a ValueError.
 
     Returns:
-        A float64 scalar >= 0: 0 if the step moves a sample and its versions equally, about 2^0.5 if it moves them
-        independently; NaN if nothing moves.
+        A float64 scalar >= 0: 0 if the step moves a sample and its versions equally, about 2^0.5 if the movements are
+        independent; NaN if nothing moves.
 
     >>> at = torch.tensor([[3.0, 4.0]])
     >>> f"{step_invariance_error(at, torch.tensor([[[3.0, 3.0]], [[3.0, 5.0]]])).item():.2f}"
@@ -120,7 +117,6 @@ def _run(network: nn.Module, weights: Weights, rows: tuple[Tensor, ...]) -> Tens
 
 
 def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Tensor) -> Weights:
-    """Return sum_j J(x_j)^T g_j, with the weights' shapes, for the cotangents g."""
     z, pull = vjp(run, weights)[:2]
     if z.shape != cotangent.shape:
         raise ValueError(
@@ -131,7 +127,6 @@ def _pullback(run: Callable[[Weights], Tensor], weights: Weights, cotangent: Ten
 
 @contextmanager
 def _plain(near: Tensor) -> Iterator[None]:
-    """Leave inference mode and autocast, and use plain attention, since fused attention has no forward derivative."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -139,7 +134,7 @@ def _plain(near: Tensor) -> Iterator[None]:
             torch.inference_mode(False),
             torch.no_grad(),
             torch.autocast(near.device.type, enabled=False),
-            sdpa_kernel(SDPBackend.MATH),
+            sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
             warnings.catch_warnings(),
         ):
             # torch's own, where it first loads what it needs for forward derivatives
@@ -154,6 +149,5 @@ def _rows(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _own(tensor: Tensor, dtype: torch.dtype, chunk_size: int) -> tuple[Tensor, ...]:
-    """Return chunks of a copy that is no inference tensor; floats are cast to `dtype`, integers are not."""
-    copy = tensor.detach().clone()
+    copy = tensor.detach().clone()  # a clone outside inference mode is no inference tensor
     return (copy.to(dtype) if copy.is_floating_point() else copy).split(chunk_size)

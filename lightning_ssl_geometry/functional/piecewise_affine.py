@@ -1,7 +1,7 @@
 r"""The affine pieces of a projector: local maps, regions, and the variance that each sample's own map explains.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022), Sec. 5. An MLP with
-(leaky) ReLU cuts the encoder's space into regions, and on each of them it is one affine map (Eq. 11):
+(leaky) ReLU divides the encoder's space into regions and is affine on each region (Eq. 11):
 
 .. math:: g(h) = \sum_{\omega \in \Omega} 1_{h \in \omega} (W_\omega^T h + b_\omega)
 """
@@ -41,12 +41,12 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
 
     .. math:: g(h) = W_i^T h + b_i \text{ near } h_i, \quad W_i = \Bigl(\frac{\partial g}{\partial h}(h_i)\Bigr)^T
 
-    The map is exact for a piecewise affine projector; for any other (GELU, layer norm) it is the tangent map at h_i.
+    The map is exact for a piecewise affine projector. Otherwise (GELU, layer norm) it is the tangent map at h_i.
 
     Args:
         projector: g, (N, D) -> (N, P), which maps each sample independently.
         h: (N, D).
-        chunk_size: Samples at a time; besides the result, memory is O(chunk_size x (D P + the sum of the widths)).
+        chunk_size: Samples at a time; memory without the result is O(chunk_size x (D P + the sum of the widths)).
 
     Returns:
         W (N, D, P), the transpose of a `nn.Linear`'s weight, and b (N, P); detached, in the parameters' dtype.
@@ -70,11 +70,11 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
 
 
 def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
-    """Record on which side of the breakpoints of its activations each sample lies, as booleans (N, A).
+    """Record on which side of the breakpoints of all activations each sample lies, as booleans (N, A).
 
-    There is one column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0), and two per hardtanh or two-sided clamp
-    (above the lower end, above the upper end), in order of execution. Modules and functions such as `F.relu` both
-    count. A linear projector has A = 0.
+    There is one column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0). There are two per hardtanh or two-sided
+    clamp (above the lower end, above the upper end). Columns are in order of execution. Modules and functions such as
+    `F.relu` both count. A linear projector has A = 0.
 
     Args:
         projector: g, (N, D) -> (N, P), piecewise affine in h.
@@ -99,11 +99,11 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
-    """Return for each sample the index of its region of the projector's partition Omega (Eq. 11 of Cosentino et al.).
+    """Return the index of each sample's region in the projector's partition Omega (Eq. 11 of Cosentino et al.).
 
-    Samples share a region if their :func:`activation_pattern`, which has the same arguments and errors, is equal. Units
-    that do not affect the output split one affine piece into several. The result is int64 (N,), from 0 to the number of
-    visited regions - 1.
+    Samples with the same :func:`activation_pattern` share a region; both functions have the same arguments and errors.
+    Units that do not affect the output split one affine piece into several regions. The result is int64 (N,), from 0 to
+    the number of visited regions - 1.
 
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
@@ -119,19 +119,15 @@ def local_unexplained_variance(
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5 for MLPs. Isotropic displacements give 1 - r / D,
-    with r the mean rank.
+    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5. The result is a float64 scalar in [0, 1]. Isotropic
+    displacements give 1 - r / D, with r the mean rank of the W_i.
 
     Args:
         delta: (N, D), the displacements.
         weight: W_i (N, D, P), from :func:`affine_map`, in float32 or float64.
-        tau: Threshold of W_i's singular values; the left singular vectors of those that reach it span the column space.
-            None: max(D, P) times the machine epsilon of `weight`'s dtype times the largest singular value.
+        tau: Threshold; singular values of W_i below it count as 0. None: max(D, P) times the machine epsilon of
+            `weight`'s dtype times the largest singular value.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
-
-    Returns:
-        A float64 scalar from 0 (every displacement lies in its map's column space) to 1 (every one is orthogonal to
-        it).
 
     Raises:
         ValueError: If a shape, the dtype, `tau` or `mode` is out of range, or all displacements are zero.
@@ -149,10 +145,9 @@ def local_unexplained_variance(
 def unexplained_squares(
     delta: Tensor, weight: Tensor, taus: Sequence[float | None], *, mode: RankMode = "relative"
 ) -> tuple[Tensor, Tensor]:
-    """Compute the terms of :func:`local_unexplained_variance` for T thresholds `taus`, each a `tau` of that function.
+    """Compute the terms of the numerator of :func:`local_unexplained_variance` for T thresholds `taus`.
 
-    Returns:
-        Squared distances from the column spaces, float64 (T, N), and the dimensions of these spaces, int64 (T, N).
+    The results are (T, N): the squared distances from the column spaces, float64, and the ranks of the W_i, int64.
 
     >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
     (tensor([[16.]], dtype=torch.float64), tensor([[1]]))
@@ -173,7 +168,6 @@ def unexplained_squares(
 
 @contextmanager
 def _plain(projector: nn.Module, h: Tensor) -> Iterator[Tensor]:
-    """Check the samples and yield them in the parameters' dtype, without autograd, inference mode and autocast."""
     if h.ndim != 2 or not len(h):
         raise ValueError(f"Expected `h` of shape (N, D) with N >= 1, but got {tuple(h.shape)}.")
     check_settled(projector, "projector", "map")
@@ -187,7 +181,7 @@ def _embedded(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 class _Trace(TorchDispatchMode):
-    """Follow the tensors that depend on h, record sides of breakpoints, and refuse operations not piecewise affine."""
+    """Records the activation pattern of h, and refuses operations that are not piecewise affine in h."""
 
     def __init__(self, h: Tensor) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-r"""SIGReg's statistic: tests of normality of projections onto random lines.
+r"""SIGReg's statistic: a test of normality of projections onto random lines.
 
 Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics (2025). The test is
-that of Epps & Pulley, A test for normality based on the empirical characteristic function (1983), against N(0, 1): with
+that of Epps & Pulley, A test for normality based on the empirical characteristic function (1983), against N(0, 1). With
 :math:`\hat\phi(t) = \frac1N \sum_n e^{i t x_n}` and :math:`\phi(t) = e^{-t^2 / 2}`,
 
 .. math:: T(x) = N \int |\hat\phi(t) - \phi(t)|^2\, w(t)\, dt, \quad w(t) = e^{-t^2 / 2}
@@ -24,18 +24,17 @@ def sigreg(
     t_max: float = 5.0,
     num_points: int = 17,
 ) -> Tensor:
-    r"""Return the Epps-Pulley statistic's mean over random directions, in O(N num_slices (D + num_points)) time.
+    r"""Return the mean Epps-Pulley statistic over random directions, in O(N num_slices (D + num_points)) time.
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
-    SIGReg of Balestriero & LeCun, with the numbers of their Algorithm 1. It tests for N(0, 1) in every direction; with
-    `standardize`, mean and scale do not count. The result is a float64 scalar >= 0. For rows of N(0, I) it is about
-    1.06 for all N and D. For other distributions it is proportional to N: 0.41 N if all rows are 0, 1.45 N for very
-    wide distributions, 3.95 N if all rows are the same point far from 0.
+    SIGReg of Balestriero & LeCun, with the settings of their Algorithm 1. The result is a float64 scalar >= 0. For rows
+    of N(0, I) it is about 1.06 for all N and D. For other distributions it is proportional to N: 0.41 N if all rows are
+    0, 1.45 N for very wide distributions, 3.95 N if all rows are the same point far from 0.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
-        num_slices: |A| >= 1.
+        num_slices: |A| >= 1, the number of directions.
         standardize: First subtract the mean row and divide by one number, the root mean variance of the columns.
         generator: Draws the directions, on the CPU; None: torch's global one.
         t_max: Largest node of the integral, > 0.
@@ -64,15 +63,15 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
     .. math:: T(x) = N \sum_j \omega_j\, w(t_j) \Bigl[\bigl(\tfrac1N \textstyle\sum_n \cos t_j x_n - \phi(t_j)\bigr)^2
         + \bigl(\tfrac1N \sum_n \sin t_j x_n\bigr)^2\Bigr]
 
-    The `num_points` nodes :math:`t_j` are equally spaced from -t_max to t_max; :math:`\omega_j` is their spacing,
-    halved at both ends. Balestriero & LeCun's Algorithm 1 has 17 nodes from -5 to 5. The error is 1e-5 N for samples of
-    N(0, 1), and 1e-3 N for samples within 3 of the origin. The rule has a period of 10.05 in x, so samples that differ
-    by a multiple of it look equal: wide distributions need more nodes.
+    The nodes :math:`t_j` are equally spaced from -t_max to t_max. :math:`\omega_j` is their spacing, halved at both
+    ends. With the defaults, those of Balestriero & LeCun's Algorithm 1, the error is 1e-5 N for samples of N(0, 1), and
+    1e-3 N for samples within 3 of the origin. Samples that differ by a multiple of 10.05, the period of the rule, look
+    equal. So wide distributions need more nodes.
 
     Args:
         x: (N, ...), samples first, any float dtype; computed in float64.
-        t_max: > 0.
-        num_points: >= 3.
+        t_max: Largest node, > 0.
+        num_points: Number of nodes, >= 3.
 
     Returns:
         float64 of shape (...), from 0 to 7.5 N. Its expectation for samples of N(0, 1) is :math:`\sqrt{2 \pi} - \sqrt{2

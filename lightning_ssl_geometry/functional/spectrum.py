@@ -24,13 +24,12 @@ RankMode = Literal["absolute", "relative", "cumulative"]
 
 
 def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
-    r"""Count the singular values of matrices (..., m, n) that reach a threshold.
+    r"""Count the singular values of matrices (..., m, n) that reach a threshold: int64 (...), from 0 to min(m, n).
 
     .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
 
-    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau and speaks of explained variance;
-    the modes "relative" and "cumulative" do not depend on the scale of the matrix. The result is int64 of shape (...),
-    from 0 to min(m, n).
+    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau. The modes "relative" and
+    "cumulative" do not depend on the scale of the matrix.
 
     Args:
         matrix: (..., m, n).
@@ -45,10 +44,9 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
 
 
 def singular_values_rank(sigma: Tensor, tau: float, *, mode: RankMode = "absolute") -> Tensor:
-    """Compute :func:`numerical_rank` from singular values (..., d), non-negative and descending.
+    """Compute :func:`numerical_rank` from singular values (..., d), which are non-negative and descending.
 
-    `tau` and `mode` are those of :func:`numerical_rank`. The result is int64 of shape (...), from 0 to d. If all
-    singular values are 0, it is 0 in every mode.
+    The result is int64 of shape (...), from 0 to d. If all singular values are 0, it is 0 in every mode.
     """
     one_of(get_args(RankMode), mode=mode)
     if mode == "absolute":
@@ -69,10 +67,9 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
-    RankMe's convention (Garrido et al. 2023, Eq. 1-2): singular values and not eigenvalues of a covariance, rows not
-    centred, eps = 1e-7 added after the division. Other libraries differ in all three. The effective rank of the
-    eigenvalues, `singular_values_effective_rank(sigma.square())`, is smaller. The result is a float64 scalar from 1
-    (one direction) to min(N, D) (equal singular values).
+    The convention of RankMe (Garrido et al. 2023, Eq. 1-2): singular values of H instead of eigenvalues of a
+    covariance, rows not centred, eps added after the division. Other libraries differ in all three. The result is a
+    float64 scalar from 1 (one direction) to min(N, D) (equal singular values).
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together.
@@ -101,9 +98,9 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
 
     .. math:: \log \sigma_k(H) - \tfrac12 \log N
 
-    Fig. 4 and 9 of Cosentino et al. The division by the square root of the number of rows makes spectra of sets of
-    different size comparable: sigma_k^2 / N is the mean square along the k-th direction. Singular values that are zero
-    up to rounding in the dtype of `h` give -inf.
+    Fig. 4 and 9 of Cosentino et al. The subtraction makes spectra comparable between sets of different size: sigma_k^2
+    / N is the mean square along the k-th direction. Singular values that are zero up to rounding in the dtype of `h`
+    give -inf.
 
     Args:
         h: (N, D) or (V, N, D); the rows of all views are used together.

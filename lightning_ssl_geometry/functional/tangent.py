@@ -1,4 +1,4 @@
-r"""How much of given directions in the encoder's space the projector ignores.
+r"""The share of given directions in the encoder's space that the projector ignores.
 
 Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrastive Learning (2022). The projector is
 :math:`z = W^\top h` with W (D, P), the transpose of a `torch.nn.Linear`'s weight. The kernel of this map (Ker(W) in the
@@ -17,29 +17,23 @@ from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values
 def unexplained_variance(
     delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
 ) -> Tensor:
-    r"""Compute the fraction of the variance of directions that no combination of the projector's columns explains.
+    r"""Compute the fraction of the squared length of directions that lies outside the projector's column space.
 
     .. math:: \frac{\sum_i \min_{t_i} \|\delta_i - W t_i\|_2^2}{\sum_i \|\delta_i\|_2^2}
 
-    Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements towards the
-    hardest negative. The solution is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
-    orthonormal columns. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in
-    floating point, so all P directions count, even those with small singular values; `tau` can exclude these.
+    Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements between a sample
+    and its hardest negative. The minimum is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
+    orthonormal columns. The result is a float64 scalar in [0, 1]. Isotropic directions give 1 - r / D, with r the rank
+    of W. A trained W has full rank in floating point; `tau` can exclude its small singular values.
 
     Args:
         delta: (N, D), directions.
         weight: (D, P), the projector's W.
-        tau: Only left singular vectors whose singular values reach this threshold count; None: all that are not 0 up to
-            rounding.
+        tau: Threshold; singular values of W below it count as 0. None: only zeros up to rounding count as 0.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
-    Returns:
-        A float64 scalar from 0 (all directions lie in the column space) to 1 (all are orthogonal to it). It does not
-        change if `delta` and `weight` are rotated together.
-
     Raises:
-        ValueError: If the shapes do not fit, a value is not finite, all of `delta` is 0, or `tau` or `mode` is out of
-            range.
+        ValueError: If a shape, `tau` or `mode` is wrong, a value is not finite, or all of `delta` is 0.
 
     >>> unexplained_variance(torch.eye(4), torch.eye(4)[:, :1]).item()
     0.75
@@ -51,29 +45,25 @@ def unexplained_variance(
 
 
 def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *, mode: RankMode = "relative") -> Tensor:
-    r"""Compute the fraction of the squared directions that lies in the null space of the projector.
+    r"""Compute the fraction of the squared length of directions that lies in the null space of the projector.
 
     .. math:: \frac{\sum_i \|(I - U_\tau U_\tau^\top) v_i\|_2^2}{\sum_i \|v_i\|_2^2}
 
-    :math:`U_\tau` are the left singular vectors of W whose singular values reach tau, so this is
-    :func:`unexplained_variance` of v with a threshold. In Propositions 4.1 to 4.3 of Cosentino et al., :math:`v_i =
-    h^2_i - h^1_i` are augmentation directions (or the columns of a generator G): directions in the kernel of
-    :math:`W^\top` leave the invariance term at its minimum. The paper's converse ("only if") does not hold. A
-    counterexample is W of rank 1, for which all embeddings are collinear.
+    This is :func:`unexplained_variance` with another default of `tau`: :math:`U_\tau` are the left singular vectors of
+    W whose singular values reach tau. The result is a float64 scalar in [0, 1].
+
+    In Propositions 4.1 to 4.3 of Cosentino et al., :math:`v_i = h^2_i - h^1_i` are augmentation directions (or columns
+    of a generator G). Directions in the kernel of :math:`W^\top` leave the invariance term at its minimum. The paper's
+    "only if" does not hold: for W of rank 1, all embeddings are collinear.
 
     Args:
         direction: v, (N, D).
         weight: (D, P), the projector's W.
-        tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
+        tau: Threshold; singular values of W below it count as 0.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
 
-    Returns:
-        A float64 scalar from 0 (the projector ignores nothing) to 1 (it ignores everything). Isotropic directions give
-        1 - r / D, with r the rank of W at tau.
-
     Raises:
-        ValueError: If the shapes do not fit, a value is not finite, all directions are 0, or `tau` or `mode` is out of
-            range.
+        ValueError: If a shape, `tau` or `mode` is wrong, a value is not finite, or all directions are 0.
 
     >>> null_space_fraction(torch.eye(4), torch.diag(torch.tensor([1.0, 1.0, 1.0, 1e-3]))).item()
     0.25
@@ -82,15 +72,11 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 
 
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
-    """Return an orthonormal basis of W's column space, the left singular vectors whose singular values reach `tau`.
+    """Return an orthonormal basis (D, r) of the column space of `weight` (D, P), float64.
 
-    Args:
-        weight: W (D, P), finite.
-        tau: The threshold; None: max(D, P) times float64's rounding, relative to the largest singular value.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
-
-    Returns:
-        float64 (D, r), with r the rank at that threshold.
+    The basis has the left singular vectors whose singular values reach `tau`, in the unit of `mode` in
+    `numerical_rank`. If `tau` is None, the threshold is max(D, P) times the float64 epsilon times the largest singular
+    value. A ValueError is raised if `weight` is not finite.
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)
@@ -103,10 +89,8 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
 def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
     r"""Compute the share of second moments outside a subspace: :math:`1 - \mathrm{tr}(U^\top S U) / \mathrm{tr}(S)`.
 
-    Args:
-        moment: S (D, D), the sum (or mean) of v v^T over directions v. Raises a ValueError if its trace is 0 or not
-            finite.
-        basis: U (D, r), orthonormal columns.
+    S = `moment` (D, D) is the sum or mean of v v^T over directions v. If its trace is 0 or not finite, a ValueError is
+    raised. U = `basis` (D, r) has orthonormal columns.
 
     >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()  # from 0 to 1
     0.25

@@ -1,4 +1,4 @@
-"""Rows of unit length in full precision, for cosine similarities."""
+"""Rows of unit length, in full precision."""
 
 __all__ = ["in_full_precision", "unit_rows"]
 
@@ -16,13 +16,11 @@ def in_full_precision(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Divide the rows of both views (N, P) by their lengths; rows no longer than `eps` become 0, with gradient 0."""
+    """Divide the rows of both views (N, P) by their lengths. Rows no longer than `eps` become 0, with gradient 0."""
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
 class _UnitRows(torch.autograd.Function):
-    """Normalisation of rows that saves only its result (N, P) and the inverse lengths for the backward pass."""
-
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)

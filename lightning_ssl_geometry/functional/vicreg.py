@@ -1,8 +1,7 @@
 """VICReg: invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022).
 
-VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. There are no negatives: a hinge on
-the standard deviation of every dimension prevents a collapse to a point, and decorrelated dimensions prevent a collapse
-to a line.
+VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning. There are no negatives. A hinge on
+the standard deviation of every dimension prevents a collapse to a point. Decorrelation prevents a collapse to a line.
 """
 
 __all__ = ["check_spread", "vicreg", "vicreg_terms"]
@@ -25,13 +24,13 @@ def vicreg(
     gamma: float = 1.0,
     eps: float = 1e-4,
 ) -> Tensor:
-    r"""Return the weighted sum of the three terms of :func:`vicreg_terms`.
+    r"""Return the weighted sum of the three terms of :func:`vicreg_terms`, a scalar >= 0.
 
     .. math:: \ell(Z, Z') = \lambda\, s(Z, Z') + \mu\, v(Z, Z') + \nu\, c(Z, Z')
 
     Eq. 6 of Bardes, Ponce & LeCun (2022), with the terms and the weights of the official code. The paper divides s by N
-    and not by N P, and adds the variance terms of both views instead of averaging them: its Eq. 6 with weights (lambda,
-    mu, nu) is this function with (lambda P, 2 mu, nu).
+    instead of N P, and takes the sum of both views' variance terms instead of the mean. So the paper's weights (lambda,
+    mu, nu) are (lambda P, 2 mu, nu) here. The result is in float32 (float64 for float64 input).
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.
@@ -42,9 +41,6 @@ def vicreg(
         gamma: The standard deviation that every dimension shall reach, > 0.
         eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
 
-    Returns:
-        The loss, a scalar >= 0 in float32 (float64 for float64 input).
-
     >>> vicreg(torch.zeros(4, 2), torch.zeros(4, 2))  # collapsed: 25 (gamma - sqrt(eps))
     tensor(24.7500)
     """
@@ -54,7 +50,7 @@ def vicreg(
 
 
 def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the invariance, variance and covariance terms of two views.
+    r"""Return the invariance, variance and covariance terms: s >= 0, v in [0, gamma - sqrt(eps)] and c >= 0.
 
     .. math::
         s(Z, Z') &= \frac{1}{N P} \sum_i \| z_i - z'_i \|_2^2 \\
@@ -63,18 +59,16 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
         c(Z, Z') &= c(Z) + c(Z'), \quad c(Z) = \frac1P \sum_{j \ne k} C(Z)_{jk}^2, \quad
             C(Z) = \frac{1}{N-1} \sum_i (z_i - \bar z)(z_i - \bar z)^T
 
-    Eq. 1-5 of Bardes, Ponce & LeCun (2022) as in their official code: s is the mean over N and P (Eq. 5 divides by N
-    only) and v the mean over the views (Eq. 6 takes the sum). Variance and covariance divide by N - 1. The covariance
-    takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. Autocast has no effect.
+    Eq. 1-5 of Bardes, Ponce & LeCun (2022) as in their official code. s is a mean over N and P (Eq. 5 divides by N
+    only), and v a mean over the views (Eq. 6 takes the sum). Variance and covariance divide by N - 1. The covariance
+    takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. The terms are scalars in float32
+    (float64 for float64 input). Autocast has no effect.
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.
         z2: (N, P), embeddings of view 2.
         gamma: The standard deviation that every dimension shall reach, > 0.
         eps: Added to the variances, so that their roots have a finite gradient at 0; 0 < eps < gamma^2.
-
-    Returns:
-        s >= 0, v in [0, gamma - sqrt(eps)] and c >= 0, three scalars in float32 (float64 for float64 input).
 
     >>> z = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     >>> vicreg_terms(z, -z)  # wide enough, but on one line: both covariances are 2

@@ -1,4 +1,4 @@
-"""The old name of InfoNCE with a temperature per dimension."""
+"""The deprecated name of InfoNCE with a temperature per dimension."""
 
 __all__ = ["AdaptiveTemperatureLoss"]
 
@@ -13,7 +13,7 @@ from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 
 
 class AdaptiveTemperatureLoss(InfoNCELoss):
-    """Deprecated: :class:`InfoNCELoss` in Rusak et al.'s form, with squared distances and without normalisation.
+    """Deprecated: :class:`InfoNCELoss` in the form of Rusak et al., with squared distances and without normalisation.
 
     Args:
         temperature: tau > 0, P numbers, or a module that computes them.

@@ -1,4 +1,4 @@
-"""CRL-TAC's loss as a module."""
+"""The loss of CRL-TAC as a module."""
 
 __all__ = ["AugmentationChannelLoss"]
 
@@ -27,11 +27,11 @@ class AugmentationChannelLoss(nn.Module):
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, a scalar, of this rank's embeddings of m draws (N, m, P) with log-weights (N, m)."""
+        """Return the loss, a scalar, of `z` (N, m, P) and `log_weight` (N, m) for m draws of each sample."""
         z = distributed.gather(z)
         log_weight = None if log_weight is None else distributed.gather(log_weight)
         return augmentation_channel_loss(z, log_weight, self.beta, jensen=self.jensen)
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         return f"beta={self.beta}, jensen={self.jensen}"

@@ -1,4 +1,4 @@
-"""BYOL's loss as a module."""
+"""The loss of BYOL as a module."""
 
 __all__ = ["BYOLLoss"]
 
@@ -13,10 +13,8 @@ from lightning_ssl_geometry.functional.byol import byol_prediction_error
 class BYOLLoss(nn.Module):
     """BYOL's loss of both views (Grill et al. 2020): :func:`functional.byol`.
 
-    No gradient reaches the target's embeddings. The loss of a sample involves no other sample, so a distributed run
-    does not gather embeddings. It sums the errors and the sample counts over the ranks, with gradient, and every rank
-    returns the mean over the global batch. With DistributedDataParallel, loss and gradient are exactly those of a
-    single process, also if the batches differ in size.
+    No gradient reaches the target's embeddings. Every rank returns the mean over the global batch. With
+    DistributedDataParallel, loss and gradient are exactly those of a single process; batches may differ in size.
 
     Args:
         eps: >= 0; a row of at most this length is treated as 0.
@@ -37,5 +35,5 @@ class BYOLLoss(nn.Module):
         return total / n
 
     def extra_repr(self) -> str:
-        """Show the setting in the module's repr."""
+        """Show the setting."""
         return f"eps={self.eps!r}"

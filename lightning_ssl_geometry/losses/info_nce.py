@@ -23,24 +23,24 @@ class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
-    DistributedDataParallel, loss and gradient are exactly those of a single process with all samples, also if the
-    batches differ in size, and for a learnt temperature too. If all ranks together have only one sample, and the
-    positive is in the denominator, loss and gradient are 0. Each dimension k may have its own temperature, as in Rusak
-    et al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
+    DistributedDataParallel, the loss and all gradients are exactly those of a single process, also if the batches
+    differ in size. If all ranks together have only one sample, and the positive is in the denominator, loss and
+    gradient are 0. Each dimension k may have its own temperature, as in Rusak et al., Content suppresses style:
+    dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0, or P numbers > 0, one per dimension, or a rule, which is a module such as
-            :class:`LearnedTemperature`. A rule is called with both views of all ranks, (N, P) each, detached, and
-            normalised if the form normalises; it returns (P,), with or without gradient. An `nn.Parameter` is learnt;
-            if a step makes it 0 or negative, the next call raises an error.
+        temperature: A number tau > 0, or P numbers > 0, one per dimension. An `nn.Parameter` is learnt; a call raises
+            an error if it is no longer positive. A rule, a module such as :class:`LearnedTemperature`, computes the
+            temperatures (P,) from both views of all ranks, (N, P) each, detached, and normalised if the form
+            normalises.
         form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
-        mode: "distance": tau divides the products, or the differences to the power p. "feature": tau divides the
-            embeddings, so the products are divided by tau^2, and the powers by tau^p.
-        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule sees the
+        mode: "distance": tau divides the terms of the sum, as above. "feature": tau divides the embeddings, so the
+            products are divided by tau^2, and the powers by tau^p.
+        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule gets the
             views of all ranks in either case.
-        block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
+        block_size: Rows and columns of the logits computed at a time, by default 1024, or 4096 on a GPU.
         **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`. An unknown
             attribute raises a TypeError, and a contradiction of two attributes a ValueError.
 
@@ -79,12 +79,12 @@ class InfoNCELoss(nn.Module):
         return self._contrasted(z1, z2)[0]
 
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the temperatures (P,), which `mode="feature"` has not yet raised to a power."""
+        """Return the loss and the temperatures (P,), before `mode="feature"` raises them to a power."""
         loss, tau = self._contrasted(z1, z2)
         return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         shown = "" if isinstance(self.temperature, nn.Module) else f"temperature={self.temperature!r}, "
         return f"{shown}{self.form}, mode={self.mode!r}, gather={self.gather}, block_size={self.block_size}"
 
@@ -112,7 +112,6 @@ class InfoNCELoss(nn.Module):
 
 
 def _numbers(temperature: object) -> _Numbers:
-    """Return fixed temperatures as Python numbers, so that moving or casting the module does not change them."""
     if isinstance(temperature, int | float) and not isinstance(temperature, bool):
         return temperature
     if isinstance(temperature, Tensor) and temperature.requires_grad:
@@ -125,4 +124,5 @@ def _numbers(temperature: object) -> _Numbers:
         values = None
     if values is None or isinstance(temperature, bool):
         raise ValueError(f"Expected `temperature` to be a number, P numbers or a rule, but got {temperature!r}.")
+    # Python numbers: moving or casting the module does not change them
     return values.item() if values.ndim == 0 else tuple(values.tolist())

@@ -22,9 +22,8 @@ from lightning_ssl_geometry.losses.gather import gather_views
 class LogBilinearInfoNCELoss(nn.Module):
     r"""InfoNCE with :math:`s(a, b) = a^T W b / \tau` and W learnt: :func:`functional.log_bilinear_info_nce`.
 
-    The parameter `weight` is W. It starts as the identity divided by :math:`\sqrt P`, like attention's dot product.
-    Then logits of independent rows with entries of unit variance have unit variance, and those of a sample's views are
-    higher from the first step on. W = 0 would give the embeddings no gradient. Every rank gathers the views of all
+    The parameter `weight` is W, at first the identity divided by :math:`\sqrt P`. For embeddings with independent
+    entries of unit variance, the logits of negatives then have unit variance too. Every rank gathers the views of all
     ranks, with gradient, and computes the loss of the global batch. With DistributedDataParallel, the loss and all
     gradients, including that of W, are exactly those of a single process, also if the batches differ in size.
 
@@ -54,7 +53,7 @@ class LogBilinearInfoNCELoss(nn.Module):
         check_log_bilinear_settings(temperature, self.form)
         switch(gather=gather)
         self.gather = gather
-        self.weight = nn.Parameter(torch.eye(dim) / math.sqrt(dim))
+        self.weight = nn.Parameter(torch.eye(dim) / math.sqrt(dim))  # W = 0 would give the embeddings no gradient
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
         """Return the loss, a scalar, of two views (N, P) of this rank's samples."""
@@ -63,5 +62,5 @@ class LogBilinearInfoNCELoss(nn.Module):
         return log_bilinear_info_nce(z1, z2, self.weight, temperature=self.temperature, form=self.form)
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         return f"dim={len(self.weight)}, temperature={self.temperature!r}, {self.form}, gather={self.gather}"

@@ -1,8 +1,8 @@
 """Rules for the temperature of each dimension of the embeddings.
 
-Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content, which the
-views of a sample share, a lower temperature than style, which differs. A rule is a module that maps both views of the
-batch of all ranks, (N, P) each and detached, to the temperatures (P,).
+Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), give content a lower
+temperature than style. Content hardly changes between the views of a sample; style changes. A rule is a module that
+maps both views of the batch of all ranks, (N, P) each and detached, to the temperatures (P,).
 """
 
 __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrumTemperature", "LearnedTemperature"]
@@ -31,11 +31,9 @@ class _FixedTemperature(nn.Module):
         self.temperature = tuple(temperature.tolist())
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,), which do not depend on the views."""
         return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
 
     def extra_repr(self) -> str:
-        """Show the temperatures in the module's repr."""
         return f"temperature={self.temperature}"
 
 
@@ -57,15 +55,15 @@ class ContentStyleTemperature(_FixedTemperature):
 class EqualizingTemperature(_FixedTemperature):
     r"""Fixed temperatures by Prop. 3 of Rusak et al.: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
-    The paper's temperature divides the squared difference, as the loss does by default. Its proof divides the
-    embedding, as the loss does with `mode="feature"`.
+    The paper states these temperatures for squared differences, the default `mode="distance"` of the loss. Its proof
+    divides the embeddings, like `mode="feature"`.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        sigma_c: Standard deviation of content within a pair, >= 0.
-        sigma_s: Standard deviation of style within a pair, > 0.
+        sigma_c: Standard deviation of the change of content between two views, >= 0.
+        sigma_s: Standard deviation of the change of style between two views, > 0.
         content_dim: Number of content dimensions, which come first; from 0 to P.
-        floor: > 0; replaces a smaller temperature, with a warning. Content that never changes would have temperature 0.
+        floor: Smallest temperature, > 0. It replaces a smaller one, with a warning.
     """
 
     def __init__(self, dim: int, sigma_c: float, sigma_s: float, content_dim: int, floor: float = 0.1) -> None:
@@ -76,10 +74,10 @@ class EqualizingTemperature(_FixedTemperature):
 class LearnedTemperature(nn.Module):
     r"""A learnt temperature per dimension: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
-    AnInfoNCE's logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
-    :math:`\Lambda`: the similarity "distance" of :class:`InfoNCELoss` with :math:`\tau = 2 / \Lambda`. The parameter
-    `log_precision` (P,) is :math:`\log \Lambda`, so every step keeps :math:`\Lambda` positive. By default the methods
-    apply no weight decay to this parameter, because decay would pull :math:`\Lambda` to 1.
+    The logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal :math:`\Lambda`. This
+    is :class:`InfoNCELoss` with the similarity "distance" and :math:`\tau = 2 / \Lambda`. The parameter `log_precision`
+    (P,) is :math:`\log \Lambda`, so :math:`\Lambda` stays positive. The methods apply no weight decay to it by default,
+    because decay would pull :math:`\Lambda` to 1.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -99,45 +97,39 @@ class LearnedTemperature(nn.Module):
         return self.log_precision.exp()
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the temperatures (P,) with gradient; they do not depend on the views."""
+        """Return the temperatures (P,), with gradient; the views have no effect."""
         return 2 * (-self.log_precision).exp()
 
     def extra_repr(self) -> str:
-        """Show the number of dimensions in the module's repr."""
+        """Show the number of dimensions."""
         return f"dim={len(self.log_precision)}"
 
 
 class GradientSpectrumTemperature(nn.Module):
     r"""Temperatures by Prop. 2 and 3 of Rusak et al., estimated from the embeddings during training.
 
-    In training, this module averages two covariances of the embeddings over the batches: that of view 1, and that of
-    the change within a pair. The average is the plain mean of the first 1 / (1 - `momentum`) batches, and exponential
-    afterwards. From both it computes the ascending ratios r of change to variance of
-    :func:`functional.content_dimension`, which do not depend on rotations of the outputs; the largest jump in r gives
-    the number :math:`d_c` of content dimensions. The :math:`d_c` outputs with the smallest ratio of change to variance
-    get the temperature
+    In training, this module averages the marginal and the conditional covariance of the embeddings over the batches.
+    Their ascending ratios r, those of :func:`functional.content_dimension`, give the number :math:`d_c` of content
+    dimensions: the number of ratios before the largest jump. The :math:`d_c` outputs with the smallest change within a
+    pair, relative to their variance, get the temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
-    with the means of r before and after the jump. If content and style have equal variance, it is Prop. 3's
+    with the means of r before and after the jump. If content and style have equal variance, this is Prop. 3's
     :math:`\sigma_c / \sigma_s`. A value below `floor` is replaced by `floor`, with a warning the first time. The other
-    outputs have temperature 1. While r has no jump by a factor of `min_ratio`, all outputs have temperature 1. InfoNCE
-    on Euclidean distances is invariant to rotations of the outputs until temperatures differ; from then on content
-    moves into the outputs of low temperature.
+    outputs have temperature 1. If r has no jump of at least `min_ratio`, all outputs have temperature 1.
 
-    The averages `marginal` (P, P), of the embeddings' covariance, and `conditional` (P, P), of the second moment of
-    their change within a pair, are float64 buffers without gradient, equal on all ranks, and constant in evaluation.
-    `batches` counts the averaged batches. Casting the whole module (as precision "bf16-true" does) casts the averages
-    too, and rounding then loses steps of 1%. A training step costs two products P x N x P and eigenvalues of P x P
-    matrices. A batch of one sample has no covariance and is skipped. A call raises a ValueError if a shape is wrong or
-    a value is not finite.
+    The averages are the float64 buffers `marginal` and `conditional`, (P, P) each; `batches` counts their updates. The
+    buffers are equal on all ranks and constant in evaluation. Casting the module, as precision "bf16-true" does, makes
+    the averages too coarse for small updates. A batch of one sample is skipped. A training step costs O(N P^2 + P^3). A
+    call raises a ValueError if a shape is wrong or a value is not finite.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
-        momentum: Weight of the old averages in an update, in [0, 1).
+        momentum: Weight of the old averages, in [0, 1). The first 1 / (1 - momentum) batches have equal weights.
         floor: The smallest temperature, in (0, 1].
         min_ratio: The smallest factor in r that counts as the jump from content to style, > 1 and finite.
-        eps: > 0; replaces a smaller r in the search for the jump.
+        eps: Smallest ratio in the search for the jump, > 0; it replaces smaller ratios.
 
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
     >>> GradientSpectrumTemperature(2)(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2
@@ -174,7 +166,7 @@ class GradientSpectrumTemperature(nn.Module):
         return self._temperature()
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         settings = f"momentum={self.momentum}, floor={self.floor}, min_ratio={self.min_ratio}, eps={self.eps}"
         return f"dim={len(self.marginal)}, {settings}"
 

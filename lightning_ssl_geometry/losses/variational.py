@@ -19,12 +19,12 @@ class VariationalLoss(nn.Module):
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
-        temperature: tau > 0 of the default eta(t) = exp(-t / tau), where t is half a squared distance.
-        psi: Psi, an increasing function, applied to each element. None: log(1 + t).
-        eta: The similarity, a positive decreasing function of half a squared distance t. None: exp(-t / tau).
+        temperature: tau > 0 of the default `eta`.
+        psi: Psi, an increasing elementwise function. None: log(1 + t).
+        eta: The similarity, a positive decreasing function of t, half a squared distance. None: exp(-t / tau).
         gather: Gather the views of all ranks; otherwise each rank computes the loss of its own batch.
-        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`; Eq. 1 is
-            `negatives="both", include_self=False`.
+        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`. Eq. 1 has
+            `negatives="both"` and `include_self=False`.
     """
 
     @by_position("negatives", "include_self", "symmetric", "gather")
@@ -49,6 +49,6 @@ class VariationalLoss(nn.Module):
         return variational_loss(z1, z2, **vars(self.form))
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         settings = {**vars(self.form), "gather": self.gather}
         return ", ".join(f"{name}={getattr(value, '__name__', value)!r}" for name, value in settings.items())

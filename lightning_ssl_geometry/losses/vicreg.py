@@ -1,4 +1,4 @@
-"""VICReg's loss as a module."""
+"""The loss of VICReg as a module."""
 
 __all__ = ["VICRegLoss"]
 
@@ -13,8 +13,7 @@ class VICRegLoss(nn.Module):
     """Invariance, variance and covariance of two views (Bardes, Ponce & LeCun 2022): :func:`functional.vicreg`.
 
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
-    DistributedDataParallel, loss and gradient are exactly those of a single process, also if the batches differ in
-    size. The official code computes the invariance on each rank, which gives the same for batches of equal size.
+    DistributedDataParallel, loss and gradient are exactly those of a single process; batches may differ in size.
 
     Args:
         invariance: Weight of the mean squared difference of the views, >= 0.
@@ -54,6 +53,6 @@ class VICRegLoss(nn.Module):
         return vicreg(z1, z2, **self.settings)
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
+        """Show the settings."""
         settings = {**self.settings, "gather": self.gather}
         return ", ".join(f"{name}={value!r}" for name, value in settings.items())
