@@ -1,9 +1,9 @@
 """Diagnostics of representations, embeddings and networks, as torchmetrics Metrics.
 
-The arguments of `update` have common names: representations h (V, N, D) and embeddings z (V, N, P) of V views of N
-samples; `h_image` and `z_image`, the same for images without augmentation; and index (N,), the positions of the samples
-in their data set. `GeometryMonitor(rename={"sigreg_h": {"z": "h"}})` gives an argument other data. Some diagnostics
-need constant weights; the monitor's stages "val", "test" and "probe" have them.
+Arguments of `update` have common names: representations h (V, N, D) and embeddings z (V, N, P) of V views of N samples;
+`h_image` and `z_image` of images without augmentation; and index (N,), the positions of samples in the data set.
+`GeometryMonitor(rename={"sigreg_h": {"z": "h"}})` passes other data to an argument. Diagnostics that need constant
+weights are used in the monitor's stages "val", "test" and "probe".
 """
 
 __all__ = [

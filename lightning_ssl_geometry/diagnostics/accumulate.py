@@ -87,14 +87,14 @@ class Moments(Diagnostic):
 
 
 class SampledRows(Diagnostic):
-    """Base class of diagnostics that compare samples with each other, and keep a fixed number of samples for that.
+    """Base class of diagnostics that compare samples with each other, and keep a fixed number of them.
 
     The samples with the smallest hash of (`seed`, index) are kept. The choice does not depend on batches, order or
     ranks. A repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
         columns: Names of the tensors that are kept for each sample, such as ("h", "z").
-        contrast_size: Number of samples kept, >= 2; if fewer were observed, all are kept.
+        contrast_size: Number of samples kept, >= 2. If fewer were observed, all are kept.
         seed: Determines which samples are kept, and all other random choices of a subclass.
     """
 
@@ -166,12 +166,11 @@ class SampledEmbeddings(SampledRows):
 class ComparedRows(SampledRows):
     """Base class of diagnostics that compare samples now with the same samples at earlier calls of `compute`.
 
-    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered columns stay in CPU memory.
-    `reset` keeps them. Checkpoints do not contain them.
+    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. `reset` keeps the remembered columns, in
+    CPU memory, but checkpoints do not.
 
     Args:
-        columns: Names of the tensors that are kept for each sample. "sample", for the positions in the data set, is
-            added.
+        columns: Names of the tensors kept for each sample. "sample", the position in the data set, is added.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """

@@ -41,18 +41,17 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """Return whether each of the K augmented views of each image (N, C, H, W) is blank, (N, K) bool."""
+        """Return whether each of the K augmented views of each image (N, C, H, W) is empty, (N, K) bool."""
 
 
 class NonEmptyProbability(Diagnostic):
-    r"""Probability that an augmented image is not blank (Koyama et al., Section 3.2).
+    r"""Probability that an augmented image is not empty (Koyama et al., Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, the K augmentations, such as `CropFamily`. A view is blank if all of its
+    Observes image, log_policy and family, the K augmentations, such as `CropFamily`. A view is empty if all of its
     pixels have the darkest value of the image. `learned` is the probability under the policy, and `uniform` under equal
-    probabilities. Both are in [0, 1]. An image whose views are all blank counts as 0, with a warning. The results are
-    NaN if all images are such. Cost: O(N K).
+    probabilities, both in [0, 1]. An image with only empty views counts as 0, with a warning. Cost: O(N K).
     """
 
     section = "channel"
@@ -97,7 +96,7 @@ class NonEmptyProbability(Diagnostic):
         self.blank += (~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `learned` and `uniform`."""
+        """Compute the scalars `learned` and `uniform`; NaN if all views of all images are empty."""
         self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
@@ -188,9 +187,8 @@ class PolicyMaps(SampledRows):
 class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with ||z|| = 1 (Fig. 8).
 
-    Observes z_image, the embeddings of images without augmentation, and index. The quantiles are ascending and in [0,
-    1]. All are NaN if all of z is 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs
-    O(contrast_size^2 P).
+    Observes z_image and index. The quantiles are ascending, in [0, 1], and NaN if all of z is 0 or a value is not
+    finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.
@@ -236,10 +234,9 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some samples, to plot them (Koyama et al., Fig. 6 and 7).
+    """The embeddings of some images without augmentation, to plot them (Koyama et al., Fig. 6 and 7).
 
-    Observes z_image, the embeddings of images without augmentation, index and, optionally, label. Labels must come with
-    all batches or with none. Memory: O(count P).
+    Observes z_image, index and, optionally, label, which all batches or none must have. Memory: O(count P).
 
     Args:
         count: Number of samples kept, >= 2.

@@ -48,8 +48,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
     For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
-    maps the key of a result to the names under which the result is logged. Without an entry, the names follow from the
-    key.
+    maps the key of a result to the names under which it is logged; by default, they follow from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():

@@ -30,13 +30,13 @@ _similarity = partial(
 class CKADrift(ComparedRows):
     """Linear CKA between the representations of the same samples now and at earlier calls of `compute`.
 
-    Observes index and the first view of h. To compare images without augmentation, use
+    Observes index and the first view of h; for images without augmentation use
     `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. `first` compares with the first call of `compute`, and
     `last` with the previous call. Both are in [0, 1], where 1 means equal up to rotation and scale. Both are NaN at the
-    first call, and if the representations are all equal or not finite. Every call needs the same samples, as in the
-    monitor's stages "val", "test" and "probe". Other samples raise a ValueError. `reset` keeps the earlier
-    representations; a resumed run has none. Memory: O(contrast_size D), on the CPU. `compute` costs
-    O(contrast_size D min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
+    first call, and if all representations are equal or not finite. Other samples than at the first call raise a
+    ValueError; use the monitor's stages "val", "test" and "probe". `reset` keeps the earlier representations; a resumed
+    run has none. Memory: O(contrast_size D), on the CPU. `compute` costs O(contrast_size D min(contrast_size, D)).
+    Equation: :func:`functional.linear_cka`.
 
     Args:
         unbiased: Use the estimator HSIC_1, with values in [-1, 1]. It needs `contrast_size` >= 4.

@@ -31,8 +31,7 @@ _SCORE = Quantity(
 class Clusteredness(SampledRows):
     """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee, Fig. 5 and 6).
 
-    Observes z, index and label. Labels are the known clusters: at least 2, and fewer than samples. Each result is a
-    mean over views:
+    Observes z, index and label: the known clusters, at least 2 and fewer than samples. Results, averaged over views:
 
     - `nmi` in [0, 1]: normalised mutual information between the known clusters and as many clusters found by k-means.
     - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters, and of those found by k-means.

@@ -58,8 +58,7 @@ class GradientSpectrum(Moments):
     :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
 
     Args:
-        min_ratio: Smallest factor, > 1, that separates content from style. Without such a factor, `content_dimension`
-            is 0.
+        min_ratio: Smallest factor, > 1, that separates content from style. Below it, `content_dimension` is 0.
         eps: Ratios below `eps` > 0 are rounding errors and count as `eps`.
     """
 
@@ -139,14 +138,13 @@ class LossTerms(SampledEmbeddings):
     """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al., Table 1).
 
     Observes the first two views of z, and index. `align` is minus the mean similarity of the two views of a sample.
-    `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. If n samples coincide
-    and similarity is minus a squared distance, it is log(n - 1). `total` is the sum of both. If the loss normalises z,
-    all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.alignment_uniformity_terms`.
+    `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. `total` is the sum of
+    both. If the loss normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs
+    O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: The training loss: one with fixed temperatures (one, or P) and with anchors and negatives of view 1, such
-            as `InfoNCELoss(form="CL_ICA")`. Other losses raise a ValueError. None: temperature 1 and the form `RUSAK`
+        loss: The loss: one with fixed temperatures (one, or P) and with anchors and negatives of view 1, such as
+            `InfoNCELoss(form="CL_ICA")`. Other losses raise a ValueError. None: temperature 1 and the form `RUSAK`
             without the positive in the denominator, which has no lower bound.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
@@ -221,8 +219,7 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
 class DimensionTemperature(Diagnostic):
     """Temperature of each dimension of the embeddings at the last update.
 
-    Observes temperature (P,), >= 0, for methods with one temperature per dimension. A low temperature gives the
-    differences in its dimension more weight. Cost: O(P).
+    Observes temperature (P,), >= 0, of losses that have one temperature per dimension of z. Cost: O(P).
     """
 
     section = "content_style"
@@ -273,8 +270,7 @@ class OutputWeights(Diagnostic):
     The paper plots the sum over inputs instead of the mean. The cost does not depend on N.
 
     Args:
-        layer: Dotted name of a convolution or linear layer of the encoder, such as "backbone.layer4.2.conv3". A layer
-            whose weight has fewer than two axes raises a ValueError.
+        layer: Dotted name of a layer of the encoder, such as "backbone.layer4.2.conv3". Its weight needs >= 2 axes.
         split: Dimension of the contrasted subvector, >= 1 and less than `out`; None: there is no subvector.
     """
 

@@ -23,9 +23,9 @@ class Diagnostic(Metric):
     Attributes:
         section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a heading of its own.
         quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
-        prefers: Maps an argument of `update` to the name of other data of a training step. The argument gets these data
-            if the step has them, otherwise the data with the argument's own name. None: `h` gets `fibers`, the
-            projector's input, if `update` also takes `projector`.
+        prefers: Maps an argument of `update` to the name of other data. The argument gets these data in training steps
+            that have them. None: {"h": "fibers"}, the projector's inputs, if `update` takes `projector`; otherwise
+            empty.
     """
 
     section: ClassVar[str] = "other"

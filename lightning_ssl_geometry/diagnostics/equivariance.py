@@ -47,11 +47,10 @@ class EquivarianceError(Diagnostic):
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border, a number or one per channel. Give the value of
-            black, or of the border, after normalisation.
-        **options: `group_shape`, `scales`, `stride`, `layers` (the layers to compare), `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers must differ in more than "."
-            and "_".
+        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
+        **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Layer names must differ in more than "." and
+            "_".
     """
 
     section = "equivariance"
@@ -133,8 +132,7 @@ class InvarianceError(Diagnostic):
         shift: Length of a translation in pixels, >= 1.
         factors: Scale factors, each > 0; by default those between the scales of Keller et al.
         circular: Whether pixels that a translation moves out of the image enter at the opposite border.
-        fill: Value of the pixels that enter the image at the border, a number or one per channel. Give the value of
-            black, or of the border, after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
     """
 
     section = "equivariance"

@@ -29,15 +29,14 @@ class LossGap(SampledRows):
     """Compares the A-SSL loss (Eq. 2) on transformed images with the H-SSL loss (Eq. 3) on fibers of the originals.
 
     A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
-    sample. A-SSL transforms the image by each g, and compares the fibers at g_0 of both feature maps. H-SSL compares
-    the two fibers at g^-1 g_0 of the original's feature map. Both losses are equal if the network is equivariant
-    (Keller et al., Section 3). Rotations are quarter turns. Translations are whole strides, at most a fifth of the map.
-    Scales are those of the group, relative to the smallest.
+    sample. A-SSL (augmentation-based) transforms the image by each g, and compares the fibers of both feature maps at
+    one element g_0. H-SSL (homomorphic) compares the fibers of the original at both g^-1 g_0. The losses are equal if
+    the network is equivariant (Keller et al., Section 3). Rotations are quarter turns. Translations are whole strides,
+    at most a fifth of the map. Scales are those of the group, relative to the smallest.
 
     Observes image (N, C, H, W), feature_extractor, projector, which embeds one fiber, and index. Results: the losses
     `a_ssl` and `h_ssl`, their `difference`, and `similarity` in [-1, 1], the mean cosine between the embeddings of
-    A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode. The weights should not change
-    between updates.
+    A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode. The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".

@@ -28,9 +28,8 @@ _TRAJECTORY = Chart(
 class Alignment(Diagnostic):
     """Mean of ||z1 - z2||^alpha over the samples, for the first two views z1 and z2, scaled to length 1.
 
-    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 if the views coincide, 2 if they are unrelated, 4 if they are
-    opposite. NaN if all of z is 0 or a value is not finite. A single row of 0 stays 0. Cost: O(N P). Equation:
-    :func:`functional.alignment`.
+    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 for equal, 2 for unrelated and 4 for opposite views. NaN if
+    all of z is 0 or not finite. A single row of 0 stays 0. Cost: O(N P). Equation: :func:`functional.alignment`.
 
     Args:
         alpha: Exponent of the distance.
@@ -87,9 +86,8 @@ class _KernelMean(SampledEmbeddings):
 class GaussianPotential(_KernelMean):
     """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z and index. The value is in [0, 1]: 1 if all embeddings coincide. NaN if all of z is 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.gaussian_potential`.
+    Observes z and index. The value is in [0, 1]: 1 if all embeddings coincide. NaN if all of z is 0 or not finite.
+    Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.

@@ -46,8 +46,7 @@ class IntrinsicDimension(SampledRows):
 
     Args:
         neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
-        discard: `two_nn` leaves out this share, in (0, 1), of the points: those with the largest ratios of the two
-            distances.
+        discard: Share of the points, in (0, 1), that `two_nn` leaves out: those with the largest distance ratios.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """
@@ -81,6 +80,7 @@ class IntrinsicDimension(SampledRows):
 
     def update(self, h: Tensor, index: Tensor) -> None:
         """Observe a batch: h (V, N, D), or (N, D) for one view, and index (N,), the positions in the data set."""
+        # the views of one sample would be its nearest neighbours
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
     def compute(self) -> dict[str, Tensor]:

@@ -48,12 +48,12 @@ class LatentR2(Diagnostic):
     r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
     Observes image (N, D) or (N, C, H, W); latent (V, N, d), whose first view generated the image; content (d,), true
-    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. The linear
-    map is fitted on half of the samples, chosen by a hash of (seed, index). R^2 is computed on the other half. It is at
-    most 1. A layer of width D needs about 10 D samples; with fewer, R^2 falls. NaN if a half has too few samples for a
-    layer, or a value is not finite. The networks run in eval mode at each update; their weights should not change
-    between updates. Memory: 16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer,
-    `compute` O(D^3) per layer. Equation: :func:`functional.latent_r2`.
+    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. The map is
+    fitted on half of the samples, chosen by a hash of (seed, index). R^2, at most 1, is computed on the other half. A
+    layer of width D needs about 10 D samples; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or
+    a value is not finite. The networks run in eval mode at each update; their weights should not change between
+    updates. Memory: 16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer, `compute`
+    O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each

@@ -44,14 +44,12 @@ class LieGenerator(SampledRows):
     r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and how much of it a projector ignores.
 
     Observes image (N, C, H, W), index, encoder and, optionally, projector. Each kept image x is transformed by a random
-    strength epsilon, uniform in [-`max_strength`, `max_strength`]. The generator G in
-    :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted on half of the samples. On the other half, epsilon is
-    estimated from G and both h:
+    strength epsilon, uniform in [-`max_strength`, `max_strength`]. On half of the samples, the generator G in
+    :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the others, epsilon is estimated. Results:
 
     - `r2` <= 1 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
     - `r2_shuffled`: `r2` after the strengths of the fitted half were shuffled, as a baseline.
-    - `null_space` in [0, 1] (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector z = W^T h + b
-      ignores. NaN for G = 0.
+    - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
     - `null_space_isotropic`: the value of `null_space` for a G without preferred directions, 1 - rank / D.
 
     The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode; their
@@ -59,9 +57,9 @@ class LieGenerator(SampledRows):
     and O(N D^2 + D^3). With order "exponential" it costs thousands of times O(N D^2); set `dimensions` then.
 
     Args:
-        transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W). Strength 0 must change nothing. None:
+        transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
             :func:`functional.rotate`, in degrees.
-        max_strength: Largest strength, > 0, in the unit of the transformation. It is also the unit of epsilon in G.
+        max_strength: Largest strength, > 0, in the unit of the transformation. For G, it counts as epsilon = 1.
         contrast_size: Number of samples kept, >= 4.
         order: Model of the group: "first" (I + epsilon G) or "exponential".
         dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. With
@@ -202,8 +200,7 @@ class RotationRank(SampledRows):
     uniform in [0, range]. The rank is the number of directions that these rotations span, averaged over images. It is
     in [0, min(`count` - 1, dimensions)]. For pixels, the paper uses one-hot images. The encoder runs in eval mode; its
     weights must not change between updates. Memory: `contrast_size` images. For each range, `compute` costs
-    `contrast_size` times `count` forward passes and `contrast_size` singular value decompositions of matrices (count,
-    dimensions).
+    `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, dimensions).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.

@@ -39,8 +39,8 @@ class MeanCorrelationCoefficient(Diagnostic):
     Observes the first view of z (V, N, P) and of latent (V, N, d), and content (d,), true for content latents. Outputs
     and latents are matched one to one such that the sum of their absolute correlations is largest. The results are in
     [0, 1]. At 1, z equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about
-    sqrt(2 log(P) / N). NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2), `compute` O(P d
-    min(P, d)). Equation: :func:`functional.mean_correlation`.
+    sqrt(2 log(P) / N). NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2), `compute`
+    O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -125,14 +125,12 @@ class TemperatureOrder(Diagnostic):
     chosen by a hash of (seed, index), linear maps from the latents of each kind to each output are fitted. An output
     belongs to the kind that explains more of its variance. Constant outputs belong to neither. Results:
 
-    - `auc` in [0, 1]: the share with :math:`\tau_c < \tau_s` among all pairs of a content and a style output. Ties
-      count half. NaN if a kind has no output.
-    - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs on the other half, from the latents of this
-      kind.
+    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
+    - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
     - `content_outputs` in [0, P]: the number of outputs that belong to content.
 
-    All are NaN if a half has too few samples, or a value is not finite. An update costs O(N (P + d)^2), `compute`
-    O(d^3).
+    All are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no output. An
+    update costs O(N (P + d)^2), `compute` O(d^3).
 
     Args:
         seed: Determines on which half of the samples the maps are fitted.

@@ -118,10 +118,10 @@ class HardestNegativeDistance(SampledRows):
 class LabelAgreement(SampledRows):
     """Share of the samples whose hardest negative h* has the same label as the sample (Cosentino et al., Fig. 6).
 
-    Observes the first two views of z, index, label and, optionally, coarse_label, with all batches or with none. The
-    hardest negative is the view of another sample with the most similar z, among `contrast_size` samples. Results are
-    in [0, 1]. `fine_chance` and `coarse_chance` are the values for a random h*. `fine` and `coarse` are NaN if all of z
-    has one direction or is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    Observes the first two views of z, index, label and, optionally, coarse_label, which all batches or none must have.
+    The hardest negative is the view of another sample with the most similar z, among `contrast_size` samples. Results
+    are in [0, 1]. `fine_chance` and `coarse_chance` are the values for a random h*. `fine` and `coarse` are NaN if all
+    of z has one direction or is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
@@ -178,7 +178,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Return whether the rows of z (N, V, P), of length 1, are finite and not all equal; otherwise give a warning."""
+    """Return whether rows of z (N, V, P), of length 1, are finite and not all equal. Warn if all are equal."""
     if not z.isfinite().all():
         return False  # `directions` has warned
     if all_alike(z):

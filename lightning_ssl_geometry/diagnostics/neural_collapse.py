@@ -30,15 +30,11 @@ class NeuralCollapse(Diagnostic):
     """How near the classes of a representation are to single points at equal angles.
 
     Observes h and label. The results are >= 0. All are 0 if each class is one point and these points form a simplex
-    equiangular tight frame. The last three describe the C class means, minus the global mean:
-
-    - `within_class`: spread within classes, relative to the spread between classes.
-    - `equinorm`: standard deviation of the lengths of the means, divided by the mean length.
-    - `equiangularity` <= 1: standard deviation of the cosines between means.
-    - `simplex` <= C / (C - 1): average distance of these cosines from -1 / (C - 1).
-
-    NaN if all class means are equal up to rounding, or h is not finite. Memory: O((C + D) D). An update costs O(N D^2),
-    `compute` O(C D^2). Equation: :func:`functional.neural_collapse`.
+    equiangular tight frame. `within_class` is the spread within classes, relative to the spread between classes. The
+    others describe the C class means, minus the global mean. `equinorm` is the standard deviation of their lengths,
+    divided by the mean length. `equiangularity` <= 1 is the standard deviation of their cosines. `simplex` <= C / (C -
+    1) is the average distance of these cosines from -1 / (C - 1). NaN if all class means are equal, or h is not finite.
+    Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2). Equation: :func:`functional.neural_collapse`.
     """
 
     section = "neighbors"

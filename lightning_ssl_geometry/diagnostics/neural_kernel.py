@@ -31,9 +31,9 @@ Output = Literal["h", "z"]
 class NeuralKernel(ComparedRows):
     r"""The neural kernel: how a training step on one sample moves the outputs for other samples.
 
-    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; and optionally label, with
-    all batches or with none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples i, j and
-    the d outputs k (Eq. 12). Results:
+    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; optionally label, in all
+    batches or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples i, j and d
+    outputs k (Eq. 12):
 
     - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of one class and of
       different classes. If `within` is higher, a step for one sample moves its class along (Thm. 4.5).
@@ -52,8 +52,7 @@ class NeuralKernel(ComparedRows):
     Args:
         output: "h", the output of the encoder, or "z", the output of the projector.
         outputs: Number of random orthonormal directions of the output, >= 1, the same at every `compute`. The kernel is
-            then an unbiased estimate with an error of order 1 / sqrt(outputs). None, or the dimension of the output:
-            exact.
+            then an unbiased estimate with an error of order 1 / sqrt(outputs). None: all directions (exact).
         contrast_size: Number of samples kept, >= 2. The spectrum depends on it.
         seed: Determines which samples are kept, and the random directions.
         memory: Limit of the memory for the kernel's computation, in bytes, > 0.

@@ -161,11 +161,11 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     Observes the first two views of h and z, index and projector. The displacement of sample i is h2_i - h*_i. Its
     hardest negative h*_i is the view of another sample with the most similar z. The Jacobian is that at h1_i. `full`
-    uses all directions of the Jacobian, and `tau` only those whose singular values reach the threshold.
-    `full_isotropic` and `tau_isotropic` are the values for random displacements, 1 - mean rank / D. All are in [0, 1],
-    and NaN if all embeddings are equal. For a linear projector they equal :class:`UnexplainedVariance` on `samples`.
-    The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P),
-    and for each of the `samples` one backward pass per dimension of z and O(D P min(D, P)). Equation:
+    uses all of its directions, and `tau` only those whose singular values reach the threshold. `full_isotropic` and
+    `tau_isotropic` are the values for random displacements, 1 - mean rank / D. All are in [0, 1], and NaN if all
+    embeddings are equal. For a linear projector they equal :class:`UnexplainedVariance` on `samples`. The weights must
+    not change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of
+    the `samples` one backward pass per dimension of z and O(D P min(D, P)). Equation:
     :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:

@@ -36,8 +36,7 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 class EffectiveRank(Moments):
     """Effective rank of the rows of h (RankMe: singular values, uncentred, eps = 1e-7).
 
-    Observes h. The value is in [1, D]. An update costs O(N D^2), `compute` O(D^3). Equation:
-    :func:`functional.effective_rank`.
+    Observes h. Range: [1, D]. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
 
     Args:
         center: Whether to subtract the mean of the rows.

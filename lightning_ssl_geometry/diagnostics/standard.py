@@ -15,10 +15,7 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Return the standard diagnostics by name: ranks, spectra, alignment, uniformity and the bound of InfoNCE.
-
-    Without a projector, all are returned; otherwise only those that apply to it.
-    """
+    """Return the standard diagnostics by name. With a projector, only those that apply to it are returned."""
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),

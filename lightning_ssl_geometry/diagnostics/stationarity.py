@@ -25,7 +25,7 @@ _ROUNDING = 1e-12  # relative to a gradient of size 1 / temperature, in float64
 
 
 class OldSettings(TypedDict, total=False):
-    """Deprecated arguments of diagnostics, which set their loss."""
+    """Deprecated arguments of a diagnostic: the settings of its loss."""
 
     temperature: float
     psi: Elementwise | None

@@ -27,17 +27,16 @@ _CHUNK = 256  # images per pass
 
 
 class StepInvariance(SampledRows):
-    r"""How far embeddings of augmented views are from those of the images, and how differently a step moves them.
+    r"""How far embeddings of augmented views are from those of the images, and how differently a step moves both.
 
     Observes image x (N, ...); views T_v x, V >= 2 tensors of the same shape; h and h_image, the representations of
     views and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. If h
     differs from the encoder's output, the difference stays fixed in the step. Results:
 
-    - `distance` >= 0: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov}
-      f)`. 1: a view is as far from its sample as another sample is.
+    - `distance` >= 0:
+      :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
     - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
-      :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of an output under plain gradient descent on the loss of the
-      first two views.
+      :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 
     Both are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The
     networks run in eval mode; their weights must not change between updates. Memory: `contrast_size` (V + 1) images.

@@ -60,13 +60,12 @@ def isotropic(where: str, chart: Chart) -> Quantity:
 class AugmentationRank(Moments):
     """Rank and spectrum of the augmentation directions v = h2 - h1 (Cosentino et al., Proposition 4.2).
 
-    Observes the first two views h1 and h2 of h. The rank is in [0, min(n, D)] for n samples. An update costs O(N D^2),
-    `compute` O(D^3).
+    Observes the first two views h1 and h2 of h. The rank is in [0, min(n, D)] for n samples. Singular values are
+    divided by sqrt(n). An update costs O(N D^2), `compute` O(D^3).
 
     Args:
         tau: Threshold: the rank counts the singular values that reach it.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares. The
-            singular values are divided by sqrt(n).
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
     """
 
     section = "augmentations"
@@ -166,9 +165,8 @@ class UnexplainedVariance(SampledRows):
     another sample with the most similar z. `full` uses all directions of the weight W, and `tau` only those whose
     singular values reach the threshold. `full_isotropic` and `tau_isotropic` are the values for random displacements, 1
     - rank / D. All are in [0, 1], and describe only the observed samples if these are fewer than D. NaN if all of z has
-    one direction. The weights must not change between updates. For non-linear projectors use
-    :class:`LocalUnexplainedVariance`. Memory: O(contrast_size (D + P)). `compute` costs
-    O(contrast_size^2 P + contrast_size D^2).
+    one direction. The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors: :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.

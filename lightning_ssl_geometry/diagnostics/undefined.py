@@ -13,10 +13,7 @@ class UndefinedWarning(UserWarning):
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Return NaN as the value of a Metric, and warn on rank 0. Each `reason` is given once.
-
-    The NaN has the shape, dtype and device of `like`. Without `like`, it is a float64 scalar on the Metric's device.
-    """
+    """Return NaN with the shape, dtype and device of `like`, or a float64 scalar. Warn on rank 0, once per `reason`."""
     said: set[str] = metric.__dict__.setdefault("_undefined", set())
     if reason not in said:
         said.add(reason)

@@ -1,4 +1,4 @@
-"""The base class of modules that make views, and access to attributes that such a module need not have."""
+"""The base class of modules that make views, and defaults for modules that do not derive from it."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 

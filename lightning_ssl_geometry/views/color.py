@@ -2,10 +2,9 @@ r"""Colour operations on batches, with one factor per image and the results of t
 
 Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the same shape, dtype and range. A wrong
 shape or a value out of range raises a ValueError. Hue, saturation and grayscale do not change images with one channel.
-With the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, three operations change a colour x by a factor f and clamp the
-result to [0, 1]:
+Three operations change a colour x by a factor f, with the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`:
 
-    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
+    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y,   each clamped to [0, 1].
 
 The hue turns without conversion to HSV. :math:`M` and :math:`m` are the largest and the smallest channel of a colour.
 On the hexagon of hues, the signed distance k of a colour from pure red has the sign of :math:`g - b`, and in sixths of
@@ -104,6 +103,7 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
         bad = order[~permuted][0].tolist()
         raise ValueError(f"Expected rows of `order` that are permutations of 0, 1, 2, 3, but got {bad}.")
     _check_factor(image, factor[:, :3].amin(1))
+    # grouped by the position of the hue, which is the slowest operation
     x, hue_at = _planes(image), (order == _HUE).long().argmax(1)
     groups = [(hue_at == position).nonzero().squeeze(1) for position in range(4)]
     jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue_at=hue) for hue, rows in enumerate(groups)]

@@ -16,14 +16,12 @@ from torch.nn import functional as F
 from lightning_ssl_geometry.checks import inside, integer, shaped
 from lightning_ssl_geometry.functional.groups.action import quarter_turn
 
-_CHUNK, _CHUNK_ACCELERATOR = 256, 8192
+_CHUNK, _CHUNK_ACCELERATOR = 256, 8192  # larger batches of crops leave the cache of a CPU and take twice as long
 _PAIRS = 2**14  # views in one part of `integrate`
 
 
 class AugmentationFamily(nn.Module, ABC):
-    """A family of K transformations of images, called members. Each member can be applied to each image of a batch.
-
-    A subclass defines `__len__`, :meth:`transform` and :meth:`extremes`.
+    """K transformations of images, called members. Each member can be applied to each image of a batch.
 
     Args:
         grid: Rows and columns of the grid that the members form, row by row. None: they form no grid.
@@ -64,7 +62,7 @@ class AugmentationFamily(nn.Module, ABC):
         for name, index, size in (("sample", sample, len(image)), ("member", member, len(self))):
             if index.dtype != torch.int64:
                 raise ValueError(f"Expected `{name}` of torch.int64, but got {index.dtype}.")
-            if index.device.type == "cpu" and len(index):
+            if index.device.type == "cpu" and len(index):  # a check on a GPU would synchronise with it
                 least, greatest = torch.stack(index.aminmax()).tolist()
                 inside(f"[0, {size})", **{name: least})
                 inside(f"[0, {size})", **{name: greatest})
@@ -73,10 +71,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Return whether each view of images (N, C, H, W) is blank, (N, K) bool.
-
-        In each channel, all pixels of a blank view have the darkest value of the image.
-        """
+        """Return whether all pixels of a view of images (N, C, H, W) have the image's darkest colour, (N, K) bool."""
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
@@ -97,9 +92,8 @@ class AugmentationFamily(nn.Module, ABC):
 
         .. math:: z_{s n} = \sum_{k=1}^K w_{s n k} \, h(T_k x_n)
 
-        Views whose weights are all 0 are not embedded. The images are processed in parts, so without gradients the
-        memory does not grow with N or K. In each part, equal constant views are embedded once, unless the images need a
-        gradient.
+        Views whose weights are all 0 are not embedded. Images are processed in parts, so without gradients the memory
+        does not grow with N or K. In each part, equal constant views are embedded once, unless images need a gradient.
 
         Args:
             network: h, maps views (U, C, h, w) to (U, D), each view independently (no batch statistics).
@@ -157,8 +151,7 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    The defaults are those of CRL-TAC: 17 x 17 = 289 crops. The buffer `corner` (K, 2) int64 holds the first row and the
-    first column of every crop.
+    The default grid of 17 x 17 = 289 crops is CRL-TAC's. The buffer `corner` (K, 2) int64 has first rows and columns.
 
     Args:
         image_size: Height and width of the images, in pixels.
@@ -216,8 +209,7 @@ class CropFamily(AugmentationFamily):
     def overlap(self, box: Tensor) -> Tensor:
         """Return how many pixels of every crop lie in each image's box, (N, K) int64 in [0, size^2].
 
-        Each row of `box` (N, 4), of an integer dtype, is (top, left, bottom, right) in pixels, with bottom and right
-        exclusive.
+        Each row of `box` (N, 4), integers, is (top, left, bottom, right) in pixels, with bottom and right exclusive.
 
         >>> CropFamily(image_size=6, size=2, stride=4).overlap(torch.tensor([[0, 1, 5, 6]]))
         tensor([[2, 4, 1, 2]])

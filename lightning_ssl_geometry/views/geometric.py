@@ -1,7 +1,6 @@
 r"""Crops, flips and blurs of batches, with parameters per image, as separable linear maps.
 
-Each operation maps each channel x of an image to :math:`A x B^\top`. The matrices A, for the rows, and B, for the
-columns, depend on the sample. Two batched matrix products compute this.
+Each operation maps each channel x of an image to :math:`A x B^\top`, with matrices A and B that depend on the image.
 """
 
 __all__ = [

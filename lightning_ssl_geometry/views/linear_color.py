@@ -8,9 +8,8 @@ rotation R, and the factors b of brightness, c of contrast and s of saturation, 
           M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
           q = b (1 - c) \, p
 
-with the mean colour :math:`\bar x` of the view. Only l and p depend on the order of the operations: :math:`l` is g if
-the saturation changes before the hue, else :math:`R^\top g`, and :math:`p^\top x` is the luma just before the contrast
-changes.
+with the view's mean colour :math:`\bar x`. Only l and p depend on the order of the operations: :math:`l` is g if the
+saturation changes before the hue, else :math:`R^\top g`. :math:`p^\top x` is the luma just before the contrast changes.
 """
 
 __all__ = ["affine_color", "color_maps"]

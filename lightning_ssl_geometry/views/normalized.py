@@ -13,9 +13,7 @@ from lightning_ssl_geometry.views.simclr import SimCLRViews
 
 
 class NormalizedViews(nn.Module):
-    """Make views of normalised images: undo the normalisation, make views, and normalise the views.
-
-    DataModules of other packages often yield normalised images, but colour operations need images in [0, 1].
+    """Undo the normalisation of images, make views of the images in [0, 1], and normalise the views.
 
     Args:
         mean: One finite number per channel, which was subtracted from images in [0, 1].

@@ -1,7 +1,4 @@
-"""Compute parameters of views from uniform random numbers, with the distributions of torchvision's v2 transforms.
-
-Images are treated independently: equal uniform numbers give equal parameters.
-"""
+"""Compute parameters of views from uniform random numbers, with the distributions of torchvision's v2 transforms."""
 
 __all__ = [
     "CROP_UNIFORMS",

@@ -1,9 +1,8 @@
 """The views of SimCLR, in three strengths.
 
-The strengths are those of Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a
-Geometrical Understanding of Self-supervised Contrastive Learning (2022), Table 2. The operations and their order are
-those of Chen, Kornblith, Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations
-(2020): crop and resize -> flip -> colour jitter -> grayscale -> blur (off in Cosentino et al.).
+Strengths: Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a Geometrical Understanding
+of Self-supervised Contrastive Learning (2022), Table 2. Operations and their order: Chen, Kornblith, Norouzi & Hinton,
+A Simple Framework for Contrastive Learning of Visual Representations (2020).
 """
 
 __all__ = ["SimCLRViews"]
@@ -47,7 +46,7 @@ _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
 class SimCLRViews(ImageViews):
-    """Random views of a batch of images, made on the device of the images.
+    """Random views of images: crop and resize, flip, colour jitter, grayscale and blur, on the device of the images.
 
     A view depends only on the image and (seed, epoch, sample index, number of the view), not on the rest of the batch.
     The parameters are drawn on the CPU and are the same for every device. If `index` is on the CPU, nothing waits for
@@ -58,19 +57,19 @@ class SimCLRViews(ImageViews):
         size: Height and width of the views in pixels: one number for both, or two. None: the size of the images.
         strength: Preset of Table 2: "small", "moderate" or "large".
         num_views: V, the number of views of each image.
-        blur: Probability of a Gaussian blur.
+        blur: Probability of a Gaussian blur. The three presets of Cosentino et al. have none.
         color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
             (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
             (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once. None: as many as fit into the cache of a CPU (112 views of 32
-            x 32 pixels), or 2^24 pixels on an accelerator.
+        chunk_size: Largest number of views made at once. None: as many as have 112 x 32 x 32 pixels on the CPU, or 2^24
+            pixels on an accelerator.
         crop_scale: Smallest and largest fraction of the image's area in a crop, in (0, 1]. None: the preset's.
         crop_ratio: Smallest and largest width / height of a crop.
         flip: Probability of a flip, left to right. None: the preset's.
         jitter: Probability of a colour jitter. None: the preset's.
-        jitter_strength: s in [0, 2.5]. Factors of brightness, contrast and saturation are uniform in [1 - 0.8 s, 1 +
-            0.8 s] (cut at 0), and hue shifts in [-0.2 s, 0.2 s] turns. None: the preset's.
+        jitter_strength: s in [0, 2.5]: brightness, contrast and saturation are multiplied by factors uniform in [1 -
+            0.8 s, 1 + 0.8 s] (cut at 0), and hues shift by up to 0.2 s turns. None: the preset's.
         grayscale: Probability of grayscale. None: the preset's.
         blur_sigma: Smallest and largest standard deviation of the blur, in pixels.
         blur_kernel: Side of the blur's kernel, odd. None: a tenth of the view's side, as in SimCLR, odd and at least 3.
