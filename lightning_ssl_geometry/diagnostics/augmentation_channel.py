@@ -187,8 +187,8 @@ class PolicyMaps(SampledRows):
 class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with ||z|| = 1 (Fig. 8).
 
-    Observes z_image and index. The quantiles are ascending, in [0, 1], and NaN if all of z is 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    Observes z_image and index. The quantiles are ascending, in [0, 1], and NaN if all of z is 0 or not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.

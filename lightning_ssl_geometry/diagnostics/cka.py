@@ -35,7 +35,7 @@ class CKADrift(ComparedRows):
     `last` with the previous call. Both are in [0, 1], where 1 means equal up to rotation and scale. Both are NaN at the
     first call, and if all representations are equal or not finite. Other samples than at the first call raise a
     ValueError; use the monitor's stages "val", "test" and "probe". `reset` keeps the earlier representations; a resumed
-    run has none. Memory: O(contrast_size D), on the CPU. `compute` costs O(contrast_size D min(contrast_size, D)).
+    run has none. Memory (CPU): O(contrast_size D). `compute` costs O(contrast_size D min(contrast_size, D)).
     Equation: :func:`functional.linear_cka`.
 
     Args:

@@ -25,13 +25,12 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 class UpperBound(SampledEmbeddings):
     """InfoNCE, its upper bound, and its exact form with an entropy (Cosentino et al., Prop. 3.1, Eq. 1, 3-5 and 13).
 
-    Observes the first two views of z, and index. It computes the paper's InfoNCE, whatever loss trains the model:
-    cosine similarity, anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `info_nce`
-    and its bound `upper` are within 2 / temperature of log(2(n - 1)). `invariance` (minus the cosine of two views),
-    `repulsion` (cosine to the hardest negative) and `expectation` (weighted mean cosine to negatives) are in [-1, 1].
-    `entropy`, of these weights, is in [0, log(2(n - 1))]. `entropy_form`, (invariance + expectation) / temperature +
-    entropy, equals `info_nce`. NaN if all of z is 0 or not finite. Memory: O(contrast_size P). `compute` costs
-    O(contrast_size^2 P).
+    Observes two views of z, and index. The loss is the paper's InfoNCE, whatever loss trains the model: cosine
+    similarity, anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `info_nce` and its
+    bound `upper` are within 2 / temperature of log(2(n - 1)). `invariance` (minus the cosine of two views), `repulsion`
+    (cosine to the hardest negative) and `expectation` (weighted cosine to negatives) are in [-1, 1]. `entropy`, of the
+    weights, is in [0, log(2(n - 1))]. (invariance + expectation) / temperature + entropy is `entropy_form`, and equals
+    `info_nce`. NaN if z is 0 or not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
         temperature: 1 / beta, > 0; the paper has beta = 2.

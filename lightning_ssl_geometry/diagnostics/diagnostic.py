@@ -24,8 +24,7 @@ class Diagnostic(Metric):
         section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a heading of its own.
         quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
         prefers: Maps an argument of `update` to the name of other data. The argument gets these data in training steps
-            that have them. None: {"h": "fibers"}, the projector's inputs, if `update` takes `projector`; otherwise
-            empty.
+            that have them. None: {"h": "fibers"}, the projector's inputs, if `update` takes `projector`; else {}.
     """
 
     section: ClassVar[str] = "other"

@@ -49,8 +49,7 @@ class EquivarianceError(Diagnostic):
         group: "rotation", "translation" or "scale".
         fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Layer names must differ in more than "." and
-            "_".
+            :class:`functional.groups.equivariance.EquivarianceSettings`. With "_" for ".", layer names must differ.
     """
 
     section = "equivariance"

@@ -51,9 +51,9 @@ class LatentR2(Diagnostic):
     for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. The map is
     fitted on half of the samples, chosen by a hash of (seed, index). R^2, at most 1, is computed on the other half. A
     layer of width D needs about 10 D samples; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or
-    a value is not finite. The networks run in eval mode at each update; their weights should not change between
-    updates. Memory: 16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer, `compute`
-    O(D^3) per layer. Equation: :func:`functional.latent_r2`.
+    a value is not finite. The networks run in eval mode; their weights should not change between updates. Memory:
+    16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer.
+    Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
@@ -61,6 +61,9 @@ class LatentR2(Diagnostic):
             (N, C, H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
         seed: Determines on which half of the samples the map is fitted.
+
+    Attributes:
+        layer_names: Names of the observed layers, in the order of the results: "image", ..., "h", ..., "z".
     """
 
     section = "content_style"

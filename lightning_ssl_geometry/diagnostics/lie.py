@@ -43,8 +43,8 @@ _CHUNK = 256  # images per forward pass
 class LieGenerator(SampledRows):
     r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and how much of it a projector ignores.
 
-    Observes image (N, C, H, W), index, encoder and, optionally, projector. Each kept image x is transformed by a random
-    strength epsilon, uniform in [-`max_strength`, `max_strength`]. On half of the samples, the generator G in
+    Observes image (N, C, H, W), index, encoder and, optionally, projector. Each kept image x is transformed with the
+    strength `max_strength` times epsilon, uniform in [-1, 1]. On half of the samples, the generator G in
     :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the others, epsilon is estimated. Results:
 
     - `r2` <= 1 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
@@ -59,7 +59,7 @@ class LieGenerator(SampledRows):
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
             :func:`functional.rotate`, in degrees.
-        max_strength: Largest strength, > 0, in the unit of the transformation. For G, it counts as epsilon = 1.
+        max_strength: Largest strength, > 0, in the unit of the transformation.
         contrast_size: Number of samples kept, >= 4.
         order: Model of the group: "first" (I + epsilon G) or "exponential".
         dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. With
@@ -194,7 +194,7 @@ class LieGenerator(SampledRows):
 
 
 class RotationRank(SampledRows):
-    """Rank of the rotations of one image, in pixels and in h, by range of angles (Cosentino et al., Fig. 10).
+    """Rank of the rotations of an image, in pixels and in h, by range of angles (Cosentino et al., Fig. 10, Prop. 4.2).
 
     Observes image (N, C, H, W), index and encoder. For each range, each kept image is rotated by `count` angles,
     uniform in [0, range]. The rank is the number of directions that these rotations span, averaged over images. It is

@@ -32,8 +32,7 @@ class NeuralKernel(ComparedRows):
     r"""The neural kernel: how a training step on one sample moves the outputs for other samples.
 
     Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; optionally label, in all
-    batches or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples i, j and d
-    outputs k (Eq. 12):
+    batches or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over samples i, j and d outputs k (Eq. 12):
 
     - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of one class and of
       different classes. If `within` is higher, a step for one sample moves its class along (Thm. 4.5).

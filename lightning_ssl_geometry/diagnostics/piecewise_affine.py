@@ -114,9 +114,9 @@ class JacobianRank(_AroundRepresentations):
 class LinearRegions(_AroundRepresentations):
     """Number of linear regions of a piecewise affine projector that contain a sample (Cosentino et al., Eq. 11).
 
-    In a region, the projector is one affine map. Observes the first view of h, index and projector. `visited` is the
-    number of regions, from 1 to the number n of samples, and `fraction` is visited / n. The weights must not change
-    between updates. Memory: O(n D). `compute` costs a forward pass and sorts n activation patterns. Equation:
+    In a region, the projector is one affine map. Observes the first view of h, index and projector. `visited`, from 1
+    to n, is the number of regions, and `fraction` is visited / n for n samples. Weights must not change between
+    updates. Memory: O(n D). `compute` costs a forward pass and sorts n activation patterns. Equation:
     :func:`functional.piecewise_affine.linear_regions`.
 
     Args:

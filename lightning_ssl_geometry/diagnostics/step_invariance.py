@@ -33,7 +33,7 @@ class StepInvariance(SampledRows):
     views and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. If h
     differs from the encoder's output, the difference stays fixed in the step. Results:
 
-    - `distance` >= 0:
+    - `distance` >= 0, and 0 if f is invariant to the augmentations:
       :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
     - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
       :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.

@@ -62,8 +62,7 @@ class SimCLRViews(ImageViews):
             (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
             (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once. None: as many as have 112 x 32 x 32 pixels on the CPU, or 2^24
-            pixels on an accelerator.
+        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
         crop_scale: Smallest and largest fraction of the image's area in a crop, in (0, 1]. None: the preset's.
         crop_ratio: Smallest and largest width / height of a crop.
         flip: Probability of a flip, left to right. None: the preset's.
