@@ -1,4 +1,10 @@
-"""Diagnostics, written as torchmetrics Metrics. The names of `update`'s arguments say which data a diagnostic needs."""
+"""Diagnostics of representations, embeddings and networks, as torchmetrics Metrics.
+
+Arguments of `update` have common names: representations h (V, N, D) and embeddings z (V, N, P) of V views of N samples;
+`h_image` and `z_image` of images without augmentation; and index (N,), the positions of samples in the data set.
+`GeometryMonitor(rename={"sigreg_h": {"z": "h"}})` passes other data to an argument. Diagnostics that need constant
+weights are used in the monitor's stages "val", "test" and "probe".
+"""
 
 __all__ = [
     "Alignment",

@@ -1,4 +1,4 @@
-"""Base classes of diagnostics that accumulate second moments, or a sample of the rows, over batches and ranks."""
+"""Base classes of diagnostics that accumulate second moments or keep a set of samples, over batches and ranks."""
 
 __all__ = [
     "ComparedRows",
@@ -25,14 +25,13 @@ from lightning_ssl_geometry.random import counter_hash
 
 
 class Moments(Diagnostic):
-    """Base class for diagnostics of the second moments of rows h (N, D), exact over any number of batches.
+    """Base class of diagnostics that are computed from the second moments of rows h (N, D).
 
-    The states are the number of rows, the sums of h and of h h^T in float64, and an estimate of the rounding errors of
-    h. All states are summed over batches and ranks. A subclass computes its result from :meth:`singular_values`.
-    Memory: O(D^2). An update costs O(N D^2).
+    The result does not depend on the division of the rows into batches or ranks. A subclass computes it from
+    :meth:`singular_values`. Memory: O(D^2). An update costs O(N D^2).
 
     Args:
-        center: Subtract the mean row first.
+        center: Whether to subtract the mean of the rows.
     """
 
     full_state_update = False
@@ -53,7 +52,7 @@ class Moments(Diagnostic):
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add the rows h2 - h1 of the first two views: h (N, V, D), V >= 2. Both views count as sources of rounding."""
+        """Add the differences h2 - h1 between the first two views of h (N, V, D), V >= 2, as rows."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -69,14 +68,14 @@ class Moments(Diagnostic):
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
     def noise(self) -> Tensor:
-        """Return the value, a scalar, below which an eigenvalue of the mean of h h^T is only a rounding error."""
+        """Return the rounding error, a scalar, of the eigenvalues of the mean of h h^T."""
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Return the singular values of all n rows seen, divided by sqrt(n): (D,), float64, descending.
+        """Return the singular values of the matrix of all n rows, divided by sqrt(n): (D,), float64, descending.
 
-        Values below about 1e-7 of the size of the rows, before centring, are rounding errors and are set to 0. All
-        values are NaN if an h was not finite. Without any row, it raises a ValueError.
+        Values below about 1e-7 of the size of the rows before centring are rounding errors and are set to 0. All values
+        are NaN if a row is not finite. Without any row, a ValueError is raised.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -88,14 +87,14 @@ class Moments(Diagnostic):
 
 
 class SampledRows(Diagnostic):
-    """Base class for diagnostics that compare samples with each other, and therefore keep a fixed number of them.
+    """Base class of diagnostics that compare samples with each other, and keep a fixed number of them.
 
-    The samples with the smallest hash of (`seed`, index) are kept. This choice does not depend on batches, order or
-    ranks, and a repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows` in `compute`.
+    The samples with the smallest hash of (`seed`, index) are kept. The choice does not depend on batches, order or
+    ranks. A repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
         columns: Names of the tensors that are kept for each sample, such as ("h", "z").
-        contrast_size: Number of samples kept, >= 2; if fewer were observed, all are kept.
+        contrast_size: Number of samples kept, >= 2. If fewer were observed, all are kept.
         seed: Determines which samples are kept, and all other random choices of a subclass.
     """
 
@@ -113,7 +112,7 @@ class SampledRows(Diagnostic):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
-        """Add N samples to choose from: index (N,), their positions in the data set, and N rows for each column."""
+        """Add N samples to choose from: index (N,), their positions in the data set, and N rows of each column."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
             shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
             raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
@@ -125,7 +124,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Return the rows of the n >= 2 kept samples for each column, in an order that does not depend on arrival."""
+        """Return the rows of the n >= 2 kept samples for each column, in the same order for any order of updates."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -138,7 +137,7 @@ class SampledRows(Diagnostic):
 
 
 class SampledEmbeddings(SampledRows):
-    """Base class for diagnostics that compare embeddings z with each other, and therefore keep a fixed number of them.
+    """Base class of diagnostics that compare the embeddings z of a fixed number of samples.
 
     Args:
         contrast_size: Number of samples kept, >= 2.
@@ -157,7 +156,7 @@ class SampledEmbeddings(SampledRows):
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """Return the first two views of the n >= 2 kept samples, (2, n, P). One view alone is a ValueError."""
+        """Return the first two views of the n >= 2 kept samples, (2, n, P). A single view raises a ValueError."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -165,13 +164,13 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base class for diagnostics that compare samples now with the same samples at earlier calls of `compute`.
+    """Base class of diagnostics that compare samples now with the same samples at earlier calls of `compute`.
 
-    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered columns stay in CPU memory.
-    `reset` keeps them, but checkpoints do not contain them.
+    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. `reset` keeps the remembered columns, in
+    CPU memory, but checkpoints do not.
 
     Args:
-        columns: Names of the tensors that are kept for each sample; "sample" is added to them.
+        columns: Names of the tensors kept for each sample. "sample", the position in the data set, is added.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """
@@ -181,7 +180,10 @@ class ComparedRows(SampledRows):
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Return what the "first" or "last" earlier `compute` remembered, or None. Other samples are a ValueError."""
+        """Return the columns that the "first" or the "last" earlier `compute` remembered; None before any `compute`.
+
+        They must be those of the samples at the positions `sample` (n,); other samples raise a ValueError.
+        """
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
             same = int(torch.isin(now, then["sample"]).sum())
@@ -193,7 +195,7 @@ class ComparedRows(SampledRows):
         return then
 
     def remember(self, **columns: Tensor) -> None:
-        """Keep columns for later calls of `compute`. One of them is `sample`, the positions in the data set."""
+        """Keep columns for later calls of `compute`. The column `sample`, positions in the data set, is required."""
         self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
 
     def begin_anew(self) -> None:
@@ -201,7 +203,7 @@ class ComparedRows(SampledRows):
         self._kept = {}
 
     def reset(self) -> None:
-        """Forget the observed rows. From now on, :meth:`earlier` also returns the columns remembered last."""
+        """Forget the observed rows, but not the remembered columns."""
         super().reset()
         if "now" in self._kept:
             now = self._kept.pop("now")
@@ -209,7 +211,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Transpose `value` (V, N, dim) to (N, V, dim). Another shape, or fewer than `views` views, is a ValueError."""
+    """Transpose `value` (V, N, dim) to (N, V, dim). Another shape or fewer than `views` views raise a ValueError."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
@@ -218,7 +220,7 @@ def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into eval mode and switch inference mode off, so that autograd works; restore both at the end."""
+    """Context in which a module is in eval mode and inference mode is off, so that autograd works."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

@@ -26,17 +26,15 @@ _end = partial(Quantity, text="Counted from 1. Exponents compare only over the s
 class AlphaReQ(Moments):
     """Exponent alpha of a power law, lambda_i ~ i^-alpha, fitted to the eigenvalues of the covariance of h.
 
-    Observes the representations h. `alpha` >= 0. At 0, the variance is spread evenly over all directions. If it is
-    high, a few directions hold most of the variance (collapse). The paper finds the best representations near 1. `r2`
-    <= 1 is the quality of the fit; if it is low, the spectrum is no power law and alpha means little. Compare only fits
-    to the same indices, `first` to `last`. `alpha` and `r2` are NaN if some eigenvalues at these indices are only
-    rounding errors. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
+    Observes h. `alpha` >= 0 is the exponent, and `r2` <= 1 the quality of the fit. Compare only exponents fitted to the
+    same indices, `first` to `last`. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding
+    error. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
 
     Args:
-        first: First index i of the fit, counted from 1; None: chosen by :func:`functional.alpha_req.fit_range`.
-        last: Last index, inclusive; None: chosen by the same function. The fit needs at least 3 indices, all <= D.
-        center: Subtract the mean row first.
-        weighted: Give index i the weight 1/i, as the authors' code does.
+        first: First index i of the fit, counted from 1. None: :func:`functional.alpha_req.fit_range` chooses it.
+        last: Last index of the fit, inclusive, <= D. None: the same function chooses it. At least 3 indices are needed.
+        center: Whether to subtract the mean of the rows.
+        weighted: Whether index i has the weight 1/i, as in the authors' code. Otherwise, all weights are equal.
     """
 
     section = "ranks"
@@ -86,7 +84,7 @@ class AlphaReQ(Moments):
         self.weighted = weighted
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `alpha`, `r2`, `first` and `last`; the fit uses the indices from first to last."""
+        """Compute the scalars `alpha`, `r2`, `first` and `last`."""
         eigenvalues = self.singular_values().square()
         length = min(int(self.rows) - self.center, len(eigenvalues))
         if self.first is self.last is None and length < 3:  # too few for any fit

@@ -1,4 +1,4 @@
-"""Diagnostics of a policy P(T | X) over augmentations, and of embeddings trained with it (Koyama et al. 2021)."""
+"""Diagnostics of CRL-TAC: the policy P(T | X) over augmentations T of an image X, and embeddings (Koyama et al.)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
@@ -41,18 +41,17 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """Return which of the K augmented views of each image (N, C, H, W) are blank, (N, K) bool."""
+        """Return whether each of the K augmented views of each image (N, C, H, W) is empty, (N, K) bool."""
 
 
 class NonEmptyProbability(Diagnostic):
-    r"""Probability that an augmented image is not blank (Koyama et al., Section 3.2).
+    r"""Probability that an augmented image is not empty (Koyama et al., Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, the K augmentations, whose method `empty` finds the blank views. A view is
-    blank if it shows only the darkest value of its image. `learned` is the probability under the policy, `uniform`
-    under equal probabilities. Both are from 0 (all views are blank and look alike) to 1. An image whose views are all
-    blank counts as 0, with a warning. If all images are so, the results are NaN. Cost: O(N K).
+    Observes image, log_policy and family, the K augmentations, such as `CropFamily`. A view is empty if all of its
+    pixels have the darkest value of the image. `learned` is the probability under the policy, and `uniform` under equal
+    probabilities, both in [0, 1]. An image with only empty views counts as 0, with a warning. Cost: O(N K).
     """
 
     section = "channel"
@@ -88,7 +87,7 @@ class NonEmptyProbability(Diagnostic):
         self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
-        """Observe a batch: image (N, C, H, W), log_policy (N, K), the logarithm of P(T | X), and the augmentations."""
+        """Observe image (N, C, H, W), log_policy (N, K), the logarithm of P(T | X), and the family of augmentations."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
@@ -97,7 +96,7 @@ class NonEmptyProbability(Diagnostic):
         self.blank += (~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `learned` and `uniform`."""
+        """Compute the scalars `learned` and `uniform`; NaN if all views of all images are empty."""
         self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
@@ -109,10 +108,9 @@ class NonEmptyProbability(Diagnostic):
 
 
 class PolicyEntropy(Diagnostic):
-    """Mean entropy of the policy P(T | X) over the samples, in nats (:func:`functional.policy_entropy`), in O(N K).
+    """Mean entropy of the policy P(T | X) over the samples, in nats (:func:`functional.policy_entropy`).
 
-    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is from 0 to log K. 0: one
-    augmentation has all the probability, which CRL-TAC's entropy term prevents. log K: all are equally probable.
+    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is in [0, log K]. Cost: O(N K).
     """
 
     section = "channel"
@@ -145,14 +143,13 @@ class PolicyEntropy(Diagnostic):
 
 
 class PolicyMaps(SampledRows):
-    """Images of some samples, and for each image the policy P(T | X) as a map (Koyama et al., Fig. 3).
+    """Some images, and the policy P(T | X) of each image as a map (Koyama et al., Fig. 3).
 
-    Observes image, log_policy, index and family, the K augmentations, which must form a grid. A trained policy is high
-    where the image shows something; an untrained policy has an even map. Memory: O(count (C H W + K)).
+    Observes image, log_policy, index and family, whose K augmentations must form a grid. Memory: O(count (C H W + K)).
 
     Args:
-        count: Number of samples, >= 2.
-        seed: Determines which samples are shown.
+        count: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     section = "channel"
@@ -175,7 +172,7 @@ class PolicyMaps(SampledRows):
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
-        """Observe a batch: image (N, C, H, W), log_policy (N, K), the augmentations, and index (N,)."""
+        """Observe images (N, C, H, W), log_policy (N, K), the family of augmentations, and index (N,)."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
         shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
@@ -188,15 +185,13 @@ class PolicyMaps(SampledRows):
 
 
 class PairSimilarity(SampledRows):
-    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with z of length 1 (Fig. 8).
+    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with ||z|| = 1 (Fig. 8).
 
-    Observes z_image, the embeddings of images without augmentation, and index. The quantiles ascend and lie in [0, 1].
-    If even the last ones are low, the samples are as orthogonal as they can be. If already the first ones are 1, all
-    samples lie in one direction (collapse). All are NaN if all of z is 0 or a value is not finite. Memory:
+    Observes z_image and index. The quantiles are ascending, in [0, 1], and NaN if all of z is 0 or not finite. Memory:
     O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
-        quantiles: Number of quantiles, >= 2, from the smallest value to the largest at equal shares of the pairs.
+        quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """
@@ -225,12 +220,12 @@ class PairSimilarity(SampledRows):
         self.quantiles = quantiles
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
-        """Observe a batch: z_image (N, P), index (N,)."""
+        """Observe z_image (N, P) and index (N,)."""
         shaped("N, P", z_image=z_image)
         self.offer(index, z=z_image)
 
     def compute(self) -> Tensor:
-        """Compute the quantiles, (quantiles,). Each is the value of one pair, without interpolation."""
+        """Compute the quantiles, (quantiles,), without interpolation."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
         similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
@@ -239,14 +234,13 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some samples as they are, for a figure (Koyama et al., Fig. 6 and 7).
+    """The embeddings of some images without augmentation, to plot them (Koyama et al., Fig. 6 and 7).
 
-    Observes z_image, the embeddings of images without augmentation, index and, optionally, label. Either all batches
-    have labels or none. If all embeddings look alike, the representation has collapsed. Memory: O(count P).
+    Observes z_image, index and, optionally, label, which all batches or none must have. Memory: O(count P).
 
     Args:
-        count: Number of samples, >= 2.
-        seed: Determines which samples are shown.
+        count: Number of samples kept, >= 2.
+        seed: Determines which samples are kept.
     """
 
     section = "channel"
@@ -273,7 +267,7 @@ class EmbeddingVectors(SampledRows):
         self.has_label = False
 
     def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
-        """Observe a batch: z_image (N, P), index (N,) and, if the samples have labels, label (N,)."""
+        """Observe z_image (N, P), index (N,) and, if the samples have labels, label (N,)."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
@@ -281,7 +275,7 @@ class EmbeddingVectors(SampledRows):
         self.offer(index, z=z_image, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `z` (count, P) and, if the samples have labels, `label` (count, 1), both in the same order."""
+        """Compute `z` (count, P) and, if the samples have labels, `label` (count, 1)."""
         rows = self.rows()
         return {name: column.unsqueeze(1) if name == "label" else column for name, column in rows.items()}
 

@@ -1,4 +1,4 @@
-"""Text that says what the results of a class mean: plain for a terminal, HTML for a notebook."""
+"""Descriptions of the results of a class: plain text for a terminal, HTML for a notebook."""
 
 __all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
 
@@ -14,7 +14,9 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return `quantities` of a class or object. For a Metric without them, make them from its name and docstring.
+    """Return the `quantities` of a class or object: a description of each of its results.
+
+    A Metric without `quantities` gets one, made from its name and docstring. Other classes without them have none.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title
@@ -33,7 +35,7 @@ def quantities_of(thing: object) -> Mapping[str, Quantity]:
 
 
 def words(name: str) -> str:
-    """Write the name of a class as words.
+    """Split the name of a class into words.
 
     >>> words("MeanSquaredError"), words("BinaryF1Score")
     ('Mean squared error', 'Binary F1 score')
@@ -46,7 +48,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
     For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
-    maps the key of a result to the names under which it is logged; for a missing key, the names are made from the key.
+    maps the key of a result to the names under which it is logged; by default, they follow from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():
@@ -60,7 +62,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
 
 
 def card_html(thing: object) -> str:
-    """Describe the results as HTML, with the same content as :func:`card`. Papers are links; every text is escaped."""
+    """Describe the results as HTML, with the content of :func:`card`. Papers are links; all text is escaped."""
     parts, quantities = [f"<pre>{escape(repr(thing))}</pre>"], quantities_of(thing)
     for key, quantity in quantities.items():
         said = [("logged as", ", ".join(_logged(key, thing))), *_said(quantity, quantities)]
@@ -101,7 +103,7 @@ def _said(quantity: Quantity, quantities: Mapping[str, Quantity]) -> Iterable[tu
 
 
 def range_of(quantity: Quantity) -> str:
-    """Write the range of a quantity and its unit; for a histogram, the range of its bins.
+    """Describe the range and the unit of a quantity. The range of a histogram is the range of its bins.
 
     >>> range_of(Quantity(title="Rank", text="Of rows.", bounds=(1, None), cap="min(N, D)", unit="directions"))
     'from 1 to min(N, D) (directions)'

@@ -1,4 +1,4 @@
-"""How much a representation has changed since the first and the previous `compute`, by CKA (Kornblith et al. 2019)."""
+"""Similarity (CKA) of a representation to the same representation earlier in training (Kornblith et al. 2019)."""
 
 __all__ = ["CKADrift"]
 
@@ -30,19 +30,17 @@ _similarity = partial(
 class CKADrift(ComparedRows):
     """Linear CKA between the representations of the same samples now and at earlier calls of `compute`.
 
-    Observes index and h; if h has several views, only the first counts. Views are drawn anew each time; to compare
-    images without augmentation, rename: `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. `first` compares
-    with the first call of `compute`, and falls over training. `last` compares with the previous call, and rises to 1 as
-    the representation settles. Both are from 0 (the representation has changed) to 1 (it is the same up to rotation and
-    scale). They are NaN at the first call, and if the representations are all equal up to rounding or not finite.
-
-    Every call needs the same samples, as in the stages "val", "test" and "probe"; other samples are a ValueError.
-    `reset` keeps the earlier representations in CPU memory. A resumed run begins anew. Memory: 3 O(contrast_size D).
-    `compute` costs O(contrast_size D min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
+    Observes index and the first view of h; for images without augmentation use
+    `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. `first` compares with the first call of `compute`, and
+    `last` with the previous call. Both are in [0, 1], where 1 means equal up to rotation and scale. Both are NaN at the
+    first call, and if all representations are equal or not finite. Other samples than at the first call raise a
+    ValueError; use the monitor's stages "val", "test" and "probe". `reset` keeps the earlier representations; a resumed
+    run has none. Memory (CPU): O(contrast_size D). `compute` costs O(contrast_size D min(contrast_size, D)).
+    Equation: :func:`functional.linear_cka`.
 
     Args:
-        unbiased: Use the estimator HSIC_1, whose values begin at -1. It needs `contrast_size` >= 4.
-        contrast_size: Number of samples kept, >= 2; the value depends on it, unless `unbiased`.
+        unbiased: Use the estimator HSIC_1, with values in [-1, 1]. It needs `contrast_size` >= 4.
+        contrast_size: Number of samples kept, >= 2. The biased value depends on it.
         seed: Determines which samples are kept.
     """
 

@@ -29,28 +29,21 @@ _SCORE = Quantity(
 
 
 class Clusteredness(SampledRows):
-    """How well `contrast_size` embeddings form clusters, and how uniform they are on the sphere (Fig. 5 and 6).
+    """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee, Fig. 5 and 6).
 
-    Observes z, index and label, which gives the known clusters (classes, or clusters of the input): at least 2, and
-    fewer than samples. For other vectors rename: `GeometryMonitor(rename={"clusteredness": {"z": "h_image"}})`.
-    Results, each averaged over views:
+    Observes z, index and label: the known clusters, at least 2 and fewer than samples. Results, averaged over views:
 
-    - `nmi`: normalised mutual information of the known clusters and of as many clusters found by k-means. 1: both are
-      the same. 0: they have nothing in common. With few samples or many clusters it is slightly above 0 by chance.
-    - `silhouette` of the known clusters, from -1 to 1. High: they are tight and far apart. 0 or below: they are mixed.
-    - `kmeans_silhouette`: that of the clusters found by k-means. If it is high but `nmi` is low, the embeddings form
-      clusters other than the known ones. Uniform points have about 0.5 on the circle, 0.3 on the sphere in 3
-      dimensions, and near 0 in many dimensions.
-    - `relative_uniformity`: the uniformity divided by that of independent uniform points. 0: all embeddings coincide.
-      1: they are as uniform as such points, within 5%. Slightly above 1: they are evenly spaced.
+    - `nmi` in [0, 1]: normalised mutual information between the known clusters and as many clusters found by k-means.
+    - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters, and of those found by k-means.
+    - `relative_uniformity` >= 0: uniformity divided by that of independent uniform points. 0: all embeddings coincide.
 
     The first three are NaN if all embeddings have one direction. All are NaN if all embeddings are 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P): about 0.2 s for two
-    views of 1024 samples. Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
+    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P). Equations:
+    :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
-        normalize: Look for clusters on the unit sphere; uniformity is always computed there.
-        t: Inverse squared width of the kernel of uniformity, > 0.
+        normalize: Whether to look for clusters on the unit sphere. The uniformity is always computed there.
+        t: Inverse squared width of the Gaussian kernel of the uniformity, > 0.
         n_init: Number of random starts of k-means, >= 1.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept, and the starts of k-means.
@@ -113,7 +106,7 @@ class Clusteredness(SampledRows):
         self.n_init = n_init
 
     def update(self, z: Tensor, index: Tensor, label: Tensor) -> None:
-        """Observe a batch: z (V, N, P), or (N, P) for one view, index (N,) and label (N,)."""
+        """Observe z (V, N, P), or (N, P) for one view, index (N,) and label (N,)."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z), label=label)
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Content and style (Rusak et al. 2022): gradients, terms of the loss, temperatures and weights of outputs."""
+"""Content (shared by views) and style (not shared): gradients, losses, temperatures, weights (Rusak et al. 2022)."""
 
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
@@ -47,20 +47,19 @@ class _OldSettings(InfoNCESwitches, total=False):
 
 
 class GradientSpectrum(Moments):
-    """Singular values of the gradient of linear InfoNCE on h, and the content dimensions (Rusak et al., Eq. 5).
+    """Spectrum of the gradient of InfoNCE for a linear encoder on h, and the content dimensions (Rusak et al., Eq. 5).
 
-    Observes the first two views of h; for the embeddings: `GeometryMonitor(rename={"gradient_spectrum": {"h": "z"}})`.
-    Sigma_x is the covariance of the first view, Sigma_x~ that of the differences between the two views.
-    `singular_values` (D,) are those of Sigma_x - Sigma_x~, descending. They are large, up to the variance, in
-    directions that differ little between the views (content). `ratio` (D,), ascending, is Sigma_x~ relative to Sigma_x
-    in each direction: 0 for exact content, and 2 if the views are independent. Directions without variance have NaN and
-    come last. `content_dimension` (Prop. 2) is the number of ratios before their largest growth from one ratio to the
-    next. All results are NaN if h is one point up to rounding, or not finite. Memory: O(D^2). An update costs O(N D^2),
-    `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
+    Observes the first two views of h. Sigma_x is the covariance of the first view, and Sigma_x~ the covariance of the
+    difference between the views. `singular_values` (D,), descending, are those of Sigma_x - Sigma_x~. `ratio` (D,),
+    ascending, is Sigma_x~ relative to Sigma_x in each direction: 0 for exact content, and 2 for independent views.
+    Directions without variance are NaN and come last. `content_dimension`, from 0 to D - 1 (Prop. 2), is the number of
+    ratios before the largest factor from one ratio to the next. All are NaN if all rows of h are equal up to rounding
+    or not finite. Memory: O(D^2). An update costs O(N D^2), `compute` O(D^3). Equations:
+    :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
 
     Args:
-        min_ratio: Smallest growth factor that separates content from style, > 1; below it `content_dimension` is 0.
-        eps: Ratios below it count as `eps` > 0, because the ratios of exact content are only rounding errors.
+        min_ratio: Smallest factor, > 1, that separates content from style. Below it, `content_dimension` is 0.
+        eps: Ratios below `eps` > 0 are rounding errors and count as `eps`.
     """
 
     section = "content_style"
@@ -106,7 +105,7 @@ class GradientSpectrum(Moments):
         self.add_sums("change", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Observe a batch of pairs: h (V, N, D) with V >= 2."""
+        """Observe pairs of views: h (V, N, D) with V >= 2."""
         views = by_sample("h", h, views=2)
         super().update(views[:, 0])
         difference = views[:, 0].double() - views[:, 1].double()
@@ -138,18 +137,16 @@ class GradientSpectrum(Moments):
 class LossTerms(SampledEmbeddings):
     """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al., Table 1).
 
-    Observes the first two views of z, and index. `align` is minus the mean similarity of the pairs; it is low if the
-    views agree. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. It is
-    low if the samples are spread, and log(n - 1) if all n samples coincide and similarity is minus a squared distance.
-    `total` is the sum of both. This is the loss that trains the model only if `loss` is that loss. If the loss
-    normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.alignment_uniformity_terms`.
+    Observes the first two views of z, and index. `align` is minus the mean similarity of the two views of a sample.
+    `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. `total` is the sum of
+    both. If the loss normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs
+    O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: A loss with fixed temperatures (one, or P) whose anchors and negatives are of view 1, such as
-            `InfoNCELoss(form="CL_ICA")`. Another loss cannot be split and is a ValueError. None: temperature 1 and the
-            form `RUSAK` without the positive in the denominator, which has no lower bound.
-        contrast_size: Number of samples kept, >= 2: the N of the loss, on which its value depends.
+        loss: The loss: one with fixed temperatures (one, or P) and with anchors and negatives of view 1, such as
+            `InfoNCELoss(form="CL_ICA")`. Other losses raise a ValueError. None: temperature 1 and the form `RUSAK`
+            without the positive in the denominator, which has no lower bound.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: `temperature` and the other settings of the loss.
     """
@@ -220,10 +217,9 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
 
 
 class DimensionTemperature(Diagnostic):
-    """The temperature of each dimension of the embeddings at the last update.
+    """Temperature of each dimension of the embeddings at the last update.
 
-    Observes temperature (P,), which only methods with a temperature per dimension have. A lower temperature gives the
-    differences in its dimension more weight. Content should have lower temperatures than style. Cost: O(P).
+    Observes temperature (P,), >= 0, of losses that have one temperature per dimension of z. Cost: O(P).
     """
 
     section = "content_style"
@@ -269,14 +265,12 @@ class DimensionTemperature(Diagnostic):
 class OutputWeights(Diagnostic):
     """Mean absolute weight of each output of a layer at the last update (Rusak et al., Appendix E, Fig. 4).
 
-    Observes encoder. If no loss depends on an output, weight decay drives its weights to 0. With DirectCLR, these are
-    the outputs of the last convolution that are not in the contrasted subvector. The paper's figure shows the sum over
-    inputs, which is this mean times the number of inputs. Results: `weight` (out,); with `split` also the mean over the
-    first `split` outputs, `used`, and over the others, `unused`. The cost does not depend on N.
+    Observes encoder. If no loss depends on an output, weight decay drives its weights to 0. Results: `weight` (out,);
+    with `split` also `used` and `unused`, the means over the first `split` outputs and over the others. All are >= 0.
+    The paper plots the sum over inputs instead of the mean. The cost does not depend on N.
 
     Args:
-        layer: Dotted name, in the encoder, of a convolution or linear layer, such as "backbone.layer4.2.conv3". If its
-            weight has fewer than two axes, it is a ValueError.
+        layer: Dotted name of a layer of the encoder, such as "backbone.layer4.2.conv3". Its weight needs >= 2 axes.
         split: Dimension of the contrasted subvector, >= 1 and less than `out`; None: there is no subvector.
     """
 

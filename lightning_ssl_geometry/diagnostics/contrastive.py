@@ -25,17 +25,16 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 class UpperBound(SampledEmbeddings):
     """InfoNCE, its upper bound, and its exact form with an entropy (Cosentino et al., Prop. 3.1, Eq. 1, 3-5 and 13).
 
-    Observes z and index. The InfoNCE is that of the paper, whatever loss trains the model. It has cosine similarity,
-    anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `invariance` is in [-1, 1]; it
-    is -1 if the views coincide. `repulsion` is in [-1, 1]; it is 1 if the hardest negative coincides with its anchor.
-    `info_nce` <= `upper`, and both are within 2 / temperature of log(2(n - 1)). `expectation` in [-1, 1] is the mean
-    similarity to the negatives, weighted as in the loss. `entropy`, in [0, log(2(n - 1))], is the entropy of these
-    weights. `entropy_form` is (invariance + expectation) / temperature + entropy, and equals the loss. All are NaN if
-    all of z is 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    Observes two views of z, and index. The loss is the paper's InfoNCE, whatever loss trains the model: cosine
+    similarity, anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `info_nce` and its
+    bound `upper` are within 2 / temperature of log(2(n - 1)). `invariance` (minus the cosine of two views), `repulsion`
+    (cosine to the hardest negative) and `expectation` (weighted cosine to negatives) are in [-1, 1]. `entropy`, of the
+    weights, is in [0, log(2(n - 1))]. (invariance + expectation) / temperature + entropy is `entropy_form`, and equals
+    `info_nce`. NaN if z is 0 or not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
         temperature: 1 / beta, > 0; the paper has beta = 2.
-        contrast_size: Number of samples kept, >= 2: the n of the loss, on which its value depends.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """
 

@@ -17,16 +17,14 @@ from lightning_ssl_geometry.quantity import Quantity
 class Diagnostic(Metric):
     """Base class of diagnostics: a Metric whose class attributes describe its results.
 
-    The descriptions also set torchmetrics' `higher_is_better` and limits of `plot()`. The constructor raises a
-    ValueError if an argument is outside of its range, `update` if a shape does not fit, and `compute` if too few
-    samples were observed.
+    The descriptions also set torchmetrics' `higher_is_better` and the limits of `plot()`. Wrong arguments, wrong shapes
+    in `update` and too few samples in `compute` raise a ValueError.
 
     Attributes:
-        section: Part of the report that shows the results, a key of `quantity.SECTIONS` or a heading of its own.
-        quantities: Maps each key of the dict that `compute` returns to its meaning; the key is "" for a single result.
-        prefers: Maps an argument of `update` to the name of other data of a training step. If a step has data of that
-            name, the argument gets it; otherwise it gets the data with the argument's own name. If None (the default)
-            and `update` takes `projector`, the argument `h` prefers `fibers`, which the step's projector maps to z.
+        section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a heading of its own.
+        quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
+        prefers: Maps an argument of `update` to the name of other data. The argument gets these data in training steps
+            that have them. None: {"h": "fibers"}, the projector's inputs, if `update` takes `projector`; else {}.
     """
 
     section: ClassVar[str] = "other"
@@ -41,16 +39,16 @@ class Diagnostic(Metric):
 
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
-        """Whether this projector has what the diagnostic observes. If not, the standard set omits the diagnostic."""
+        """Return whether the diagnostic can be computed for this projector."""
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states, summed over batches and ranks. An axis of size 0 gets its size at the first update."""
+        """Add float64 states, summed over ranks. An axis of size 0 gets its size at the first update."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
     def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
-        """Raise a ValueError if `count` is less than `least`; `of` says in the message what was counted ("samples")."""
+        """Raise a ValueError if `count` is less than `least`. `of` names the counted things, such as "samples"."""
         if not count >= least:
             wanted = f"at least {least} {of}" if least > 1 else of
             raise ValueError(
@@ -58,7 +56,7 @@ class Diagnostic(Metric):
             )
 
     def reset(self) -> None:
-        """Forget all observations, and the modules in attributes of type :class:`Standing`."""
+        """Forget all observations, and release the modules that attributes of type :class:`Standing` hold."""
         super().reset()
         for held in vars(self).values():
             if isinstance(held, Standing):
@@ -69,11 +67,7 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """Holds a module from `update` to `compute`, and makes sure that its weights do not change in between.
-
-    It serves diagnostics that need representations and weights of one moment, as in a monitor's stages "val", "test"
-    and "probe".
-    """
+    """Holds a module from `update` to `compute`, and checks that its weights do not change in between."""
 
     def __init__(self) -> None:
         self._held: tuple[nn.Module, ...] = ()  # in a tuple, so that it is not a submodule of the Metric
@@ -83,7 +77,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Hold a module. Another module than the one held, or changed weights, are a ValueError."""
+        """Hold a module. A second module, or changed weights, raise a ValueError."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -93,19 +87,19 @@ class Standing:
             )
 
     def module(self) -> nn.Module:
-        """Return the held module. Changed weights, or no held module, are a ValueError."""
+        """Return the held module. If there is none, or its weights have changed, a ValueError is raised."""
         if not self._held:
             raise ValueError("Expected to have observed a module, but got none.")
         self.hold(self._held[0])
         return self._held[0]
 
     def forget(self) -> None:
-        """Hold no module any more."""
+        """Release the held module."""
         self._held, self._moment = (), ()
 
 
 def preferred(metric: Metric) -> Mapping[str, str]:
-    """Return the `prefers` of a Metric; if it has none, the default that :class:`Diagnostic` describes.
+    """Return the `prefers` of a Metric, or the default of :class:`Diagnostic` if it has none.
 
     >>> from lightning_ssl_geometry.diagnostics import NullSpaceFraction
     >>> preferred(NullSpaceFraction())

@@ -39,22 +39,17 @@ _of_network = partial(_error, paper=SESN, parts=True)
 class EquivarianceError(Diagnostic):
     r"""How far a network f is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    T_g transforms images, and Gamma_g features, by the group element g. Observes image (N, C, H, W) and
-    feature_extractor, which maps images to z (N, C, |G|, H', W'). If the model has another name for it, rename:
-    `GeometryMonitor(rename={"equivariance": {"feature_extractor": "encoder"}})`. 0: f is equivariant. Around 1 to 2:
-    f(T_g x) is unrelated to the transformed features. There is no upper limit. With `layers`, the error of each layer
-    shows where equivariance is lost. Use this metric in a monitor's stage "val", "test" or "probe", which has `image`.
-    The network runs in eval mode at each update. If its weights change between updates, the value is an average. An
-    update costs 1 + E forward passes for E group elements (rotation 3, translation 4, S scales S (S - 1) / 2).
-    Equation: :func:`functional.equivariance_error`.
+    T_g transforms images by the group element g, and Gamma_g features. Observes image (N, C, H, W) and
+    feature_extractor, which maps images to feature maps (N, C, |G|, H', W'). Values are >= 0. At 0, f is equivariant.
+    Around 1 to 2, f(T_g x) is unrelated to the transformed features. The network runs in eval mode at each update; its
+    weights should not change between updates. An update costs 1 + E forward passes for E group elements (rotation 3,
+    translation 4, S scales S (S - 1) / 2). Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border, a number or one per channel. It should be that of
-            black, or of the border, after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Names of layers must differ in more than "."
-            and "_".
+            :class:`functional.groups.equivariance.EquivarianceSettings`. With "_" for ".", layer names must differ.
     """
 
     section = "equivariance"
@@ -125,21 +120,18 @@ class InvarianceError(Diagnostic):
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    T_g transforms an image by the group element g. Observes image (N, C, H, W) and encoder, which maps images to h (N,
-    D). 0: h is invariant to the group. 1: a transformed image is as far from the original as another image is. NaN if h
-    is the same for all images up to rounding, or not finite. A network that pools equivariant features over the group
-    begins at 0; a plain encoder gets there by training on transformed views. Use this metric in a monitor's stage
-    "val", "test" or "probe", which has `image`. The encoder runs in eval mode at each update. If its weights change
-    between updates, this change counts as variance of h. Memory: O(D). An update costs 1 + E forward passes for E group
-    elements. Equation: :func:`functional.invariance_error`.
+    T_g transforms an image by the group element g. Observes image (N, C, H, W) and encoder, which maps images to h
+    (N, D). Values are >= 0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as
+    another image is. NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode
+    at each update; its weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes
+    for E group elements. Equation: :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": down, up, right and left. "scale": by `factors`.
-        shift: Pixels of a translation, >= 1.
-        factors: Factors of a change of scale, each > 0; by default those between the scales of Keller et al.
-        circular: A translation puts the pixels that leave the image in at the opposite border.
-        fill: Value of the pixels that enter the image at the border, a number or one per channel. It should be that of
-            black, or of the border, after normalisation.
+        group: "rotation" by 1, 2 and 3 quarter turns; "translation" down, up, right and left; or "scale" by `factors`.
+        shift: Length of a translation in pixels, >= 1.
+        factors: Scale factors, each > 0; by default those between the scales of Keller et al.
+        circular: Whether pixels that a translation moves out of the image enter at the opposite border.
+        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
     """
 
     section = "equivariance"

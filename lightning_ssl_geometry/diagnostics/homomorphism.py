@@ -1,4 +1,4 @@
-"""Compares the losses of H-SSL and A-SSL for the same network (Keller et al. 2022)."""
+"""The losses of augmentation-based (A-SSL) and homomorphic (H-SSL) learning for one network (Keller et al. 2022)."""
 
 __all__ = ["LossGap"]
 
@@ -28,27 +28,24 @@ _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 class LossGap(SampledRows):
     """Compares the A-SSL loss (Eq. 2) on transformed images with the H-SSL loss (Eq. 3) on fibers of the originals.
 
-    Keller et al. (2022), Section 3: both losses are equal if the network is equivariant. A fiber is the feature vector
-    at one group element g_0 of the feature map. Two group elements g are drawn for every sample. A-SSL transforms the
-    image by each g, and takes the same fiber g_0 of both feature maps. H-SSL takes the two fibers g^-1 g_0 of the
-    feature map of the original image. The same projector embeds all of these fibers. Rotations are quarter turns, and
-    g_0 is any orientation. Scales are those of the group, relative to the smallest. Translations are whole strides, at
-    most a fifth of the map.
+    A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
+    sample. A-SSL (augmentation-based) transforms the image by each g, and compares the fibers of both feature maps at
+    one element g_0. H-SSL (homomorphic) compares the fibers of the original at both g^-1 g_0. The losses are equal if
+    the network is equivariant (Keller et al., Section 3). Rotations are quarter turns. Translations are whole strides,
+    at most a fifth of the map. Scales are those of the group, relative to the smallest.
 
-    Observes image (N, C, H, W), feature_extractor, projector, which takes one fiber, and index. Results: `a_ssl` and
-    `h_ssl`, the losses; `difference`, a_ssl - h_ssl; `similarity` in [-1, 1], the mean cosine of the embeddings of the
-    same sample and g in A-SSL and H-SSL, 1 if they are equal. An update costs 3 forward passes in eval mode. Use this
-    metric in a monitor's stage "val", "test" or "probe".
+    Observes image (N, C, H, W), feature_extractor, projector, which embeds one fiber, and index. Results: the losses
+    `a_ssl` and `h_ssl`, their `difference`, and `similarity` in [-1, 1], the mean cosine between the embeddings of
+    A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode. The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".
         scales: Scales of the group, for "scale"; None: the attribute `scales` of the feature extractor.
         stride: Pixels per step of the feature map, for "translation"; None: the attribute `stride` of the extractor.
         temperature: tau of both losses, > 0.
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Value of the pixels that enter the image at the border. It should be black, or the border, after
-            normalisation.
+        fill: Value of the pixels that enter the image at the border: black, or the border, after normalisation.
     """
 
     section = "equivariance"
@@ -109,7 +106,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Observe a batch: embed fibers of the transformed images, and the fibers that match them in the originals."""
+        """Observe images (N, C, H, W), the modules, and index (N,)."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
@@ -137,7 +134,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return the fibers g_0 (N,), and for both views the fibers g^-1 g_0 (N,) and the images transformed by g."""
+        """Return the positions of g_0, and for both views the positions of g^-1 g_0 and the transformed images."""
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

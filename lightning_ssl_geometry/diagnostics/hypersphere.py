@@ -26,11 +26,10 @@ _TRAJECTORY = Chart(
 
 
 class Alignment(Diagnostic):
-    """Mean of ||z1 - z2||^alpha over the samples, for the first two views z1 and z2, normalised to length 1.
+    """Mean of ||z1 - z2||^alpha over the samples, for the first two views z1 and z2, scaled to length 1.
 
-    Observes z. For `alpha` = 2 it is from 0 (the views coincide: invariant) to 4, and 2 for views that have nothing in
-    common. NaN if all of z is 0, which has no direction, or a value is not finite. If only some rows are 0, they stay
-    0. Cost: O(N P). Equation: :func:`functional.alignment`.
+    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 for equal, 2 for unrelated and 4 for opposite views. NaN if
+    all of z is 0 or not finite. A single row of 0 stays 0. Cost: O(N P). Equation: :func:`functional.alignment`.
 
     Args:
         alpha: Exponent of the distance.
@@ -61,7 +60,7 @@ class Alignment(Diagnostic):
         self.add_sums("total", "pairs", "directed")
 
     def update(self, z: Tensor) -> None:
-        """Observe a batch of pairs: z (V, N, P) with V >= 2."""
+        """Observe pairs of views: z (V, N, P) with V >= 2."""
         z = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
         self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
@@ -85,12 +84,10 @@ class _KernelMean(SampledEmbeddings):
 
 
 class GaussianPotential(_KernelMean):
-    """Mean of exp(-t ||z_i - z_j||^2) over pairs of different samples with normalised z, averaged over views.
+    """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z and index, or z_image: `GeometryMonitor(rename={"gaussian_potential_image": {"z": "z_image"}})`. The
-    value is from 0 to 1 (all embeddings coincide); uniform embeddings on the sphere in 50 dimensions give 0.0215 at t =
-    2. NaN if all of z is 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
-    Equation: :func:`functional.gaussian_potential`.
+    Observes z and index. The value is in [0, 1]: 1 if all embeddings coincide. NaN if all of z is 0 or not finite.
+    Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.
@@ -119,11 +116,10 @@ class GaussianPotential(_KernelMean):
 
 
 class Uniformity(_KernelMean):
-    """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with normalised z, averaged over views.
+    """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z and index. At most 0 (all embeddings coincide); about -4 at t = 2 for uniform embeddings in many
-    dimensions. NaN if all of z is 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs
-    O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
+    Observes z and index. The value is at most 0: 0 if all embeddings coincide. NaN if all of z is 0 or a value is not
+    finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.

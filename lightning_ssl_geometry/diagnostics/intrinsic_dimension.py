@@ -37,21 +37,17 @@ _LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 class IntrinsicDimension(SampledRows):
     """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
-    Observes index and h. If h has several views, only the first counts, since the views of one sample would be its
-    nearest neighbours. Both values are >= 0, not bounded by D. Low: the representations lie near a manifold of few
-    dimensions, which may be curved. High: they fill many dimensions around each point. `two_nn` (Facco et al.) uses the
-    distances to two neighbours. `mle` (Levina & Bickel) uses `neighbors` of them, is less noisy and sees coarser
-    scales. They depend on `contrast_size` and are too low for high dimensions, which need exponentially many samples.
-
-    Representations that coincide up to rounding, such as those of two blank crops, count as one point. Both are NaN if
-    a value is not finite, or if fewer than 20 points are distinct, since the standard error of `two_nn` is then above
-    25%. `mle` is also NaN if no more than `neighbors` points are distinct. Memory: O(contrast_size D). `compute` costs
-    O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
+    Observes index and the first view of h. `two_nn` (Facco et al.) uses the distances to the two nearest neighbours,
+    and `mle` (Levina & Bickel) those to the `neighbors` nearest. Both are >= 0 and not bounded by D. They are too low
+    for high dimensions, which need many samples. Representations that coincide up to rounding count as one point. Both
+    values are NaN if an entry is not finite or fewer than 20 points are distinct, and `mle` also if at most `neighbors`
+    points are distinct. Memory: O(contrast_size D). `compute` costs O(contrast_size^2 D). Equations:
+    :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
 
     Args:
         neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
-        discard: Share of the largest ratios of two distances that `two_nn` leaves out, in (0, 1).
-        contrast_size: Number of samples kept, >= 2; the values depend on it.
+        discard: Share of the points, in (0, 1), that `two_nn` leaves out: those with the largest distance ratios.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """
 
@@ -84,6 +80,7 @@ class IntrinsicDimension(SampledRows):
 
     def update(self, h: Tensor, index: Tensor) -> None:
         """Observe a batch: h (V, N, D), or (N, D) for one view, and index (N,), the positions in the data set."""
+        # the views of one sample would be its nearest neighbours
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
     def compute(self) -> dict[str, Tensor]:
@@ -123,5 +120,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return for each row of h (N, D) the distance, (N,), below which float32 may round a difference away."""
+    """Return the distance, (N,), below which another row equals a row of h (N, D) up to rounding in float32."""
     return 1e-6 * h.double().abs().amax(dim=1)

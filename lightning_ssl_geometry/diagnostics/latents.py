@@ -48,25 +48,19 @@ class LatentR2(Diagnostic):
     r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
     Observes image (N, D) or (N, C, H, W); latent (V, N, d), whose first view generated the image; content (d,), true
-    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. 1: a
-    linear map of the layer's output finds these latents. 0: no linear map does; by chance it is slightly below 0.
-    Contrastive learning keeps content. If it suppresses style, the R^2 of style falls from layer to layer, most in the
-    last.
-
-    A linear map is fitted on half of the samples, chosen by a hash of (seed, index), and R^2 is computed on the others.
-    A layer needs about ten samples for each of its directions; with fewer, R^2 falls. NaN if a half has too few samples
-    for a layer, or a value is not finite. Use this metric in a monitor's stage "val", "test" or "probe", which has
-    `image`. The networks run in eval mode at each update. If their weights change between updates, the value mixes
-    networks. Memory: the second moments of both halves in float64, 16 (1 + D + d)^2 bytes per layer of width D. An
-    update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
-    :func:`functional.latent_r2`.
+    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. The map is
+    fitted on half of the samples, chosen by a hash of (seed, index). R^2, at most 1, is computed on the other half. A
+    layer of width D needs about 10 D samples; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or
+    a value is not finite. The networks run in eval mode; their weights should not change between updates. Memory:
+    16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer.
+    Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
-            called once in a pass. None: every module without children that is called once and returns (N, D') or (N, C,
-            H, W). The image (first), h and z are always observed. Feature maps are averaged over their pixels.
+            called once in a pass. None: all modules without children that are called once and return (N, D') or
+            (N, C, H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
-        seed: Determines which half of the samples is fitted.
+        seed: Determines on which half of the samples the map is fitted.
 
     Attributes:
         layer_names: Names of the observed layers, in the order of the results: "image", ..., "h", ..., "z".
@@ -142,7 +136,7 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Observe a batch: pass the images through the networks, and add the moments of the layers' outputs."""
+        """Observe image (N, ...), latent (V, N, d), content (d,), index (N,) and the networks."""
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
@@ -159,7 +153,7 @@ class LatentR2(Diagnostic):
         self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the mean R^2 of each kind of latents, `content` and `style` (L,), and their values at h and z."""
+        """Compute `content` and `style` (L,), the mean R^2 of these latents by layer, and both values at h and z."""
         self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
         r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
@@ -179,7 +173,7 @@ class LatentR2(Diagnostic):
         ]
 
     def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
-        """Return each layer's output, (N, D'), by its name, in the order in which the layers are called."""
+        """Map each layer's name to its output (N, D'), in the order of the calls."""
         if not self.moments.numel():
             self._places = _places(network, self.layers, image[:1])
         with layer_outputs(network, list(self._places.values())) as run:
@@ -191,7 +185,7 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """Return the R^2 of each column after the first `dim`, predicted linearly from these; NaN if there is no fit."""
+    """Return `moments_r2(fit, score, dim)`, or NaN with a warning if the samples are too few or not finite."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
@@ -199,7 +193,7 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
-    """Raise a ValueError unless latent has shape (V, N, d) with N = `n`, and content is (d,) booleans."""
+    """Raise a ValueError unless latent is (V, N, d) with N = `n`, and content is (d,) of booleans."""
     shaped("V, N, d", {"N": n}, latent=latent)
     shaped("d,", {"d": latent.shape[2]}, content=content)
     if content.dtype != torch.bool:
@@ -207,12 +201,12 @@ def check_content(latent: Tensor, content: Tensor, n: int) -> None:
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Return which samples belong to the half to fit, (N,) booleans. `index` (N,) are positions in the data set."""
+    """Return a mask (N,) of the samples to fit on. `index` (N,) are the positions of the samples in the data set."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 
 def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
-    """Map each layer's name to its dotted path in the network `encoder` + `projector`, in the order of their calls."""
+    """Map each layer's name to its dotted path in `network`, in the order of the calls."""
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)

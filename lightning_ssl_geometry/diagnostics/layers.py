@@ -13,7 +13,7 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class LayerSample(SampledRows):
-    """The outputs of several layers for the same `contrast_size` samples, to compare layers or models.
+    """The outputs of several layers for the same samples, to compare layers or models.
 
     Memory: O(contrast_size) times the sum of the layers' widths.
 
@@ -36,12 +36,12 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Observe a batch: each layer's output (N, D_l), index (N,) and, if the samples have labels, label (N,)."""
+        """Observe the output (N, D_l) of each layer l, index (N,) and, if the samples have labels, label (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}
         self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return `sample` (n,), the kept indices, `label` (n,) if known, and `layer_0` (n, D_0), `layer_1`, ..."""
+        """Compute `sample` (n,), the kept indices; `layer_0` (n, D_0), `layer_1`, ...; and `label` (n,) if known."""
         return self.rows()

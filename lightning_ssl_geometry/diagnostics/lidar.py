@@ -1,4 +1,4 @@
-"""LiDAR, a rank of representations with several views of each sample (Thilak et al. 2023)."""
+"""LiDAR, an effective rank for representations with several views of each sample (Thilak et al. 2023)."""
 
 __all__ = ["LiDAR"]
 
@@ -18,17 +18,15 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
 class LiDAR(Diagnostic):
-    """Effective number of directions that tell samples apart, relative to the differences between a sample's views.
+    """Effective rank of the covariance between samples, relative to the covariance between the views of a sample.
 
-    Observes h, with V >= 2 augmented views of each sample and the same V in every update. The value is from 1 to min(n
-    - 1, D) for n samples. Low: few directions vary between samples and are stable under augmentation. High: many do.
-    The value depends on V: the 2 views of training give another number than 10 or 50 views. A sample that is observed
-    twice counts twice. Memory: O(D^2). An update costs O(V N D^2), `compute` O(D^3). Equation:
-    :func:`functional.lidar`.
+    Observes h with V >= 2 augmented views of each sample. The value is in [1, min(n - 1, D)] for n samples. It depends
+    on V, which must be the same in every update. A sample that is observed twice counts twice. Memory: O(D^2). An
+    update costs O(V N D^2), `compute` O(D^3). Equation: :func:`functional.lidar`.
 
     Args:
-        delta: Added to the variance within samples, > 0.
-        eps: Added to the shares of the eigenvalues, which keeps log(0) out of their entropy.
+        delta: Added to the variance between views of a sample, > 0.
+        eps: Added to the normalised eigenvalues, to avoid log(0) in their entropy.
     """
 
     section = "ranks"
@@ -73,7 +71,7 @@ class LiDAR(Diagnostic):
         self.add_sums("outer", "within", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Observe a batch: h (V, N, D) with V >= 2."""
+        """Observe h (V, N, D) with V >= 2."""
         by_sample("h", h, views=2)  # checks its shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
@@ -92,7 +90,7 @@ class LiDAR(Diagnostic):
         self.within += rest.T @ rest / len(h)
 
     def compute(self) -> Tensor:
-        """Compute LiDAR, a scalar; NaN if all samples have one mean up to rounding, or h is not finite."""
+        """Compute LiDAR, a scalar; NaN if h is not finite or the means of all samples are equal up to rounding."""
         self.require(self.samples, "samples", least=2)
         mean = self.total / self.samples
         between = self.outer / self.samples - torch.outer(mean, mean)

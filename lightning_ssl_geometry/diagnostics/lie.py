@@ -41,38 +41,33 @@ _CHUNK = 256  # images per forward pass
 
 
 class LieGenerator(SampledRows):
-    r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and what a linear projector ignores of it.
+    r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and how much of it a projector ignores.
 
-    Observes image (N, C, H, W), index, encoder and, optionally, projector. Every kept image x is transformed by a
-    random strength epsilon, uniform in [-`max_strength`, `max_strength`]. The generator G in :math:`h(t_\epsilon x) =
-    \exp(\epsilon G) h(x)` is fitted on half of the samples. On the others, epsilon is recovered from G and both h:
+    Observes image (N, C, H, W), index, encoder and, optionally, projector. Each kept image x is transformed with the
+    strength `max_strength` times epsilon, uniform in [-1, 1]. On half of the samples, the generator G in
+    :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the others, epsilon is estimated. Results:
 
-    - `r2` of the recovered strengths. 1: one G, the same for all images, explains all strengths. 0: no better than
-      guessing the mean. Below 0, without limit: the transformation acts differently on every image, or G h is small
-      beside the rest of the difference between the two representations.
-    - `r2_shuffled`: the same with shuffled strengths in the fitted half. For a group, `r2` is higher.
-    - `null_space` (Proposition 4.3): the share of :math:`\|G\|_F^2` that a linear projector z = W^T h + b ignores. From
-      0 (W sees all that G does) to 1 (the columns of G lie in the kernel of W^T: z is invariant). NaN for G = 0.
-    - `null_space_isotropic`: the share for a G without preferred directions, 1 - rank / D.
+    - `r2` <= 1 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
+    - `r2_shuffled`: `r2` after the strengths of the fitted half were shuffled, as a baseline.
+    - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
+    - `null_space_isotropic`: the value of `null_space` for a G without preferred directions, 1 - rank / D.
 
-    The last two are computed only for a linear projector, and describe the transformation only if `r2` is high. With
-    fewer than 2 D samples many generators fit, and :func:`functional.lie_generator` takes the smallest; `dimensions`
-    prevents this. Use this metric in a monitor's stage "val", "test" or "probe", since the weights must not change. The
-    encoder runs in eval mode. Memory: `contrast_size` images. `compute` costs two forward passes of them and O(N D^2 +
-    D^3). With order "exponential", the cost is thousands of times O(N D^2); give `dimensions` then.
+    The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode; their
+    weights must not change between updates. Memory: `contrast_size` images. `compute` costs two forward passes of them
+    and O(N D^2 + D^3). With order "exponential" it costs thousands of times O(N D^2); set `dimensions` then.
 
     Args:
-        transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W); strength 0 must change nothing. None:
+        transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
             :func:`functional.rotate`, in degrees.
-        max_strength: Largest strength, > 0, in the transformation's unit. G is per `max_strength`.
+        max_strength: Largest strength, > 0, in the unit of the transformation.
         contrast_size: Number of samples kept, >= 4.
         order: Model of the group: "first" (I + epsilon G) or "exponential".
-        dimensions: Number >= 1 of leading principal directions (uncentred) of the representations in the fitted half,
-            to which G is restricted; None: all directions.
-        tau: Singular values of W below this threshold are its null space.
-        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. With
+            fewer than 2 D samples many G fit, and the smallest is taken. Fewer directions prevent this.
+        tau: Threshold of W: singular values below it belong to its null space.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
         seed: Determines which samples are kept, and their strengths.
-        ridge: Regularises the fit, >= 0.
+        ridge: Weight of the ridge penalty of the fit, >= 0.
     """
 
     section = "augmentations"
@@ -143,7 +138,7 @@ class LieGenerator(SampledRows):
         self.projector = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
-        """Observe images (N, C, H, W), index (N,), their positions in the data set, and the modules."""
+        """Observe image (N, C, H, W), index (N,) and the modules."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
@@ -199,24 +194,20 @@ class LieGenerator(SampledRows):
 
 
 class RotationRank(SampledRows):
-    """How many directions the rotations of one image span, in pixels and in h, by the range of angles (Fig. 10).
+    """Rank of the rotations of an image, in pixels and in h, by range of angles (Cosentino et al., Fig. 10, Prop. 4.2).
 
-    Observes image (N, C, H, W), index and encoder. Each kept image is rotated `count` times for each range, with angles
-    uniform in [0, range]; all ranges use the same random fractions. Ranks are averaged over images, and lie between 0
-    and min(`count` - 1, dimensions). The rank in pixels grows with the range, whatever the encoder. If the rank in h is
-    low, the encoder maps the rotations of an image into few directions, so that a projector can be invariant to them
-    and keep its rank (Proposition 4.2). If it is as high as in pixels, the encoder keeps rotations as far apart as
-    pixels do. The paper uses one-hot images, in pixels. Use this metric in a monitor's stage "val", "test" or "probe",
-    since the weights must not change. The encoder runs in eval mode. Memory: `contrast_size` images. For each range,
-    `compute` costs `contrast_size` times `count` forward passes and the singular values of as many matrices (count,
-    dimensions).
+    Observes image (N, C, H, W), index and encoder. For each range, each kept image is rotated by `count` angles,
+    uniform in [0, range]. The rank is the number of directions that these rotations span, averaged over images. It is
+    in [0, min(`count` - 1, dimensions)]. For pixels, the paper uses one-hot images. The encoder runs in eval mode; its
+    weights must not change between updates. Memory: `contrast_size` images. For each range, `compute` costs
+    `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, dimensions).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
         count: Number of rotations of each image, >= 2.
         contrast_size: Number of images kept, >= 2.
-        tau: Threshold of the rank.
-        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        tau: Threshold: the rank counts the singular values that reach it.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
         seed: Determines which images are kept, and the angles.
     """
 
@@ -271,14 +262,14 @@ class RotationRank(SampledRows):
         self.encoder = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
-        """Observe images (N, C, H, W), index (N,), their positions in the data set, and the encoder."""
+        """Observe image (N, C, H, W), index (N,) and the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
         self.offer(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `angles` (R,), the ranges, and the mean ranks `pixels` and `h` (R,); all are scalars if R = 1."""
+        """Compute the ranges `angles` and the mean ranks `pixels` and `h`, each (R,), or scalars if R = 1."""
         rows, encoder = self.rows(), self.encoder.module()
         fraction = counter_uniform(self.seed, _ANGLE, rows["position"], size=self.count)  # (n, count)
         with evaluating(encoder), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Which outputs of a projector match which latents of synthetic data, and whether their temperatures differ by kind."""
+"""Which outputs of a projector match which latents of synthetic data, and their temperatures (Rusak et al. 2022)."""
 
 __all__ = ["MeanCorrelationCoefficient", "TemperatureOrder"]
 
@@ -34,14 +34,13 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 
 
 class MeanCorrelationCoefficient(Diagnostic):
-    """Mean correlation coefficient (MCC): how well single outputs of the projector are single latents.
+    """Mean correlation coefficient (MCC) between single outputs of the projector and single latents.
 
-    Observes z (V, N, P) and latent (V, N, d), of which only the first view counts, and content (d,), true for content
-    latents. Outputs and latents are matched one to one, so that the sum of their absolute correlations is as large as
-    possible. 1: the embedding is the latents, up to order, signs and scales. Lower: outputs mix latents, although a
-    linear map may still find them (`LatentR2`), or latents are missing. Constant outputs give 0, unrelated outputs
-    about sqrt(2 log(P) / N) by chance. NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2),
-    `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
+    Observes the first view of z (V, N, P) and of latent (V, N, d), and content (d,), true for content latents. Outputs
+    and latents are matched one to one such that the sum of their absolute correlations is largest. The results are in
+    [0, 1]. At 1, z equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about
+    sqrt(2 log(P) / N). NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2), `compute`
+    O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -79,7 +78,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Observe a batch: z (V, N, P), latent (V, N, d) and content (d,)."""
+        """Observe z (V, N, P), latent (V, N, d) and content (d,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -87,7 +86,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over the matched latents, and `content` and `style`, the means over those of each kind."""
+        """Compute `mean` over all matched latents, and the means `content` and `style` over those of each kind."""
         self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
@@ -121,23 +120,20 @@ def _share(kind: str, other: str) -> Quantity:
 class TemperatureOrder(Diagnostic):
     r"""Whether outputs that hold content have lower temperatures than outputs that hold style, tau_c < tau_s.
 
-    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes z (V, N, P) and latent (V, N, d), of which only the
-    first view counts; content (d,), true for content latents; index; and temperature (P,), that of each output at the
-    last update. Linear maps from the content latents and from the style latents to each output are fitted on half of
-    the samples, chosen by a hash of (seed, index). An output belongs to content if the content latents explain more of
-    its variance in this half than the style latents do. Constant outputs belong to neither. Results:
+    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes the first view of z (V, N, P) and of latent (V, N, d);
+    content (d,), true for content latents; index; and temperature (P,) at the last update. On half of the samples,
+    chosen by a hash of (seed, index), linear maps from the latents of each kind to each output are fitted. An output
+    belongs to the kind that explains more of its variance. Constant outputs belong to neither. Results:
 
-    - `auc`: among the pairs of a content and a style output, the share with :math:`\tau_c < \tau_s`; ties count half.
-      1: all pairs are in the paper's order. 0.5: there is no order. NaN if a kind has no output.
-    - `content_share`, `style_share`: the share of these outputs' variance that the latents of their own kind explain on
-      the other half (adjusted R^2, at most 1). If it is low, outputs mix both kinds, and the order says little.
-    - `content_outputs`: the number of outputs that belong to content.
+    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
+    - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
+    - `content_outputs` in [0, P]: the number of outputs that belong to content.
 
-    All are NaN if a half has too few samples for d, or a value is not finite. O(N (P + d)^2) per update, O(d^3) to
-    compute.
+    All are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no output. An
+    update costs O(N (P + d)^2), `compute` O(d^3).
 
     Args:
-        seed: Determines which half of the samples is fitted.
+        seed: Determines on which half of the samples the maps are fitted.
     """
 
     section = "content_style"
@@ -179,7 +175,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Observe a batch: z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,)."""
+        """Observe z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)
@@ -209,7 +205,7 @@ class TemperatureOrder(Diagnostic):
         }
 
     def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
-        """Return the R^2 (P,) of each output, predicted from one kind of latents: 0 without any, NaN if constant."""
+        """Return the R^2 (P,) of the outputs, predicted from the latents marked in `kind` (d,); 0 if none is marked."""
         latents = kind.nonzero()[:, 0].to(fit.device) + 1
         outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
         if not len(latents):

@@ -1,4 +1,4 @@
-"""The hardest negative: its distance from the anchor, and whether they share a label (Cosentino et al. 2022)."""
+"""The hardest negative: its distance from the anchor, and how often both share a label (Cosentino et al. 2022)."""
 
 __all__ = ["HardestNegativeDistance", "LabelAgreement", "all_alike", "has_neighbors"]
 
@@ -45,19 +45,17 @@ def _chance(title: str, label: str) -> Quantity:
 
 
 class HardestNegativeDistance(SampledRows):
-    """Distances between an anchor h1 and its hardest negative h*, both of length 1 (Cosentino et al., Fig. 5).
+    """Distance between an anchor h1 and its hardest negative h*, both scaled to length 1 (Cosentino et al., Fig. 5).
 
-    Observes h, z and index. The hardest negative is the most similar view of another sample in the projector's space z,
-    among both views of `contrast_size` samples. Its distance is measured in h. `distance` and `pair` are means from 0
-    (the vectors coincide) over 1.41 (orthogonal) to 2 (opposite). `distance` grows if training pushes neighbours apart,
-    as with small augmentations. `pair` is the distance between the two views of a sample, for comparison. `histogram`
-    (bins,) covers the distances to the hardest negatives from 0 to 2. `distance` and `histogram` are NaN if all of z
-    has one direction, since then no negative is the hardest. All are NaN if a row of h is 0, which has no direction, or
-    a value is not finite. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P).
+    Observes the first two views of h and z, and index. The hardest negative is the view of another sample with the most
+    similar z, among `contrast_size` samples. `distance` is the mean distance in h, `histogram` (bins,) its
+    distribution, and `pair` the mean distance between the two views of a sample. Distances are in [0, 2]. `distance`
+    and `histogram` are NaN if all of z has one direction. All are NaN if a row of h is 0 or a value is not finite.
+    Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P).
 
     Args:
         bins: Number of bins of the histogram, of equal width, >= 1.
-        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
+        contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
         seed: Determines which samples are kept.
     """
 
@@ -98,7 +96,7 @@ class HardestNegativeDistance(SampledRows):
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
-        """Observe a batch of pairs: h (V, N, D), z (V, N, P) with V >= 2, and index (N,)."""
+        """Observe h (V, N, D) and z (V, N, P) with V >= 2, and index (N,)."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
@@ -120,14 +118,13 @@ class HardestNegativeDistance(SampledRows):
 class LabelAgreement(SampledRows):
     """Share of the samples whose hardest negative h* has the same label as the sample (Cosentino et al., Fig. 6).
 
-    Observes z, index, label and, optionally, coarse_label, which either all batches have or none. The hardest negative
-    is the most similar view of another sample in the projector's space z, among both views of `contrast_size` samples.
-    The results are from 0 to 1. High: the displacements h2 - h* stay within a class, as they would along the data
-    manifold. `fine_chance`, about 1 / C for C classes, is the value if h* were a random sample. `fine` and `coarse` are
-    NaN if z has one direction or is not finite. O(contrast_size P) memory, O(contrast_size^2 P) to compute.
+    Observes the first two views of z, index, label and, optionally, coarse_label, which all batches or none must have.
+    The hardest negative is the view of another sample with the most similar z, among `contrast_size` samples. Results
+    are in [0, 1]. `fine_chance` and `coarse_chance` are the values for a random h*. `fine` and `coarse` are NaN if all
+    of z has one direction or is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
 
     Args:
-        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
+        contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
         seed: Determines which samples are kept.
     """
 
@@ -160,7 +157,7 @@ class LabelAgreement(SampledRows):
         self.has_coarse = False
 
     def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
-        """Observe pairs: z (V, N, P), V >= 2, index (N,), label (N,) and, if samples have them, coarse_label (N,)."""
+        """Observe z (V, N, P) with V >= 2, index (N,), label (N,) and, if known, coarse_label (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
         self.has_coarse = coarse_label is not None
@@ -168,7 +165,7 @@ class LabelAgreement(SampledRows):
         self.offer(index, z=by_sample("z", z, views=2), label=label, **coarse)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `fine` and `fine_chance` and, if samples have coarse labels, `coarse` and `coarse_chance`."""
+        """Compute `fine` and `fine_chance`; with coarse labels also `coarse` and `coarse_chance`."""
         rows = self.rows()
         z = directions(self, rows.pop("z"))
         known = 1.0 if has_neighbors(self, z) else torch.nan
@@ -181,7 +178,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Return whether z (N, V, P), with rows of length 1, is finite and not all one direction; if not, warn why."""
+    """Return whether rows of z (N, V, P), of length 1, are finite and not all equal. Warn if all are equal."""
     if not z.isfinite().all():
         return False  # `directions` has warned
     if all_alike(z):
@@ -191,6 +188,6 @@ def has_neighbors(metric: Metric, z: Tensor) -> bool:
 
 
 def all_alike(z: Tensor) -> bool:
-    """Return whether all rows of z (N, V, P) are equal up to rounding in float32, so that no row is the nearest."""
+    """Return whether all rows of z (N, V, P) are equal up to rounding in float32."""
     rows = z.flatten(0, 1).double()
     return bool((rows - rows[0]).abs().max() <= 1e-6 * rows[0].abs().max())

@@ -1,4 +1,4 @@
-"""The neural kernel between samples, which says how a network changes gradient descent (Calder & Lee 2025)."""
+"""The neural kernel: how a gradient step on one sample moves the network's output for another (Calder & Lee 2025)."""
 
 __all__ = ["NeuralKernel"]
 
@@ -31,36 +31,30 @@ Output = Literal["h", "z"]
 class NeuralKernel(ComparedRows):
     r"""The neural kernel: how a training step on one sample moves the outputs for other samples.
 
-    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; optionally label, which
-    either all batches have or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over `contrast_size` samples
-    i, j and the d outputs k (Eq. 12). Results:
+    Observes image (N, C, H, W) or (N, D), index and encoder; projector if `output` is "z"; optionally label, in all
+    batches or none. The kernel is :math:`\frac{1}{d} \sum_k K^{kk}_{ij}` over samples i, j and d outputs k (Eq. 12):
 
-    - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), from -1 to 1, of two samples of one class and of
-      different classes. If `within` is above `between`, a step for one sample moves its class along with it, so that
-      the network steers to clusters (Thm. 4.5). If both are equal, the kernel does not depend on the classes.
-    - `blocks` (C, C): the mean cosine for every pair of classes.
-    - `alignment` of the centred kernel with the labels, from 0 (unrelated) to 1 (the kernel tells apart classes and
-      nothing else).
-    - `spectrum` (n,): eigenvalues in descending order, divided by their sum. `effective_rank`: the exponential of their
-      entropy, from 1 (all samples move alike) to n (each moves by itself, as without a network).
-    - `drift`: 1 minus the cosine with the kernel of the first `compute`, from 0 (training is that of a fixed kernel) to
-      1; NaN at the first. Every `compute` needs the same samples. `reset` keeps the first kernel in CPU memory; a
-      resumed run or another encoder begins anew.
+    - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of one class and of
+      different classes. If `within` is higher, a step for one sample moves its class along (Thm. 4.5).
+    - `blocks` (C, C): the mean cosine for every pair of classes, in [-1, 1].
+    - `alignment` in [0, 1]: cosine between the centred kernel and the kernel of the labels.
+    - `spectrum` (n,): eigenvalues in descending order, divided by their sum.
+    - `effective_rank` in [1, n]: exponential of the entropy of `spectrum`.
+    - `drift` in [0, 1]: 1 minus the cosine with the kernel of the first `compute`, which itself gives NaN.
 
-    A sample with K_ii = 0, whose output does not depend on the weights, has no cosine and is left out. All results are
-    NaN if the kernel is not finite. `within`, `between` and `alignment` are NaN if all labels are equal; `alignment`
-    also if all samples move alike. Use this metric in a monitor's stage "val", "test" or "probe", since the weights
-    must not change. Cost: one forward and `outputs` backward passes over `contrast_size` samples, O(contrast_size^2 W)
-    per output and layer of width W, and O(contrast_size^3) for the eigenvalues.
+    Samples whose output does not depend on the weights have no cosine, and are left out. All are NaN if the kernel is
+    not finite. `within`, `between` and `alignment` are NaN if all labels are equal, and `alignment` if all samples move
+    alike. The weights must not change between updates, and every `compute` needs the same samples. `reset` keeps the
+    first kernel; a resumed run or another encoder starts without it. Cost: one forward and `outputs` backward passes
+    over `contrast_size` samples, O(contrast_size^2 W) per output and layer of width W, and O(contrast_size^3).
 
     Args:
-        output: "h", the output of the encoder, or "z", that of the projector behind it.
-        outputs: Number of random orthonormal directions of the output, the same at every `compute`, >= 1. The kernel is
-            then an unbiased estimate whose error (:func:`functional.neural_kernel_trace`) falls as 1 / sqrt(outputs).
-            None, or as many as dimensions: exact.
-        contrast_size: Number of samples kept, >= 2; the spectrum depends on it.
+        output: "h", the output of the encoder, or "z", the output of the projector.
+        outputs: Number of random orthonormal directions of the output, >= 1, the same at every `compute`. The kernel is
+            then an unbiased estimate with an error of order 1 / sqrt(outputs). None: all directions (exact).
+        contrast_size: Number of samples kept, >= 2. The spectrum depends on it.
         seed: Determines which samples are kept, and the random directions.
-        memory: Bytes that the computation may take, > 0.
+        memory: Limit of the memory for the kernel's computation, in bytes, > 0.
     """
 
     section = "dynamics"
@@ -162,7 +156,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Observe image (N, ...), index (N,), label (N,) and modules. h_image (N, D) must be the encoder's output."""
+        """Observe image (N, ...), index (N,), label (N,) and the modules. h_image (N, D) must equal encoder(image)."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):
@@ -179,7 +173,7 @@ class NeuralKernel(ComparedRows):
         self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute all results of the class; those that compare classes are computed only if samples have labels."""
+        """Compute the class's results. `within`, `between`, `blocks` and `alignment` need labels."""
         rows = self.rows()
         kernel = self._kernel(rows["image"])
         found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})

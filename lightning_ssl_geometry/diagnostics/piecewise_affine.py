@@ -1,4 +1,4 @@
-"""Rank, regions and unexplained variance of a non-linear projector around each sample (Cosentino et al. 2022)."""
+"""Rank, linear regions and unexplained variance of a non-linear projector at the samples (Cosentino et al. 2022)."""
 
 __all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
 
@@ -43,7 +43,7 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column, NaN and inf set to 0, and a factor for the results: NaN if there were any, else 1."""
+        """Return a kept column with 0 for NaN and inf, and a factor for the results: NaN if there were any, else 1."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
@@ -55,22 +55,21 @@ class _AroundRepresentations(_AroundSamples):
         super().__init__(("h",), contrast_size, seed)
 
     def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Observe a batch: h (V, N, D), of which view 1 counts, index (N,), and the projector."""
+        """Observe the first view of h (V, N, D), index (N,) and the projector."""
         self.observe(projector, index, h=by_sample("h", h)[:, 0])
 
 
 class JacobianRank(_AroundRepresentations):
     """Mean numerical rank and mean spectrum of the projector's Jacobian at the samples (Cosentino et al., Eq. 2).
 
-    Observes view 1 of h, index and projector. The rank is from 0 to min(D, P). Low: around a sample the projector keeps
-    few directions of the representation. 0: the projector is dead or saturated. For a linear projector the rank equals
-    :class:`ProjectorRank`. NaN if h is not finite. Memory: O(contrast_size D). `compute` costs one backward pass per
-    sample and dimension of z, and O(contrast_size D P min(D, P)). Use this metric in a monitor's stage "val", "test" or
-    "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.affine_map`.
+    Observes the first view of h, index and projector. The rank is in [0, min(D, P)]. At 0, the projector is dead or
+    saturated. For a linear projector it equals :class:`ProjectorRank`. NaN if h is not finite. The weights must not
+    change between updates. Memory: O(contrast_size D). `compute` costs one backward pass per sample and dimension of z,
+    and O(contrast_size D P min(D, P)). Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
-        tau: Threshold of the rank.
-        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        tau: Threshold: the rank counts the singular values that reach it.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """
@@ -113,17 +112,15 @@ class JacobianRank(_AroundRepresentations):
 
 
 class LinearRegions(_AroundRepresentations):
-    """Number of linear regions of a piecewise affine projector that hold a sample (Cosentino et al., Eq. 11).
+    """Number of linear regions of a piecewise affine projector that contain a sample (Cosentino et al., Eq. 11).
 
-    In a region, the projector is one affine map. Observes view 1 of h, index and projector. `visited` is the number of
-    regions, from 1 to the number n of samples; `fraction` is visited / n. 1 region: all samples have the same affine
-    map, as with a linear projector. n regions: each sample has its own map, so the encoder need not make the data's
-    manifold linear. The number grows with width, depth and n = `contrast_size`; compare values at the same n. Memory:
-    O(n D). `compute` costs a forward pass and a sort of n patterns. Use this metric in a monitor's stage "val", "test"
-    or "probe", since the weights must not change. Equation: :func:`functional.piecewise_affine.linear_regions`.
+    In a region, the projector is one affine map. Observes the first view of h, index and projector. `visited`, from 1
+    to n, is the number of regions, and `fraction` is visited / n for n samples. Weights must not change between
+    updates. Memory: O(n D). `compute` costs a forward pass and sorts n activation patterns. Equation:
+    :func:`functional.piecewise_affine.linear_regions`.
 
     Args:
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """
 
@@ -160,24 +157,22 @@ class LinearRegions(_AroundRepresentations):
 
 
 class LocalUnexplainedVariance(_AroundSamples):
-    """Fraction of the displacements to the hardest negatives that the projector's Jacobian does not span (Eq. 10).
+    """Share of the displacements to the hardest negatives outside the span of the projector's Jacobian (Eq. 10).
 
-    Observes h and z (two views), index and projector. The displacement of sample i is h2_i - h*_i, where h* is the
-    representation of the hardest negative, found in z among all samples kept. The Jacobian is taken at h1_i. All values
-    are in [0, 1]. `full`: 0 if the projector sees every displacement, 1 if it sees none. `full_isotropic`: the value
-    for displacements without preferred directions, 1 - mean rank / D. If training fits the projector to the
-    displacements, `full` is lower. `tau` and `tau_isotropic`: the same with only those directions of the Jacobian whose
-    singular values reach the threshold. NaN if all embeddings are equal, since then no negative is the hardest. For a
-    linear projector the values equal :class:`UnexplainedVariance` on `samples`. Use this metric in a monitor's stage
-    "val", "test" or "probe", since the weights must not change. Memory: O(contrast_size (D + P)). `compute` costs
-    O(contrast_size^2 P) for the negatives, and for each of the `samples` one backward pass per dimension of z and O(D P
-    min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    Observes the first two views of h and z, index and projector. The displacement of sample i is h2_i - h*_i. Its
+    hardest negative h*_i is the view of another sample with the most similar z. The Jacobian is that at h1_i. `full`
+    uses all of its directions, and `tau` only those whose singular values reach the threshold. `full_isotropic` and
+    `tau_isotropic` are the values for random displacements, 1 - mean rank / D. All are in [0, 1], and NaN if all
+    embeddings are equal. For a linear projector they equal :class:`UnexplainedVariance` on `samples`. The weights must
+    not change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of
+    the `samples` one backward pass per dimension of z and O(D P min(D, P)). Equation:
+    :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
-        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
-        contrast_size: Number of samples kept, >= 2, among which negatives are sought.
-        samples: Number of samples whose displacement and Jacobian are computed, >= 1; all if fewer were observed.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        contrast_size: Number of samples kept, >= 2. Negatives come from these samples.
+        samples: Number of kept samples, >= 1, whose displacement and Jacobian are computed; all if fewer were observed.
         seed: Determines which samples are kept.
     """
 
@@ -223,7 +218,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Observe a batch: h (V, N, D), z (V, N, P) with V >= 2, index (N,), and the projector."""
+        """Observe h (V, N, D) and z (V, N, P) with V >= 2, index (N,) and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:

@@ -19,19 +19,16 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class SIGReg(SampledEmbeddings):
     """Epps-Pulley statistic of embeddings projected on random lines, averaged over lines and views.
 
-    It measures the distance from an isotropic Gaussian of mean 0 and variance 1, which LeJEPA trains z to follow.
-    Observes z and index; for representations rename: `GeometryMonitor(rename={"sigreg_h": {"z": "h"}})`. About 1.06 for
-    that Gaussian. High: the embeddings have another shape, mean or scale. Then the value is proportional to
-    `contrast_size`: 0.41 contrast_size if all embeddings are 0, 1.45 contrast_size for a very wide cloud, 3.95
-    contrast_size for a point far away. Embeddings on the unit sphere have variance 1 / P per direction, and are
-    therefore nearly as high as collapsed ones, unless `standardize`. All calls of `compute` and all ranks use the same
-    lines. NaN if a value is not finite, or the rows to standardise are all equal up to rounding. Memory:
-    O(contrast_size P). `compute` costs O(contrast_size num_slices (P + 17)). Equation: :func:`functional.sigreg`.
+    Observes z and index. The statistic measures the distance from an isotropic Gaussian of mean 0 and variance 1. It is
+    >= 0: about 1.06 for that Gaussian, 0.41 contrast_size if all embeddings are 0, and up to 3.95 contrast_size far
+    away. It is high on the unit sphere, unless `standardize`. All ranks and all calls of `compute` use the same lines.
+    NaN if a value is not finite, or if the rows to standardise are equal up to rounding. Memory: O(contrast_size P).
+    `compute` costs O(contrast_size num_slices (P + 17)). Equation: :func:`functional.sigreg`.
 
     Args:
         num_slices: Number of lines, >= 1.
-        standardize: Give the embeddings mean 0 and variance 1 first, so that only their shape counts; not in the paper.
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        standardize: Give the embeddings mean 0 and variance 1 first, so that only their shape counts. Not in the paper.
+        contrast_size: Number of samples kept, >= 2. The value depends on it.
         seed: Determines which samples are kept, and the lines.
     """
 

@@ -36,12 +36,11 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 class EffectiveRank(Moments):
     """Effective rank of the rows of h (RankMe: singular values, uncentred, eps = 1e-7).
 
-    Observes h. The value is from 1 to D. Low: the rows lie close to few directions (dimensional collapse). High: they
-    use all directions alike. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
+    Observes h. Range: [1, D]. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
 
     Args:
-        center: Subtract the mean row first.
-        eps: Added to the shares of the singular values, which keeps log(0) out of their entropy.
+        center: Whether to subtract the mean of the rows.
+        eps: Added to the normalised singular values, to avoid log(0) in their entropy.
     """
 
     section = "ranks"
@@ -83,12 +82,11 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Logarithms of the singular values of all n rows of h, divided by sqrt(n) (Cosentino et al., Fig. 4 and 9).
 
-    Observes h. If the spectrum is flat, the rows use all directions. If it falls off steeply, or to -inf, some
-    directions have collapsed. -inf stands for a value below about 1e-7 of the size of the rows, which is only a
-    rounding error. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
+    Observes h. Values below about 1e-7 of the size of the rows are rounding errors, and become -inf. An update costs
+    O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
 
     Args:
-        center: Subtract the mean row first.
+        center: Whether to subtract the mean of the rows.
     """
 
     section = "spectra"
@@ -114,14 +112,13 @@ class LogSpectrum(Moments):
 class ProjectorRank(Diagnostic):
     """Numerical rank and singular values of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1).
 
-    Observes projector: a linear layer, or a module with several, whose results then end with the layer's name. The rank
-    is from 0 to min(D, P). Low: the projector maps the representation into few dimensions; strong augmentations lead
-    there. The paper gives no threshold, so `thresholds` has the ranks at relative 0.1, 0.01 and 0.001 and at cumulative
-    0.9 and 0.99. Cost: O(D P min(D, P)), independent of N. The value is that of the last update.
+    Observes projector, which has one linear layer or several. With several, the name of a result ends with the name of
+    the layer. The rank is in [0, min(D, P)]. The paper gives no threshold, so `thresholds` has the ranks at relative
+    0.1, 0.01 and 0.001 and at cumulative 0.9 and 0.99. The results describe the last update. Cost: O(D P min(D, P)).
 
     Args:
-        tau: Threshold of the rank; the default is 1% of the largest singular value.
-        mode: Unit of `tau`: "absolute", "relative" to the largest singular value, or "cumulative" share.
+        tau: Threshold: the rank counts the singular values that reach it. By default 1% of the largest.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
     """
 
     section = "ranks"
@@ -175,11 +172,11 @@ class ProjectorRank(Diagnostic):
 
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
-        """Whether the projector holds a `torch.nn.Linear`."""
+        """Return whether the projector has a `torch.nn.Linear`."""
         return any(isinstance(module, nn.Linear) for module in projector.modules())
 
     def update(self, projector: nn.Module) -> None:
-        """Copy the weight of every linear layer; a ValueError if there is none."""
+        """Copy the weight of every linear layer. Without a linear layer, a ValueError is raised."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
@@ -189,7 +186,7 @@ class ProjectorRank(Diagnostic):
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),); with several layers, for each."""
+        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),) of each linear layer."""
         self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {

@@ -15,10 +15,7 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Return the standard diagnostics by name: ranks, spectra, alignment, uniformity and the bound of InfoNCE.
-
-    Diagnostics that do not apply to the network's `projector` are left out. If it is None, all are kept.
-    """
+    """Return the standard diagnostics by name. With a projector, only those that apply to it are returned."""
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),

@@ -25,7 +25,7 @@ _ROUNDING = 1e-12  # relative to a gradient of size 1 / temperature, in float64
 
 
 class OldSettings(TypedDict, total=False):
-    """Deprecated settings of the loss, which a diagnostic once took as arguments of its own."""
+    """Deprecated arguments of a diagnostic: the settings of its loss."""
 
     temperature: float
     psi: Elementwise | None
@@ -35,7 +35,7 @@ class OldSettings(TypedDict, total=False):
 
 
 def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
-    """Return the form of `loss`, made symmetric in the views. A loss together with old settings is a ValueError."""
+    """Return the form of `loss`, made symmetric in the views. Giving both `loss` and `old` raises a ValueError."""
     if old:
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
@@ -50,18 +50,16 @@ class Stationarity(SampledEmbeddings):
 
     .. math:: \sqrt{\frac1{2n} \sum_{v,i} \|g_{vi} - \langle g_{vi}, z_{vi} \rangle z_{vi}\|^2}
 
-    Observes index and the first two views of z, which are scaled to length 1. g_{vi} is n times the gradient of the
-    loss by view v of sample i. `tangential` is this size. At 0, the embeddings are a stationary point, which the loss
-    alone, without a network, would not leave: evenly spaced points, evenly spaced clusters of one size, or all points
-    at one spot. A network can come to rest elsewhere, and leave such a point. `relative` is the ratio of `tangential`
-    to the size of the whole g, from 0 to 1; at 1, all of the gradient runs along the sphere. It is NaN if all
-    embeddings are equal. Both are NaN if an embedding is 0 or not finite. Compare values only for the same loss,
-    temperature and `contrast_size`. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equations:
-    :func:`functional.first_variation`, :func:`functional.tangential_gradient`.
+    Observes index and the first two views of z, scaled to length 1. g_{vi} is n times the gradient of the loss with
+    respect to view v of sample i. `tangential` >= 0 is the value of the equation. `relative` in [0, 1] is `tangential`
+    divided by the size of the whole g. It is NaN if all embeddings are equal. Both are NaN if an embedding is 0 or not
+    finite. Compare values only for the same loss, temperature and `contrast_size`. Memory: O(contrast_size P).
+    `compute` costs O(contrast_size^2 P). Equations: :func:`functional.first_variation`,
+    :func:`functional.tangential_gradient`.
 
     Args:
         loss: The loss, made symmetric in its views as in Prop. 3.1; None: `VariationalLoss()`.
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: settings of the loss.
     """
@@ -103,7 +101,7 @@ class Stationarity(SampledEmbeddings):
         self.form = symmetric_form(loss, old)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Observe a batch of pairs: z (V, N, P) with V >= 2, and index (N,)."""
+        """Observe pairs of views: z (V, N, P) with V >= 2, and index (N,)."""
         super().update(by_sample("z", z, views=2)[:, :2].transpose(0, 1), index)
 
     def compute(self) -> dict[str, Tensor]:

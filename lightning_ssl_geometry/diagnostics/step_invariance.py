@@ -1,4 +1,4 @@
-"""Whether a network is invariant to augmentations, and stays so in a training step (Calder & Lee 2025, Theorem 4.2)."""
+"""Whether a network is invariant to augmentations, also after a training step (Calder & Lee 2025, Theorem 4.2)."""
 
 __all__ = ["StepInvariance"]
 
@@ -27,30 +27,25 @@ _CHUNK = 256  # images per pass
 
 
 class StepInvariance(SampledRows):
-    r"""How far embeddings of augmented views are from those of the images, and how differently a step moves them.
+    r"""How far embeddings of augmented views are from those of the images, and how differently a step moves both.
 
-    Observes image x (N, ...); views T_v x (V >= 2 tensors of its shape); h and h_image, the representations of views
-    and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. h may be the
-    encoder's output plus something else, such as the cloud that `ContrastiveFlowModule` starts from; the step keeps
-    that part fixed. Results:
+    Observes image x (N, ...); views T_v x, V >= 2 tensors of the same shape; h and h_image, the representations of
+    views and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. If h
+    differs from the encoder's output, the difference stays fixed in the step. Results:
 
-    - `distance`: :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
-      0: f is invariant. 1: a view is as far from its sample as another sample is.
-    - `step`: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of :math:`\dot f(x_i)`.
-      :math:`\dot f` is the velocity of an output under plain gradient descent on the loss of the first two views. 0:
-      the step keeps a view and its sample together. About 1.4: it moves them unrelatedly. An invariant network with
-      `step` > 0 does not stay invariant.
+    - `distance` >= 0, and 0 if f is invariant to the augmentations:
+      :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
+    - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
+      :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 
-    Both are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample: at a
-    stationary point of the weights, and in one dimension, where the sphere is two points. Use this metric in a
-    monitor's stage "val", "test" or "probe", which has `image` and `views`, and in which the weights do not change. The
-    networks run in eval mode. Memory: `contrast_size` (V + 1) images. `compute` costs two forward passes over these,
-    one backward pass and O(contrast_size^2 P). Equations: :func:`functional.invariance_error`,
-    :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
+    Both are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The
+    networks run in eval mode; their weights must not change between updates. Memory: `contrast_size` (V + 1) images.
+    `compute` costs two forward passes over these, one backward pass and O(contrast_size^2 P). Equations:
+    :func:`functional.invariance_error`, :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
 
     Args:
-        loss: The loss, made symmetric, so that views which coincide have one gradient; None: `VariationalLoss()`.
-        contrast_size: Number of samples kept, >= 2; the value depends on it.
+        loss: The loss, made symmetric in its views; None: `VariationalLoss()`.
+        contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: settings of the loss.
     """
@@ -101,7 +96,7 @@ class StepInvariance(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Observe image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,), and the modules."""
+        """Observe image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,) and the modules."""
         if len(views) < 2 or any(view.shape != image.shape for view in views):
             shapes = [tuple(view.shape) for view in views]
             raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")
@@ -136,7 +131,7 @@ class StepInvariance(SampledRows):
 
 
 class _Embedding(nn.Module):
-    """Maps x (N, ...) to z (N, P) on the sphere. `shift` (N, D) is added to the representation of x in between."""
+    """Maps x (N, ...) to z (N, P) on the unit sphere. `shift` (N, D) is added to the representation of x."""
 
     def __init__(self, encoder: nn.Module, projector: nn.Module | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whether the projector's column space holds the directions that training contrasts (Cosentino et al. 2022)."""
+"""Whether the projector keeps the directions between views and between samples (Cosentino et al. 2022)."""
 
 __all__ = [
     "AugmentationRank",
@@ -41,7 +41,7 @@ _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a 
 
 
 def isotropic(where: str, chart: Chart) -> Quantity:
-    """Return the Quantity of a baseline: the share that a projector ignores of randomly drawn directions."""
+    """Return the Quantity of a baseline: the share of random directions that a projector ignores."""
     return Quantity(
         title="Isotropic",
         text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
@@ -58,16 +58,14 @@ def isotropic(where: str, chart: Chart) -> Quantity:
 
 
 class AugmentationRank(Moments):
-    """Rank and spectrum of the span of the augmentation directions v = h2 - h1 (Cosentino et al., Proposition 4.2).
+    """Rank and spectrum of the augmentation directions v = h2 - h1 (Cosentino et al., Proposition 4.2).
 
-    Observes the first two views h1 and h2 of h. The rank is from 0 (the views coincide) to D, and at most the number of
-    pairs. Low: the encoder maps augmentations into few directions, so that a projector can ignore them and keep its
-    rank. High: augmentations move h in all directions. An update costs O(N D^2), `compute` O(D^3).
+    Observes the first two views h1 and h2 of h. The rank is in [0, min(n, D)] for n samples. Singular values are
+    divided by sqrt(n). An update costs O(N D^2), `compute` O(D^3).
 
     Args:
-        tau: Threshold of the rank.
-        mode: Unit of `tau`: "absolute" (of singular values divided by sqrt(n)), "relative" to the largest, or
-            "cumulative" share.
+        tau: Threshold: the rank counts the singular values that reach it.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
     """
 
     section = "augmentations"
@@ -98,11 +96,11 @@ class AugmentationRank(Moments):
         self.mode: RankMode = mode
 
     def update(self, h: Tensor) -> None:
-        """Observe a batch of pairs: h (V, N, D) with V >= 2."""
+        """Observe pairs of views: h (V, N, D) with V >= 2."""
         self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank` and `singular_values` (D,), those of the n directions divided by sqrt(n)."""
+        """Compute `rank` and `singular_values` (D,) of the n directions, divided by sqrt(n)."""
         sigma = self.singular_values()
         rank = rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
         return {"rank": rank, "singular_values": sigma}
@@ -111,15 +109,13 @@ class AugmentationRank(Moments):
 class NullSpaceFraction(Moments):
     """Share of the augmentation directions v = h2 - h1 that a linear projector ignores (Cosentino et al., Prop. 4.1).
 
-    Observes the first two views h1 and h2 of h, and projector. `fraction` is from 0 (the projector sees every
-    augmentation) to 1 (all v lie in its null space, which minimises the invariance term). `isotropic` is the value for
-    directions without preference, 1 - rank / D; a higher `fraction` is the work of training. NaN if the views coincide
-    up to rounding. An update costs O(N D^2), `compute` O(D^2 P). Use this metric in a monitor's stage "val", "test" or
-    "probe", since the weights must not change.
+    Observes the first two views h1 and h2 of h, and projector. `fraction` is in [0, 1]. At 1, all v lie in the
+    projector's null space. `isotropic` is the value for random directions, 1 - rank / D. `fraction` is NaN if the views
+    coincide up to rounding. The weights must not change between updates. An update costs O(N D^2), `compute` O(D^2 P).
 
     Args:
-        tau: Singular values of the weight below this threshold are its null space.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
+        tau: Threshold of the weight: singular values below it belong to its null space.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
     """
 
     section = "augmentations"
@@ -146,7 +142,7 @@ class NullSpaceFraction(Moments):
         self.projector = Standing()
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
-        """Observe a batch of pairs, h (V, N, D) with V >= 2, and the projector."""
+        """Observe pairs of views, h (V, N, D) with V >= 2, and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.add_differences(by_sample("h", h, views=2))
@@ -163,21 +159,19 @@ class NullSpaceFraction(Moments):
 
 
 class UnexplainedVariance(SampledRows):
-    """Share of the displacements dh = h2 - h* that a linear projector ignores (Cosentino et al., Eq. 10, Fig. 7).
+    """Share of the displacements h2 - h* that a linear projector ignores (Cosentino et al., Eq. 10, Fig. 7).
 
-    Observes h, z, index and projector. h* is the representation of the hardest negative, found in z among
-    `contrast_size` samples. All values are from 0 (every dh lies in the column space of the weight W) to 1, and fall as
-    the projector turns towards the directions between neighbours. `full` counts every direction of W, `tau` only those
-    whose singular values reach the threshold. `full_isotropic` and `tau_isotropic` are the values for displacements
-    without preferred directions, 1 - rank / D. With fewer samples than D, the values describe only these samples. NaN
-    if all of z has one direction, since then no negative is the hardest. Use this metric in a monitor's stage "val",
-    "test" or "probe", since the weights must not change. For other projectors use :class:`LocalUnexplainedVariance`.
-    O(contrast_size (D + P)) memory, O(contrast_size^2 P + contrast_size D^2) to compute.
+    Observes the first two views of h and z, index and projector. The hardest negative h* of a sample is the view of
+    another sample with the most similar z. `full` uses all directions of the weight W, and `tau` only those whose
+    singular values reach the threshold. `full_isotropic` and `tau_isotropic` are the values for random displacements, 1
+    - rank / D. All are in [0, 1], and describe only the observed samples if these are fewer than D. NaN if all of z has
+    one direction. The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors: :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share.
-        contrast_size: Number of samples kept, >= 2; the value depends on it, since more samples have harder negatives.
+        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
         seed: Determines which samples are kept.
     """
 
@@ -219,7 +213,7 @@ class UnexplainedVariance(SampledRows):
         self.projector = Standing()
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Observe a batch of pairs: h (V, N, D), z (V, N, P) with V >= 2, index (N,), and the projector."""
+        """Observe h (V, N, D) and z (V, N, P) with V >= 2, index (N,) and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
@@ -239,8 +233,8 @@ class UnexplainedVariance(SampledRows):
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
     """Return h2_i - h*_i for each sample, (N, D), float64: its second view minus its hardest negative.
 
-    h is (N, V, D). h*_i is found in z (N, V, P). All are NaN, with a warning, if all of z has one direction, all
-    displacements are 0, or a value is not finite.
+    h is (N, V, D). The hardest negative is found in z (N, V, P). All values are NaN, with a warning, if all of z has
+    one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):
@@ -253,13 +247,13 @@ def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
 
 
 def is_linear_projector(projector: nn.Module) -> bool:
-    """Whether a module has exactly one `torch.nn.Linear`, and otherwise only containers, Identity and Dropout."""
+    """Return whether a module has exactly one `torch.nn.Linear`, and otherwise only containers, Identity or Dropout."""
     acting = [m for m in projector.modules() if not any(m.children()) and not isinstance(m, nn.Identity | nn.Dropout)]
     return [isinstance(module, nn.Linear) for module in acting] == [True]
 
 
 def projector_weight(projector: nn.Module) -> Tensor:
-    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached. Another projector is a ValueError."""
+    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached. Others raise a ValueError."""
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "

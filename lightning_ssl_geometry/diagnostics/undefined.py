@@ -9,15 +9,11 @@ from torchmetrics.utilities.prints import rank_zero_warn
 
 
 class UndefinedWarning(UserWarning):
-    """A value is NaN because it is undefined for the observations, such as the direction of a zero vector."""
+    """A result is NaN because it is undefined for the observed data, such as the direction of a zero vector."""
 
 
 def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor:
-    """Return NaN, and warn once for each `reason`, on the first rank, that this is why a Metric has no value.
-
-    The NaN has the shape, dtype and device of `like`; without `like`, it is a float64 scalar on the device of the
-    Metric.
-    """
+    """Return NaN with the shape, dtype and device of `like`, or a float64 scalar. Warn on rank 0, once per `reason`."""
     said: set[str] = metric.__dict__.setdefault("_undefined", set())
     if reason not in said:
         said.add(reason)
@@ -28,9 +24,9 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
-    """Scale rows (..., P) to unit length in float64, without overflow; a row of 0 stays 0.
+    """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0.
 
-    If all rows are 0 or a value is not finite, all are NaN, and `metric` gives a warning with `name` for the rows.
+    If all rows are 0 or a value is not finite, all are NaN. `metric` then gives a warning that calls the rows `name`.
     """
     rows = rows.double()
     if not rows.isfinite().all():
@@ -41,7 +37,7 @@ def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
 
 
 def unit_directions(rows: Tensor) -> Tensor:
-    """Scale rows (..., P) to unit length in float64, without overflow; a row of 0 stays 0."""
+    """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0."""
     rows = rows.double()
     largest = rows.abs().amax(dim=-1, keepdim=True)
     rows = rows / largest.where(largest != 0, 1)

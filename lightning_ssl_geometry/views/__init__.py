@@ -1,4 +1,4 @@
-"""Random views of a batch of images, made on the images' device. Every wrong argument raises a ValueError."""
+"""Random views of a batch of images, made on the images' device. Wrong arguments raise a ValueError."""
 
 __all__ = [
     "AugmentationFamily",

@@ -1,4 +1,4 @@
-"""Base of the modules that make views, and two functions that also work with modules that do not derive from it."""
+"""The base class of modules that make views, and defaults for modules that do not derive from it."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 
@@ -15,23 +15,22 @@ Normalization = tuple[Tensor, Tensor]
 
 
 class ImageViews(nn.Module, ABC):
-    """Base of modules whose views depend only on (seed, epoch, sample index, number of the view) and the image.
+    """Base of random views that depend only on the image and (seed, epoch, sample index, number of the view).
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
-    define `batch_entries` and `image_range`; without them it adds no entries to the batch and takes images in [0, 1].
+    define `batch_entries` and `image_range`. The defaults are no entries and the range [0, 1].
 
     Attributes:
-        image_range: Least and greatest value of the floating-point images that the module takes; None: the module
-            checks its images itself.
+        image_range: Smallest and largest value of floating-point images. None: the module checks its images itself.
     """
 
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return a dict of tensors, or tuples of V tensors, to add to a batch, on any device. By default it is empty.
+        """Return entries to add to a batch: a dict of tensors, or of tuples of V tensors. It is empty by default.
 
-        An entry replaces the batch's entry of the same key. The arguments are `index` (N,) int64, the position of each
-        sample in its data set, the epoch of the training, and the height and width of the images in pixels.
+        An entry replaces the batch's entry of the same key. `index` (N,) int64 is the position of each sample in its
+        data set. Images have `height` x `width` pixels.
         """
         return {}
 
@@ -42,12 +41,11 @@ class ImageViews(nn.Module, ABC):
         """Make V views of every image.
 
         Args:
-            image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change, H = W if images are
-                rotated.
+            image: (N, C, H, W), uint8, or floating point in [0, 1]. C = 1 or 3 if colours change, H = W for rotations.
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training; the views differ between epochs.
-            mean: (C,), subtracted from the views in [0, 1]; None: 0.
-            std: (C,), by which the views are divided after that; None: 1.
+            mean: (C,), subtracted from views in [0, 1]. None: 0.
+            std: (C,), by which the views are then divided. None: 1.
 
         Returns:
             V tensors (N, C, h, w), of the image's dtype if that is floating point, else float32.

@@ -1,16 +1,15 @@
-r"""Colour operations on batches, with one factor per image; results are equal to those of torchvision's v2 operations.
+r"""Colour operations on batches, with one factor per image and the results of torchvision's v2 operations.
 
-Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the shape and the dtype of the images
-and are in [0, 1]. Arguments of a wrong shape or with values out of range raise a ValueError. Hue, saturation and
-grayscale do not change images with one channel. With the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`, three
-operations change a colour x by a factor f and clamp the result to [0, 1]:
+Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the same shape, dtype and range. A wrong
+shape or a value out of range raises a ValueError. Hue, saturation and grayscale do not change images with one channel.
+Three operations change a colour x by a factor f, with the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`:
 
-    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y.
+    brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y,   each clamped to [0, 1].
 
-The hue turns without conversion to HSV. With :math:`M`, :math:`m` the greatest and the least channel, the distance of a
-colour from pure red on the hexagon of hues, in sixths of a turn, is :math:`|k| = (M - r + g - m + b - m) / (M - m)`,
-and k has the sign of :math:`g - b`. If k is the distance of a colour from the pure hue of a channel, this channel has
-the value :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`.
+The hue turns without conversion to HSV. :math:`M` and :math:`m` are the largest and the smallest channel of a colour.
+On the hexagon of hues, the signed distance k of a colour from pure red has the sign of :math:`g - b`, and in sixths of
+a turn :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
+:math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`, where k is the distance from the pure hue of this channel.
 """
 
 __all__ = [
@@ -44,7 +43,7 @@ def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp to [0, 1].
+    """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp them to [0, 1].
 
     `factor` (N,), >= 0, is the weight of each image: 0 gives the mean, 1 changes nothing.
 
@@ -56,7 +55,7 @@ def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
-    """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp to [0, 1].
+    """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp them to [0, 1].
 
     `factor` (N,), >= 0, is the weight of each image: 0 gives the luma, 1 changes nothing.
     """
@@ -84,17 +83,17 @@ def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
 
 
 def grayscale(image: Tensor, gray: Tensor) -> Tensor:
-    """Replace every channel by the luma in those images (N, C, H, W) for which `gray` (N,), bool, is true."""
+    """Replace every channel by the luma in the images (N, C, H, W) selected by the bool mask `gray` (N,)."""
     check_image(image, color=True, gray=gray)
     return _on_planes(image, lambda x: torch.where(gray.bool()[:, None, None], luma(x), x))
 
 
 def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
-    """Adjust brightness, contrast, saturation and hue of every image, in an order of its own.
+    """Adjust brightness, contrast, saturation and hue of each image, in its own order.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        order: (N, 4) int64, each row the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (N, 4), the factors of brightness, contrast and saturation, >= 0, and the shift of the hue in turns.
     """
     check_image(image, color=True)
@@ -104,6 +103,7 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
         bad = order[~permuted][0].tolist()
         raise ValueError(f"Expected rows of `order` that are permutations of 0, 1, 2, 3, but got {bad}.")
     _check_factor(image, factor[:, :3].amin(1))
+    # grouped by the position of the hue, which is the slowest operation
     x, hue_at = _planes(image), (order == _HUE).long().argmax(1)
     groups = [(hue_at == position).nonzero().squeeze(1) for position in range(4)]
     jittered = [jitter_planes(x[:, rows], order[rows], factor[rows], hue_at=hue) for hue, rows in enumerate(groups)]
@@ -111,17 +111,14 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 
 
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
-    """Jitter the colours of images (C, N, H, W) in [0, 1] that all turn the hue at the same position of their order.
-
-    Turning the hue is the slowest operation, so callers group the images by the position of the hue. At each other
-    position, the order decides with what an image is blended: black (brightness), its mean luma or its luma.
+    """Apply :func:`color_jitter` to images (C, N, H, W) in [0, 1] with the hue at the same position of all orders.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4), as for :func:`color_jitter`, with column `hue_at` equal to 3.
+        order: (N, 4), as for :func:`color_jitter`, with 3 (hue) in column `hue_at`.
         factor: (N, 4), as for :func:`color_jitter`.
-        hue_at: The common position of the hue: 0, 1, 2 or 3.
-        in_place: Whether to overwrite x, which is faster but not differentiable.
+        hue_at: Position of the hue: 0, 1, 2 or 3.
+        in_place: Whether to overwrite x. This is faster but not differentiable.
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
     use_mean, use_luma = (order == _CONTRAST), (order == _SATURATION)
@@ -150,7 +147,7 @@ def _blend(reference: Tensor, x: Tensor, factor: Tensor, out: Tensor | None = No
 
 
 def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
-    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns; the module's docstring has the formula."""
+    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns, with the formula at the top of this file."""
     r, g, b = x
     high = torch.maximum(torch.maximum(r, g), b)
     low = torch.minimum(torch.minimum(r, g), b)
@@ -173,7 +170,7 @@ def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _planes(image: Tensor) -> Tensor:
-    """Return images as (C, N, H, W) in at least float32, because half precision is too coarse for hues."""
+    """Return images as (C, N, H, W) in at least float32: half precision is too coarse for hues."""
     return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
 
 

@@ -1,8 +1,7 @@
 r"""Finite families of augmentations :math:`T_1, \dots, T_K` for a distribution :math:`P(T | X)` over them.
 
-Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679): the representation
-of an image x is an average over the whole family, :math:`\sum_k w_k(x) \, h(T_k x)`. If images are mostly blank, most
-of their views are equal and have to be embedded only once.
+Contrastive Representation Learning with Trainable Augmentation Channel (CRL-TAC, arXiv 2111.07679) represents an image
+x by an average over the whole family, :math:`\sum_k w_k(x) \, h(T_k x)`.
 """
 
 __all__ = ["AugmentationFamily", "CropFamily", "QuarterTurnFamily"]
@@ -17,18 +16,15 @@ from torch.nn import functional as F
 from lightning_ssl_geometry.checks import inside, integer, shaped
 from lightning_ssl_geometry.functional.groups.action import quarter_turn
 
-_CHUNK, _CHUNK_ACCELERATOR = 256, 8192
+_CHUNK, _CHUNK_ACCELERATOR = 256, 8192  # larger batches of crops leave the cache of a CPU and take twice as long
 _PAIRS = 2**14  # views in one part of `integrate`
 
 
 class AugmentationFamily(nn.Module, ABC):
-    """K transformations of images, the members. Each member can be applied to each image of a batch.
-
-    A subclass defines the number of members (`__len__`), how members transform images into views (:meth:`transform`),
-    and the least and greatest value of every view (:meth:`extremes`), preferably without making the views.
+    """K transformations of images, called members. Each member can be applied to each image of a batch.
 
     Args:
-        grid: Rows and columns of the grid that the members form, row by row; None: they form no grid.
+        grid: Rows and columns of the grid that the members form, row by row. None: they form no grid.
     """
 
     def __init__(self, grid: tuple[int, int] | None = None) -> None:
@@ -41,17 +37,14 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Return the result of :meth:`forward`, which has checked the arguments and moved them to one device."""
+        """Make the views of :meth:`forward`, which has checked the arguments and moved them to one device."""
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the least and the greatest value of every view of images (N, C, H, W) per channel, (N, K, C) each.
-
-        The extremes are exact: they are values of pixels of the views.
-        """
+        """Return the exact minimum and maximum of each channel of every view of images (N, C, H, W), (N, K, C) each."""
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Transform M pairs of an image and a member in one batch.
+        """Make M views. Each view is the result of one member for one image.
 
         Args:
             image: (N, C, H, W).
@@ -62,15 +55,14 @@ class AugmentationFamily(nn.Module, ABC):
             (M, C, h, w), of the image's dtype, on its device, differentiable.
 
         Raises:
-            ValueError: If a shape or dtype is wrong, or an index on the CPU is out of range. Indices on a GPU are not
-                checked, because the check would synchronise with it.
+            ValueError: If a shape or dtype is wrong, or an index is out of range. Indices on a GPU are not checked.
         """
         shaped("N, C, H, W", image=image)
         shaped("M,", sample=sample, member=member)
         for name, index, size in (("sample", sample, len(image)), ("member", member, len(self))):
             if index.dtype != torch.int64:
                 raise ValueError(f"Expected `{name}` of torch.int64, but got {index.dtype}.")
-            if index.device.type == "cpu" and len(index):
+            if index.device.type == "cpu" and len(index):  # a check on a GPU would synchronise with it
                 least, greatest = torch.stack(index.aminmax()).tolist()
                 inside(f"[0, {size})", **{name: least})
                 inside(f"[0, {size})", **{name: greatest})
@@ -79,20 +71,16 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Return which views of images (N, C, H, W) are trivial, (N, K) bool.
-
-        In each channel, all pixels of a trivial view have the darkest value of the image.
-        """
+        """Return whether all pixels of a view of images (N, C, H, W) have the image's darkest colour, (N, K) bool."""
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W), but of equal constant views only one in the whole batch.
+        """List the views of images (N, C, H, W). Of equal constant views in the batch, only the first is listed.
 
-        Views that are not constant are all listed, even if some are equal. The result is three int64 tensors: `sample`
-        (U,) and `member` (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the place of each view in
-        the list.
+        Views that are not constant are always listed. The results are three int64 tensors: `sample` (U,) and `member`
+        (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the position of each view in the list.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))
         return sample, member, inverse.view(len(image), len(self))
@@ -100,23 +88,21 @@ class AugmentationFamily(nn.Module, ABC):
     def integrate(
         self, network: Callable[[Tensor], Tensor], image: Tensor, weight: Tensor, chunk_size: int | None = None
     ) -> Tensor:
-        r"""Average a network's embeddings of the views; each of the :meth:`distinct` views is embedded once.
+        r"""Average a network's embeddings of all views, with the weights of a policy.
 
         .. math:: z_{s n} = \sum_{k=1}^K w_{s n k} \, h(T_k x_n)
 
-        Views whose weights are all 0 are not embedded. The images are processed in parts of some thousand views, so
-        without gradients the memory does not grow with N or K; a blank view is embedded once in each part. If the
-        images need a gradient, every view with a weight other than 0 is embedded.
+        Views whose weights are all 0 are not embedded. Images are processed in parts, so without gradients the memory
+        does not grow with N or K. In each part, equal constant views are embedded once, unless images need a gradient.
 
         Args:
-            network: h, maps views (U, C, h, w) to (U, D), each view by itself, so without batch statistics.
+            network: h, maps views (U, C, h, w) to (U, D), each view independently (no batch statistics).
             image: x, (N, C, H, W).
-            weight: w, (S, N, K), floating point: S weights for each view, which need not sum to 1.
-            chunk_size: Largest number of views in a call of the network; None: 256 on the CPU, where larger batches of
-                crops leave the cache and take twice as long, or 8,192 on an accelerator.
+            weight: w, (S, N, K), floating point: S weights for each view. They need not sum to 1.
+            chunk_size: Largest number of views in a call of the network. None: 256 on the CPU, 8,192 on an accelerator.
 
         Returns:
-            (S, N, D), of the dtype to which the network's output and the weights promote.
+            (S, N, D), of the promoted dtype of the network's output and the weights.
         """
         shaped("S, N, K", {"N": len(image), "K": len(self)}, weight=weight)
         if chunk_size is None:
@@ -148,10 +134,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Do what :meth:`distinct` does, for the views that `wanted` (N, K) marks. Without `share`, list all of them.
-
-        `inverse` has one entry per marked view.
-        """
+        """List, like :meth:`distinct`, the views marked in `wanted` (N, K). Without `share`, list equal views too."""
         lowest, highest = (value[wanted] for value in self.extremes(image))  # (M, C)
         constant = (lowest == highest).all(1) & share
         kind, count = _kinds(lowest[constant])
@@ -168,8 +151,7 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    The defaults are those of CRL-TAC: 17 x 17 = 289 crops. The buffer `corner` (K, 2) int64 holds the first row and the
-    first column of every crop.
+    The default grid of 17 x 17 = 289 crops is CRL-TAC's. The buffer `corner` (K, 2) int64 has first rows and columns.
 
     Args:
         image_size: Height and width of the images, in pixels.
@@ -201,7 +183,7 @@ class CropFamily(AugmentationFamily):
         return len(self.corner)
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Make the crops, by gathering the rows of pixels of all crops at once."""
+        """Make the crops."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         c, width = image.shape[1], self.image_size
         channel = torch.arange(c, device=image.device).view(-1, 1)
@@ -216,7 +198,7 @@ class CropFamily(AugmentationFamily):
         return pixels.unfold(0, self.size, 1).index_select(0, start.flatten()).view(*start.shape, self.size)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the least and the greatest value of every crop, (N, K, C) each, without making the crops."""
+        """Return the minimum and maximum of each channel of every crop of images (N, C, H, W), (N, K, C) each."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         rows = image.unfold(3, self.size, self.stride)  # (N, C, H, columns, w)
         lowest, highest = (
@@ -227,7 +209,7 @@ class CropFamily(AugmentationFamily):
     def overlap(self, box: Tensor) -> Tensor:
         """Return how many pixels of every crop lie in each image's box, (N, K) int64 in [0, size^2].
 
-        A row of `box` (N, 4), of an integer dtype, is top, left, bottom and right in pixels, the last two exclusive.
+        Each row of `box` (N, 4), integers, is (top, left, bottom, right) in pixels, with bottom and right exclusive.
 
         >>> CropFamily(image_size=6, size=2, stride=4).overlap(torch.tensor([[0, 1, 5, 6]]))
         tensor([[2, 4, 1, 2]])
@@ -245,7 +227,7 @@ class CropFamily(AugmentationFamily):
 
 
 class QuarterTurnFamily(AugmentationFamily):
-    """Turns of square floating-point images by 0, 1, 2 and 3 quarters, counter-clockwise."""
+    """Rotations of square floating-point images by 0, 1, 2 and 3 quarter turns, counter-clockwise."""
 
     def __init__(self) -> None:
         super().__init__((1, 4))
@@ -254,19 +236,19 @@ class QuarterTurnFamily(AugmentationFamily):
         return 4
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Turn the images."""
+        """Rotate the images."""
         shaped("N, C, H, H", {"H": image.shape[-1]}, image=image)
         return quarter_turn(image.index_select(0, sample), member)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the least and the greatest value of every image, (N, 4, C) each; turns do not change them."""
+        """Return the minimum and maximum of each channel of every view of images (N, C, H, W), (N, 4, C) each."""
         shaped("N, C, H, H", {"H": image.shape[-1]}, image=image)
         lowest, highest = (value.unsqueeze(1).expand(-1, 4, -1) for value in (image.amin((2, 3)), image.amax((2, 3))))
         return lowest, highest
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Return the index (M,) of each row of (M, C) in the list of distinct rows, and the length of this list."""
+    """Number the distinct rows of `value` (M, C): return the number of each row, (M,), and how many there are."""
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

@@ -1,7 +1,6 @@
-r"""Crops, flips and blurs on batches, with parameters per image, as separable linear maps.
+r"""Crops, flips and blurs of batches, with parameters per image, as separable linear maps.
 
-Cropping with resizing, flipping and blurring map each channel x of an image to :math:`A x B^\top`, with matrices A over
-rows and B over columns that depend on the sample. Two batched matrix products compute this.
+Each operation maps each channel x of an image to :math:`A x B^\top`, with matrices A and B that depend on the image.
 """
 
 __all__ = [
@@ -38,7 +37,7 @@ def resized_crop(
         (N, C, *size), of the image's dtype.
 
     Raises:
-        ValueError: If a shape is wrong, or a box is empty or not inside of its image. This check waits for the GPU.
+        ValueError: If a shape is wrong, or a box is empty or not inside its image. This check waits for the GPU.
 
     >>> one, two = torch.tensor([1]), torch.tensor([2])
     >>> resized_crop(torch.arange(16.0).view(1, 1, 4, 4), one, one, height=two, width=two, size=2).flatten().tolist()
@@ -61,7 +60,7 @@ def resized_crop(
 
 
 def horizontal_flip(image: Tensor, flip: Tensor) -> Tensor:
-    """Mirror those floating-point images (N, C, H, W), left to right, for which `flip` (N,), bool, is true."""
+    """Mirror, left to right, the floating-point images (N, C, H, W) selected by the bool mask `flip` (N,)."""
     check_image(image, flip=flip)
     return torch.where(flip.bool()[:, None, None, None], image.flip(-1), image)
 
@@ -69,8 +68,7 @@ def horizontal_flip(image: Tensor, flip: Tensor) -> Tensor:
 def gaussian_blur(image: Tensor, sigma: Tensor, kernel_size: int | tuple[int, int]) -> Tensor:
     r"""Blur every image with its own Gaussian and a reflected border, as torchvision's `gaussian_blur`.
 
-    The weights :math:`\propto \exp(-t^2 / 2 \sigma^2)` at the pixels :math:`|t| \le (k - 1) / 2` sum to 1 along each
-    axis.
+    Along each axis, the weights :math:`\propto \exp(-t^2 / 2 \sigma^2)` at :math:`|t| \le (k - 1) / 2` pixels sum to 1.
 
     Args:
         image: (N, C, H, W), floating point; the result has the same shape and dtype.
@@ -98,18 +96,17 @@ def resize_matrix(
     gain: float = 1.0,
     dtype: torch.dtype,
 ) -> Tensor:
-    r"""Return the matrix that crops one axis of an image and resizes it, bilinear and antialiased.
+    r"""Return the matrices that crop one axis of images and resize the crops, bilinear and antialiased.
 
-    With :math:`s = length / target`, output pixel i is centred at :math:`c_i = (i + 1/2) \, s` of the crop. In output
-    pixel i, pixel j of the crop has the weight :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))`; the weights
-    of all j sum to 1.
+    With :math:`s = length / target`, output pixel i has its centre at :math:`c_i = (i + 1/2) \, s` in the crop. It is
+    the mean of the crop's pixels j with weights :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))`.
 
     Args:
         start: (N,), first pixel of the crop.
         length: (N,), number of pixels of the crop.
         source: Number of pixels of the image.
         target: Number of pixels of the result.
-        flip: (N,), bool, whether to mirror the result; None: no result is mirrored.
+        flip: (N,), bool, whether to mirror the result. None: no result is mirrored.
         gain: Factor by which the matrix is multiplied.
         dtype: Dtype of the result.
 
@@ -144,7 +141,7 @@ def blur_matrix(
         sigma: (N,) standard deviation, > 0, in pixels.
         kernel_size: Number of pixels in the kernel, odd, at most 2 `size` - 1.
         size: Number of pixels along this axis.
-        blur: (N,), bool; False: the matrix is the identity. None: every matrix blurs.
+        blur: (N,), bool. False: the matrix is the identity. None: every matrix blurs.
         dtype: Dtype of the result.
 
     >>> blur_matrix(torch.tensor([1e3]), 3, 3, dtype=torch.float32)[0, 0].mul(3).round().tolist()
@@ -170,7 +167,7 @@ def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None =
         image: (N, C, H, W), floating point.
         rows: A, (N, h, H).
         columns: B, (N, w, W).
-        out: (C, N, h, w), contiguous, to write to. None: a new tensor, which is differentiable.
+        out: (C, N, h, w), contiguous, for the result. None: a new tensor, which is differentiable.
     """
     n, c, height, width = image.shape
     narrow = torch.bmm(image.reshape(n, c * height, width), columns.transpose(1, 2)).view(n, c, height, -1)

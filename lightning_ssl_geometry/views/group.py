@@ -1,8 +1,7 @@
-"""The views of homomorphic self-supervised learning: images transformed by random elements of a group.
+"""Views of homomorphic self-supervised learning: images transformed by random group elements.
 
-Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), augment with one group at a time: translations of
-up to a fifth of the image, quarter turns, or scales down to 1 / 1.75. Losses and diagnostics can use the group element
-of each view.
+Keller, Suau & Zappella, Homomorphic Self-Supervised Learning (2022), use one group at a time: translations of up to a
+fifth of the image, quarter turns, or scales down to 1 / 1.75. Losses and diagnostics can use the group elements.
 """
 
 __all__ = ["GroupViews"]
@@ -26,21 +25,19 @@ _UNIFORMS = 4
 
 
 class GroupViews(ImageViews):
-    """Images, transformed by random group elements. Pixels that would come from outside the image are black.
+    """Images transformed by random group elements. Pixels from outside the image are black.
 
     The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
-    device and in every batch. The random numbers of one action do not depend on the other actions. If `index` is on the
-    CPU, nothing waits for the GPU. Half-precision images are computed in float32. Several actions are applied in the
-    order scale, rotation, translation.
+    device and in every batch. The random numbers of one action do not depend on the other actions. Shifts, turns and
+    scale factors are uniformly distributed. If `index` is on the CPU, nothing waits for the GPU. Half-precision images
+    are computed in float32. Several actions are applied in the order scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
-            several of them; None or an empty sequence: the views are the images.
+            several of them. None or an empty sequence: the views are the images.
         num_views: V, the number of views of each image.
-        max_shift: Largest translation in each direction, as a fraction of the image's side, in [0, 1]; translations
-            are uniform.
-        scale: Least and greatest scale factor, > 0; factors are uniform between them, and factors above 1 cut the
-            border.
+        max_shift: Largest translation in each direction, as a fraction of the image's side, in [0, 1].
+        scale: Smallest and largest scale factor, > 0. Factors above 1 cut the border.
         seed: Seed of the group elements.
     """
 
@@ -66,8 +63,8 @@ class GroupViews(ImageViews):
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
         """Return the group elements of all views as V tensors (N, columns), float32, on the CPU.
 
-        Each action in use has its columns, in this order: two for translation, pixels downwards and to the right; one
-        for rotation, quarter turns counter-clockwise from 0 to 3; one for scale, the factor.
+        The columns belong to the actions in this order: two for translation, pixels downwards and to the right; one for
+        rotation, quarter turns counter-clockwise from 0 to 3; and one for scale, the factor.
 
         Args:
             index: (N,) int64, the position of each sample in its data set.

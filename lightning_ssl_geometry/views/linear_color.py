@@ -1,17 +1,15 @@
 r"""Colour jitter and grayscale as one affine map of colours per sample, clamped once at the end.
 
-In contrast to :mod:`lightning_ssl_geometry.views.color`, single operations do not clamp, and the hue turns by a
-rotation of the colour space about its gray axis instead of around the hexagon of HSV, so every operation is linear.
-With the luma :math:`y = g^\top x`, the rotation R and the factors b of brightness, c of contrast and s of saturation, a
-jitter in any order is
+All operations are linear, unlike those of :mod:`lightning_ssl_geometry.views.color`: single operations do not clamp,
+and the hue turns by a rotation of the colour space about its gray axis. With the luma :math:`y = g^\top x`, the
+rotation R, and the factors b of brightness, c of contrast and s of saturation, a jitter in any order is
 
 .. math:: x' = M x + \mathbf 1 \, q^\top \bar x, \qquad
           M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
           q = b (1 - c) \, p
 
-with the mean colour :math:`\bar x` of the view. The order of the operations changes only l and p: :math:`l` is g if the
-saturation changes before the hue turns, else :math:`R^\top g`, and :math:`p^\top x` is the luma just before the
-contrast changes.
+with the view's mean colour :math:`\bar x`. Only l and p depend on the order of the operations: :math:`l` is g if the
+saturation changes before the hue, else :math:`R^\top g`. :math:`p^\top x` is the luma just before the contrast changes.
 """
 
 __all__ = ["affine_color", "color_maps"]
@@ -27,12 +25,10 @@ from lightning_ssl_geometry.views.color import LUMA
 def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
     r"""Compose colour operations into M (N, 3, 3) and q (N, 3) of the map :math:`M x + \mathbf 1 \, q^\top \bar x`.
 
-    The map takes a colour x and the view's mean colour :math:`\bar x`; the module's docstring derives it.
-
     Args:
         order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (N, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
-        gray: (N,), bool, whether the image becomes gray at the end: the luma replaces every channel.
+        gray: (N,), bool, whether the luma replaces every channel at the end.
 
     >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
     >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
@@ -62,7 +58,7 @@ def affine_color(
         m: M, (N, 3, 3).
         q: q, (N, 3), weights of the mean colour.
         normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
-        out: (N, C, H, W), contiguous, to write to; None: a new tensor. The result has this shape.
+        out: (N, C, H, W), contiguous, for the result. None: a new tensor of this shape.
     """
     c, n, height, width = x.shape
     if c == 1:

@@ -13,13 +13,11 @@ from lightning_ssl_geometry.views.simclr import SimCLRViews
 
 
 class NormalizedViews(nn.Module):
-    """Undo the normalisation of images, make views, and normalise the views.
-
-    DataModules of other packages often yield normalised images, but colour operations need images in [0, 1].
+    """Undo the normalisation of images, make views of the images in [0, 1], and normalise the views.
 
     Args:
-        mean: One number per channel, finite, that was subtracted from images in [0, 1].
-        std: One number > 0 per channel, by which the images were divided after that.
+        mean: One finite number per channel, which was subtracted from images in [0, 1].
+        std: One number > 0 per channel, by which the images were then divided.
         views: Called with (image, index, epoch, mean, std); None: `SimCLRViews()`.
     """
 
@@ -41,7 +39,7 @@ class NormalizedViews(nn.Module):
         """Make V views (N, C, h, w) of every image, normalised with `mean` and `std`.
 
         Args:
-            image: (N, C, H, W), normalised with `mean` and `std`. Before that, images were in [0, 1].
+            image: (N, C, H, W), images in [0, 1] that were normalised with `mean` and `std`.
             index: (N,) int64, the position of each sample in its data set.
             epoch: Epoch of the training.
         """

@@ -1,7 +1,4 @@
-"""Make views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise.
-
-Views are made in chunks, so small that they stay in the processor's cache from one operation to the next.
-"""
+"""Make views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise."""
 
 __all__ = ["RenderSettings", "ViewParameters", "render_exact", "render_fast"]
 
@@ -22,14 +19,14 @@ class ViewParameters(NamedTuple):
     """Parameters of the operations on each of M views, in the order of the operations.
 
     Attributes:
-        source: (M,) int64, the index of the image that the view is made of.
+        source: (M,) int64, the index of the view's image.
         top: (M,) int64, first row of the crop, in pixels.
         left: (M,) int64, first column of the crop.
         height: (M,) int64, number of rows of the crop.
         width: (M,) int64, number of columns of the crop.
         flip: (M,) bool, whether the view is mirrored left to right.
-        jitter: (M,) bool, whether colours are jittered.
-        order: (M, 4) int64, the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        jitter: (M,) bool, whether the colours are jittered.
+        order: (M, 4) int64, each row the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (M, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
         gray: (M,) bool, whether the view becomes gray.
         blur: (M,) bool, whether the view is blurred.
@@ -50,7 +47,7 @@ class ViewParameters(NamedTuple):
     sigma: Tensor
 
     def select(self, rows: slice | Tensor) -> "ViewParameters":
-        """Return the parameters of some of the views."""
+        """Return the parameters of the views `rows`."""
         return ViewParameters(*(value[rows] for value in self))
 
     def to(self, device: torch.device) -> "ViewParameters":
@@ -73,13 +70,13 @@ class RenderSettings(NamedTuple):
 
 
 def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Write views to `out`, with the results of torchvision's operations.
+    """Write views with the results of torchvision's operations to `out`.
 
     Args:
         image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change.
         parameters: Parameters of M views, on the CPU.
-        out: (M, C, h, w), floating point, the tensor to write to; its memory format is kept.
-        settings: The other settings.
+        out: (M, C, h, w), floating point, for the views. Its memory format is kept.
+        settings: Kernel size of the blur, normalisation and chunk size.
     """
     kernel_size, normalize, chunk_size = settings
     group = torch.where(parameters.jitter, (parameters.order == _HUE).long().argmax(1), _NOT_JITTERED)
@@ -121,7 +118,7 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Split groups of consecutive rows into equal parts of at most `chunk_size` rows; yield (group, rows of a part)."""
+    """Split groups of consecutive rows into parts of at most `chunk_size` rows. Yield (group, rows of the part)."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)
@@ -133,7 +130,7 @@ def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
 def _crop(
     image: Tensor, p: ViewParameters, size: torch.Size, kernel_size: tuple[int, int] | None, dtype: torch.dtype
 ) -> Tensor:
-    """Return n views (C, n, h, w) in [0, 1]: cropped, resized, flipped, and blurred if there is a kernel size."""
+    """Return n views (C, n, h, w) in [0, 1]: cropped, resized, flipped, and blurred unless `kernel_size` is None."""
     gain = 1.0 if image.is_floating_point() else 1 / 255
     rows = resize_matrix(p.top, p.height, source=image.shape[2], target=size[0], gain=gain, dtype=dtype)
     columns = resize_matrix(p.left, p.width, source=image.shape[3], target=size[1], flip=p.flip, dtype=dtype)

@@ -1,8 +1,4 @@
-"""Compute parameters of views from uniform random numbers, with the distributions of torchvision's v2 transforms.
-
-Every function is deterministic and treats images independently, so equal uniform numbers always give equal
-parameters (see :func:`lightning_ssl_geometry.random.counter_uniform`).
-"""
+"""Compute parameters of views from uniform random numbers, with the distributions of torchvision's v2 transforms."""
 
 __all__ = [
     "CROP_UNIFORMS",
@@ -47,16 +43,18 @@ def sample_resized_crop(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
 
-    Ten times, an area is drawn uniformly in `scale` x (H W) and a ratio width / height log-uniformly in `ratio`; the
-    first crop that fits is placed uniformly. If no crop fits, the largest central crop with an allowed ratio is taken.
-    Returns (top, left, height, width), (N,) int64 each, in pixels.
+    The area is uniform in `scale` x (H W), and width / height is log-uniform in `ratio`. The first of ten crops that
+    fits is placed uniformly. If none fits, the result is the largest central crop with an allowed ratio.
 
     Args:
         u: (N, 22), uniform on [0, 1).
         height: H, of the image.
         width: W, of the image.
-        scale: Least and greatest fraction of the image's area, in (0, 1].
-        ratio: Least and greatest width / height, > 0.
+        scale: Smallest and largest fraction of the image's area, in (0, 1].
+        ratio: Smallest and largest width / height, > 0.
+
+    Returns:
+        top, left, height and width, (N,) int64 each, in pixels.
 
     >>> [v.item() for v in sample_resized_crop(torch.full((1, 22), 0.5), 32, 32)]
     [4, 4, 24, 24]
@@ -97,8 +95,8 @@ def sample_color_jitter(
         hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
 
     Returns:
-        The order (N, 4) int64, a random permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue), the
-        first operation first; and (N, 4), the factors of brightness, contrast and saturation and the shift of the hue.
+        The order (N, 4) int64, each row a random order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue); and
+        (N, 4), the factors of brightness, contrast and saturation and the shift of the hue.
     """
     shaped(f"N, {JITTER_UNIFORMS}", u=u)
     check_range("[0, inf)", brightness=brightness, contrast=contrast, saturation=saturation)

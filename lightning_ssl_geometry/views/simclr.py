@@ -1,9 +1,8 @@
-"""The views of SimCLR, in the three strengths of Cosentino et al.
+"""The views of SimCLR, in three strengths.
 
-Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a Geometrical Understanding of
-Self-supervised Contrastive Learning (2022), Table 2. The operations and their order are those of Chen, Kornblith,
-Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations (2020): crop and resize -> flip
--> colour jitter -> grayscale -> blur (off in Cosentino et al.).
+Strengths: Cosentino, Sengupta, Avestimehr, Soltanolkotabi, Ortega, Willke & Tepper, Toward a Geometrical Understanding
+of Self-supervised Contrastive Learning (2022), Table 2. Operations and their order: Chen, Kornblith, Norouzi & Hinton,
+A Simple Framework for Contrastive Learning of Visual Representations (2020).
 """
 
 __all__ = ["SimCLRViews"]
@@ -47,35 +46,33 @@ _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
 class SimCLRViews(ImageViews):
-    """Random views of a batch of images, made on the device of the images.
+    """Random views of images: crop and resize, flip, colour jitter, grayscale and blur, on the device of the images.
 
-    A view depends only on (seed, epoch, sample index, number of the view) and the image, not on the rest of the batch
-    or on the process. Its parameters are drawn on the CPU and are the same for every device. If `index` is on the CPU,
-    nothing waits for the GPU. Half-precision images are computed in float32. Matrix products follow
-    `torch.set_float32_matmul_precision`: on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
+    A view depends only on the image and (seed, epoch, sample index, number of the view), not on the rest of the batch.
+    The parameters are drawn on the CPU and are the same for every device. If `index` is on the CPU, nothing waits for
+    the GPU. Half-precision images are computed in float32. Matrix products follow `torch.set_float32_matmul_precision`:
+    on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
 
     Args:
-        size: Height and width of the views in pixels, one number for both or two; None: the size of the images.
+        size: Height and width of the views in pixels: one number for both, or two. None: the size of the images.
         strength: Preset of Table 2: "small", "moderate" or "large".
         num_views: V, the number of views of each image.
-        blur: Probability of a Gaussian blur.
-        color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per
-            view with a single clamp (:mod:`lightning_ssl_geometry.views.linear_color`); with the same parameters, views
-            of CIFAR-10 differ on average by 0.3/255 (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact
-            ones.
+        blur: Probability of a Gaussian blur. The three presets of Cosentino et al. have none.
+        color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
+            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
+            (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views that are made at once. None: on the CPU as many as fit into its cache (112
-            views of 32 x 32 pixels), on an accelerator 2^24 pixels.
-        crop_scale: Least and greatest fraction of the image's area in a crop, in (0, 1]; None: the preset's.
-        crop_ratio: Least and greatest width / height of a crop.
-        flip: Probability of a flip, left to right; None: the preset's.
-        jitter: Probability of a colour jitter; None: the preset's.
-        jitter_strength: s in [0, 2.5]: factors of brightness, contrast and saturation are uniform in [1 - 0.8 s, 1 +
-            0.8 s] (cut at 0), hue shifts in [-0.2 s, 0.2 s] turns; None: the preset's.
-        grayscale: Probability of grayscale; None: the preset's.
-        blur_sigma: Least and greatest standard deviation of the blur, in pixels.
-        blur_kernel: Odd side of the blur's kernel; None: as SimCLR, a tenth of the view's side, odd and at least 3.
-        channels_last: Whether the memory format of the views is channels last.
+        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
+        crop_scale: Smallest and largest fraction of the image's area in a crop, in (0, 1]. None: the preset's.
+        crop_ratio: Smallest and largest width / height of a crop.
+        flip: Probability of a flip, left to right. None: the preset's.
+        jitter: Probability of a colour jitter. None: the preset's.
+        jitter_strength: s in [0, 2.5]: brightness, contrast and saturation are multiplied by factors uniform in [1 -
+            0.8 s, 1 + 0.8 s] (cut at 0), and hues shift by up to 0.2 s turns. None: the preset's.
+        grayscale: Probability of grayscale. None: the preset's.
+        blur_sigma: Smallest and largest standard deviation of the blur, in pixels.
+        blur_kernel: Side of the blur's kernel, odd. None: a tenth of the view's side, as in SimCLR, odd and at least 3.
+        channels_last: Whether the views have the memory format channels last.
     """
 
     def __init__(
@@ -120,8 +117,7 @@ class SimCLRViews(ImageViews):
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
         """Return the parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
 
-        They depend on the settings, the seed, `index` (N,) int64, the position of each sample in its data set, the
-        epoch of the training, and the height and width of the images in pixels.
+        `index` (N,) int64 is the position of each sample in its data set. Images have `height` x `width` pixels.
         """
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)

@@ -15,7 +15,7 @@ def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False
         image: Floating point, or uint8 if `allow_uint8`.
         allow_uint8: Whether uint8 is accepted.
         color: Whether only 1 or 3 channels are accepted.
-        **per_sample: Tensors, which must be (N,), because a tensor (1,) would be broadcast to all images.
+        **per_sample: Tensors, which must be (N,). A tensor (1,) would be broadcast to all images.
     """
     shaped("N, C, H, W", image=image)
     if not (image.is_floating_point() or (allow_uint8 and image.dtype == torch.uint8)):
@@ -27,7 +27,7 @@ def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False
 
 
 def height_width(name: str, size: object) -> tuple[int, int]:
-    """Return (height, width) from a size: one positive integer for both, or two. `name` is for the message."""
+    """Return (height, width) from one positive integer for both, or from two. `name` is used in the message."""
     pair = (size, size) if isinstance(size, int) else size
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         height, width = pair
@@ -37,10 +37,7 @@ def height_width(name: str, size: object) -> tuple[int, int]:
 
 
 def check_range(interval: str, **arguments: tuple[float, float]) -> None:
-    """Check that arguments are pairs (minimum, maximum) in ascending order, inside of an interval such as "(0, 1]".
-
-    The maximum must be finite.
-    """
+    """Check that arguments are ascending pairs (minimum, maximum) in an interval such as "(0, 1]", and finite."""
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     for name, value in arguments.items():
         if len(value) == 2:
