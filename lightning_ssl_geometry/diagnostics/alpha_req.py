@@ -34,7 +34,7 @@ class AlphaReQ(Moments):
         first: First index i of the fit, counted from 1. None: :func:`functional.alpha_req.fit_range` chooses it.
         last: Last index of the fit, inclusive, <= D. None: the same function chooses it. At least 3 indices are needed.
         center: Whether to subtract the mean of the rows.
-        weighted: Whether index i has the weight 1/i, as in the authors' code. Otherwise, all weights are equal.
+        weighted: Whether index i has the weight 1/i. Otherwise, all weights are equal.
     """
 
     section = "ranks"
