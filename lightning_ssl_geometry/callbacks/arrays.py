@@ -35,7 +35,7 @@ class ArrayFiles:
         Args:
             name: Path in `geometry` without the file ending, such as `val/log_spectrum_h`.
             epoch: Number of the epoch, from 0.
-            step: Number of optimizer steps done. In a fit, it is logged as step - 1, the index of the last step.
+            step: Number of optimizer steps done. In a fit, a vector is logged at the step before.
             values: (K,), or with more axes. A ValueError if it is a scalar, or its length differs from earlier rows.
         """
         if values.ndim == 0:

@@ -105,17 +105,12 @@ def gather_split(
     observe: Callable[[Any], dict[str, Tensor]],
     asker: str,
 ) -> dict[str, Tensor]:
-    """Apply `observe` to all batches of a split, without augmentation, and gather the results of all ranks.
+    """Apply `observe` to all unaugmented batches of a split, and gather the results of all ranks.
 
-    Returns the tensors of `observe`, and `label`, by name, in the order of the data set, on the CPU. All ranks must
-    call this function.
-
-    Args:
-        trainer: The Trainer. Its DataModule must have `unaugmented_dataloader(split)`.
-        pl_module: The module. It is in eval mode, without gradients. Its modes and the random state are restored.
-        split: Name of the split.
-        observe: Maps a batch on the device to tensors with N rows, by name.
-        asker: Name of the caller in the ValueError if data or labels are missing.
+    `observe` maps a batch on the device to tensors with N rows, by name. Returns these tensors and `label`, in the
+    order of the data set, on the CPU. The module is in eval mode, without gradients; its modes and the random state are
+    restored. Raises a ValueError for the caller `asker` if data or labels are missing. All ranks must call this
+    function.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):

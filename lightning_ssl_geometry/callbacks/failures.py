@@ -60,12 +60,8 @@ class Failures:
     ) -> Iterator[None]:
         """Handle an error inside the block as the class describes. A raised error is a ValueError.
 
-        Args:
-            trainer: The Trainer. The message has its step and epoch.
-            who: Name of the callback.
-            stage: The stage in which the block runs.
-            diagnostic: Name of the diagnostic that the block computes. "" if the block serves all of them.
-            lost: The part of the warning on what happens to the result.
+        `who` is the name of the callback. `diagnostic` is "" if the block serves all diagnostics. `lost` is the part of
+        the warning on what happens to the result.
         """
         try:
             yield

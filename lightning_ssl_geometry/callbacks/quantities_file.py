@@ -125,13 +125,9 @@ class QuantitiesFile:
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
     """Return the description of one result of a Metric, or None if its `quantities` do not have the key.
 
-    If the Metric has no `quantities`, the title consists of its class name and the key.
-
-    Args:
-        thing: The Metric. A ValueError if its `quantities` do not map keys to Quantity.
-        key: Key of the result in the Metric's dict, or "" for a single result.
-        space: Name of the tensor that the Metric gets, such as "h" or "z", or "".
-        width: Number of dimensions of that tensor.
+    `key` is the result's key in the Metric's dict, or "". `space` is the name of the tensor that the Metric gets, such
+    as "h", or "". `width` is the tensor's number of dimensions. Without `quantities`, the title is the class name and
+    the key. Raises a ValueError if `quantities` do not map keys to Quantity.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -156,11 +152,8 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
     """Return descriptions of the logs and files of a callback or module, by logged name.
 
-    Args:
-        thing: The callback or module, with `quantities` and perhaps `section`.
-        names: Logged name -> key in `quantities`. Unknown keys are omitted.
-        section: Section of the page if `thing` has no `section`.
-        part: Name that distinguishes `thing` from others of its class.
+    `names` maps logged names to keys in `quantities`; unknown keys are omitted. `section` is the default section of the
+    page. `part` distinguishes `thing` from others of its class.
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # another library's attribute of the same name

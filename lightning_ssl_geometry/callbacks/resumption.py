@@ -24,9 +24,8 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return what a checkpoint must hold so that a resumed fit logs every scalar exactly once.
 
-    Returns:
-        `logged`, the first step whose scalars a resumed fit computes; `within_epoch`, whether the epoch has further
-            batches; `scalars`, the scalars that are not logged yet, by name; and `scalars_step`, their step.
+    `logged` is the first step whose scalars a resumed fit computes. `within_epoch` is true if the epoch has further
+    batches. `scalars` are the scalars that are not logged yet, by name, and `scalars_step` is their step.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -65,13 +64,9 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
     """Continue the files of a run from a checkpoint, and log the scalars that the checkpoint holds.
 
-    Files and rows from after the checkpoint are moved to another folder.
-
-    Args:
-        trainer: The Trainer. A ValueError if metrics.csv in its folder belongs to another run.
-        files: Files of the resumed run.
-        quantities: Descriptions of the resumed run. Those of the earlier run are added.
-        loaded: The run's entry of the checkpoint, with `step` and `epoch`.
+    `loaded` is the run's entry of the checkpoint, with `step` and `epoch`. Files and rows from after the checkpoint are
+    moved to another folder. Descriptions of the earlier run are added to `quantities`. Raises a ValueError if
+    metrics.csv belongs to another run.
     """
     assert files.folder is not None
     earlier = _earlier_folder(trainer, loaded)

@@ -122,21 +122,13 @@ class ModelSource:
 
 @dataclass
 class Loaded:
-    """A network with its weights, and what is known about its images.
-
-    Attributes:
-        network: The network.
-        about: Entries for the record `run.json`, such as the checkpoint.
-        normalization: Mean and standard deviation per channel, or None.
-        image_size: Height and width in pixels, or None.
-        data: DataModule on which the network was trained, or None.
-    """
+    """A network with its weights, and what is known about its images."""
 
     network: nn.Module
-    about: dict[str, Any]
-    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    image_size: int | None = None
-    data: LightningDataModule | None = None
+    about: dict[str, Any]  # entries for run.json, such as the checkpoint
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # mean and deviation per channel
+    image_size: int | None = None  # height and width in pixels
+    data: LightningDataModule | None = None  # on which the network was trained
 
     @property
     def module(self) -> L.LightningModule:

@@ -41,12 +41,8 @@ def foreign_names(held: Any) -> list[str]:
 def ask(config: Path, trust: bool) -> None:
     """Ask the user before a run's config.yaml imports anything outside of `TRUSTED`.
 
-    Args:
-        config: Path of the run's config.yaml.
-        trust: Whether the user has agreed already. Then no question is asked.
-
-    Raises:
-        ValueError: If the file is not plain YAML, the user refuses, or there is no terminal for the question.
+    With `trust`, no question is asked. Raises a ValueError if the file is not plain YAML, the user refuses, or there is
+    no terminal for the question.
     """
     if trust or not config.is_file():
         return

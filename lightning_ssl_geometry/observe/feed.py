@@ -19,15 +19,8 @@ _SPACES = ("h", "z", "fibers", "h_image", "z_image")
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
     """Call `metric.update` with the tensors of a step that have the names of its arguments.
 
-    Args:
-        metric: The diagnostic. Arguments of `update` with a default are optional.
-        observation: Name -> tensor or module of the step, such as h, z, label and projector.
-        rename: Argument of `update` -> name in `observation`, where the names differ.
-        name: Name of the diagnostic in error messages.
-        stage: Name of the stage in error messages.
-
-    Raises:
-        ValueError: If a required input is missing, or labels are not class numbers.
+    `rename` maps an argument to the name of another tensor in `observation`. Arguments with a default are optional.
+    Raises a ValueError if an input is missing or labels are not class numbers. The message has `name` and `stage`.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():

@@ -16,12 +16,9 @@ def without_repeats(
 ) -> dict[str, Any] | None:
     """Remove the samples that a DistributedSampler repeats. Returns None if no sample is left.
 
-    Args:
-        observation: Name -> value. Known tensors, such as h, z and label, are cut along their sample axis. Other
-            tensors are cut if their shape begins with (V, N) or with (N,), for V views of N samples.
-        loaders: The loader of the batch, or a list of loaders.
-        batch_idx: Number of earlier batches of this loader.
-        dataloader_idx: Position of the loader in the list.
+    Known tensors of `observation`, such as h, z and label, are cut along their sample axis. Other tensors are cut if
+    their shape begins with (V, N) or (N,), for V views of N samples. `loaders` is the loader of the batch, or a list
+    with this loader at the position `dataloader_idx`.
 
     Raises:
         ValueError: If there are fewer samples than processes, or if V = N makes the sample axis of a tensor ambiguous.

@@ -21,26 +21,15 @@ _Log = TypeVar("_Log", Series, Readouts)
 
 @dataclass(frozen=True)
 class Resumption:
-    """One resumption of a run from a checkpoint.
+    """One resumption of a run from a checkpoint."""
 
-    Attributes:
-        folder: Folder of the earlier part, relative to the resumed run's folder, or None.
-        run: Id of the earlier part in its history.json, or None.
-        step: Number of optimizer steps done at the checkpoint.
-        logged: Step of the first scalars that the resumed run logged.
-        epoch: Epoch of the checkpoint, counted from 0.
-        time: Date and time, in ISO format.
-        within_epoch: Whether the checkpoint is from the middle of an epoch. Then the training results of this epoch are
-            from its remaining batches only.
-    """
-
-    folder: str | None
-    run: str | None
-    step: float
-    logged: float
-    epoch: float
-    time: str
-    within_epoch: bool = False
+    folder: str | None  # of the earlier part, relative to the resumed run's folder
+    run: str | None  # id of the earlier part in its history.json
+    step: float  # number of optimizer steps done at the checkpoint
+    logged: float  # step of the first scalars that the resumed run logged
+    epoch: float  # of the checkpoint, counted from 0
+    time: str  # date and time in ISO format
+    within_epoch: bool = False  # results on training batches of this epoch are then from its later batches only
 
 
 @dataclass(frozen=True)
