@@ -1,8 +1,4 @@
-"""Give new batch norms the statistics of training batches before the first training step.
-
-In eval mode, a new batch norm is the identity: its mean is 0 and its variance 1. Without statistics, diagnostics before
-training would observe another function than the one that is trained.
-"""
+"""Give new batch norms the statistics of training batches before the first training step."""
 
 __all__ = ["calibrated"]
 
@@ -22,6 +18,7 @@ from lightning_ssl_geometry.callbacks.host_copy import HostCopy
 from lightning_ssl_geometry.callbacks.loaders import first_batches, is_repeatable, on_device
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
+# In eval mode, a new batch norm is the identity: diagnostics would observe another function than the trained one.
 _ROWS, _BATCHES = 1024, 16
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 

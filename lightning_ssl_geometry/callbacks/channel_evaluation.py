@@ -63,7 +63,7 @@ class ChannelEvaluation(Evaluation):
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first. The paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations. The table has the actual number.
+        max_iter: Largest number of L-BFGS iterations. The table has the number of the fit.
 
     Raises:
         ValueError: If an argument is out of range. Before training: if the module, its family, the DataModule or its

@@ -109,8 +109,7 @@ def gather_split(
 
     `observe` maps a batch on the device to tensors with N rows, by name. Returns these tensors and `label`, in the
     order of the data set, on the CPU. The module is in eval mode, without gradients; its modes and the random state are
-    restored. Raises a ValueError for the caller `asker` if data or labels are missing. All ranks must call this
-    function.
+    restored. Raises a ValueError, for the caller `asker`, without data or labels. All ranks must call this function.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):

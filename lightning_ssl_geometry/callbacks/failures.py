@@ -23,9 +23,9 @@ class _ToldError(ValueError):
 class Failures:
     """Remembers which diagnostics of a callback failed, and turns their errors into warnings if possible.
 
-    A stage is "train", "val", "test" or "probe". Before the first successful step of a stage, errors are raised: the
-    settings are wrong. Later, an error becomes a warning, and the result is NaN. With "raise", the error also ends an
-    evaluation at once, and a fit after the epoch's checkpoints are saved.
+    A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised, since
+    the settings are probably wrong. Later, an error becomes a warning, and the result is NaN. With "raise", the error
+    also ends an evaluation at once, and a fit after the epoch's checkpoints are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -73,7 +73,7 @@ class Failures:
             self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise the first error, as a ValueError, that waits for the checkpoints to be saved."""
+        """Raise the first postponed error, if any, as a ValueError."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error

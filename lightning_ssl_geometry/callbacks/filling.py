@@ -15,9 +15,9 @@ _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 class Filling:
     """Chooses every n-th batch of an epoch, including the first.
 
-    If `every_n_steps` is None, n is the largest number <= 50 that gives max(4 D, 1,024) rows per epoch, or 1 if there
-    are fewer. Rows are counted over all ranks and views. D is the dimension of h, or of z without h. If the number of
-    batches is unknown, every batch is chosen until there are enough rows, and then every 50th.
+    If `every_n_steps` is None, n is the largest number <= 50 that gives at least max(4 D, 1,024) rows per epoch. If an
+    epoch has fewer rows, n is 1. Rows are counted over all ranks and views. D is the dimension of h, or of z without h.
+    If the number of batches is unknown, every batch is chosen until there are enough rows, and then every 50th.
 
     Args:
         every_n_steps: n >= 1, or None.

@@ -75,10 +75,7 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy, without an optimizer step.
-
-        A ValueError if the module is of another package and :meth:`can_step` is false.
-        """
+        """Pass a training batch through the copy. A ValueError if its training step cannot be called directly."""
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
                 self.module.step(batch)  # type: ignore[operator]

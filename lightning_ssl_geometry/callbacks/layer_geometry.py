@@ -49,8 +49,8 @@ class LayerGeometry(EvaluationCallback):
 
     At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
     layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear CKA between the L layers, (L,
-    L); it is NaN for a collapsed layer. `representations.npz` has `index` (n,), `label` (n,) and the outputs of each
-    layer (n, D_l) for `sample_size` samples.
+    L); it is NaN for a layer that maps all samples to one point. `representations.npz` has `index` (n,), `label` (n,)
+    and the outputs of each layer (n, D_l) for `sample_size` samples.
 
     Args:
         diagnostics: Name -> Metric that computes scalars. Each layer gets copies. In `update`, `h` and `z` are both the

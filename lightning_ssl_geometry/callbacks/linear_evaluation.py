@@ -38,15 +38,15 @@ class LinearEvaluation(Evaluation):
     Args:
         labels_per_class: Numbers of labels per class. None in the list: all labels.
         split: The split on which accuracy is measured.
-        repeats: Number of random draws of the labels. The table has mean and standard deviation over the draws.
+        repeats: Number of random draws for each number of labels. The table has mean and standard deviation over draws.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations. The table has the number of the last draw.
+        max_iter: Largest number of L-BFGS iterations. The table has the iterations of the last draw.
         seed: Seed of the draws.
         features: Which of "pixels", "frozen" and "trained" are scored. Large images make "pixels" slow.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
-            Each returns (N, D), or (N, C, H, W), which is averaged over H and W. The module's `forward` is the input of
-            the projector. With `layers`, `features` may be empty.
+            Each returns (N, D), or (N, C, H, W), which is averaged over H and W. The projector gets h, the output of
+            the module's `forward`. With `layers`, `features` may be empty.
         at: "fit": when a fit begins and ends. "test": at the end of a test, without "frozen".
 
     Raises:

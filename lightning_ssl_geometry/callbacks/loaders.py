@@ -67,8 +67,7 @@ def one_pass(loader: Any) -> Iterable[Any]:
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
     """Yield the first `count` batches of a loader, on the CPU. The loader's random generators are restored.
 
-    The loader may also be a list or dict of loaders. The caller must restore the global random state
-    (:func:`undisturbed`).
+    `loader` may also be a list or dict. The caller must restore the global random state (:func:`undisturbed`).
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader

@@ -21,14 +21,9 @@ _MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log a vector as a histogram of its finite values.
+    """Log a vector as a histogram of its finite values, to the loggers of TensorBoard and wandb.
 
-    Args:
-        loggers: Loggers of any kind. Only those of TensorBoard and wandb get the histogram.
-        name: Name to log, such as `val/log_spectrum_h`. If it ends in `histogram`, `values` is a histogram already:
-            fractions in K bins of equal width over [0, 2].
-        step: Step to log.
-        values: (K,).
+    If `name` ends in `histogram`, `values` is a histogram already: fractions in K bins of equal width over [0, 2].
     """
     if not any(map(_shows, loggers)):
         return
@@ -48,8 +43,7 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
     """Log the figures of a run's page as images `figures/{name}`, and its vectors as tables.
 
-    Only wandb gets tables. The table `geometry/{stage}/{name}` has epoch, step and values, as the CSV file of this
-    name.
+    Only wandb gets tables. The table `geometry/{stage}/{name}` has epoch, step and values, as in the CSV file.
 
     Args:
         loggers: Loggers of any kind. Only those of TensorBoard and wandb get figures.

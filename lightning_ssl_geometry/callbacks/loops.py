@@ -15,16 +15,13 @@ Stage = Literal["train", "val", "test", "probe"]
 
 
 class Step(NamedTuple):
-    """Outputs, batch and position of one step of a Lightning loop.
-
-    `loaders` is None in training, where samples that a distributed sampler repeats are kept.
-    """
+    """Outputs, batch and position of one step of a Lightning loop."""
 
     outputs: Any
     batch: Any
     batch_idx: int
     dataloader_idx: int = 0
-    loaders: Any = None
+    loaders: Any = None  # None in training, which keeps the samples that a sampler repeats
 
     def own(self, observation: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return `observation` without the samples that a distributed sampler repeats, or None if none is left."""

@@ -8,7 +8,7 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that `names` can be parts of a path. They are the values of the argument `argument`.
+    """Check that `names`, the values of the argument `argument`, can be parts of a path.
 
     A ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a path separator or a
     control character.

@@ -35,8 +35,8 @@ class LinearProbe(Probe):
         optimizer: Makes the optimizer. None: Adam with learning rate 1e-2.
         name: Prefix of the logged names. Two probes of one model need different names.
         **settings: The arguments of :class:`Probe`: `on_error`, and for a model of another package `taps`, such as
-            {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. Training skips h
-            that is not finite. In validation, it makes the accuracy NaN.
+            {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. Training skips
+            samples whose h is not finite. In validation, such a sample makes the accuracy NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {

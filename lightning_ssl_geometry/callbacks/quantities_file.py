@@ -71,8 +71,8 @@ class QuantitiesFile:
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
         """Raise a ValueError if another callback describes a name differently.
 
-        The values of `entries` are descriptions by logged name. None means that `callback` has no description. It is an
-        error if another callback has one. Otherwise the name has no description from then on.
+        The values of `entries` are descriptions by logged name. None means that `callback` has no description. A
+        description by another callback is then an error. Without an error, the name loses its earlier description.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})

@@ -102,10 +102,7 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Concatenate the rows of all ranks, by name, in the order of the ranks, on the CPU.
-
-    `rows` are this rank's tensors, with the same names on all ranks, or empty. All ranks must call this function.
-    """
+    """Concatenate the rows of all ranks, by name, on the CPU. `rows` may be empty. All ranks must call this."""
     has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
     if not any(has):
         return {}

@@ -29,9 +29,9 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 class RunCallback(L.Callback):
     """Base of callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
-    All RunCallbacks of a Trainer share the run's files. `geometry/quantities.json` describes the results: those of a
-    callback by its `quantities` with :meth:`logs` or :meth:`declare`, those of a LightningModule by its `quantities`. A
-    module's keys are logged names without the stage, such as "loss" for "val/loss".
+    `geometry/quantities.json` describes the results of a run. A callback describes its results by `quantities` and
+    :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, with keys such as
+    "loss" for "val/loss".
     """
 
     _quantities: QuantitiesFile | None = None
@@ -51,7 +51,7 @@ class RunCallback(L.Callback):
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes a name differently. None stands for no description."""
+        """Raise a ValueError if another callback describes a name differently. An entry None is no description."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 

@@ -71,7 +71,7 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save the embeddings before the first step."""
+        """Save the embeddings if the first step is one of `iterations`."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step

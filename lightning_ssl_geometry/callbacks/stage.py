@@ -55,7 +55,7 @@ class StageCallback(EvaluationCallback):
         """Handle the observation of a step: h, z, label and others by name."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Handle a failed step on this rank, if other ranks wait for it in :meth:`see`."""
+        """Handle a step that failed on this rank, while the other ranks are in :meth:`see`."""
 
     def start_clean(self) -> None:
         """Forget the state of an earlier fit."""

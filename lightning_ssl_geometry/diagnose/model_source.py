@@ -85,8 +85,7 @@ class ModelSource:
     def load(self, augment: nn.Module | None = None) -> "Loaded":
         """Build the network and load its weights. `augment` makes two views of an image if batches have no views.
 
-        Raises a FileNotFoundError if a file does not exist, a ValueError if weights do not fit or a submodule is
-        missing.
+        Raises a FileNotFoundError for a missing file, a ValueError for weights that do not fit or a missing submodule.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))

@@ -65,8 +65,7 @@ class BatchReader:
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
         """Return the list of V views (N, ...) of a batch.
 
-        Raises a ValueError if the batch has no list of tensors. The message suggests the text `other` as an
-        alternative.
+        A ValueError if it is no list of tensors. Its message suggests to name "views" in `batch_keys`, or `other`.
         """
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")

@@ -39,10 +39,11 @@ class Host:
     """Describes where to find h, z, labels and views in a LightningModule of another package (the host).
 
     Args:
-        taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head"}. The
-            names "encoder" and "projector" refer to the submodule itself. None: the host's steps return a mapping with
-            these names. Callbacks that pass views through the host use "encoder" and "projector" if both are named.
-            Otherwise they use the host's `forward`, or without a `forward` the submodules of h and z.
+        taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
+            "projector": "head"}. The names "encoder" and "projector" refer to the submodule itself. None: the host's
+            steps return a mapping with these names. Callbacks that pass views through the host use "encoder" and
+            "projector" if both are named. Otherwise they use the host's `forward`, or without a `forward` the
+            submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
             rows, the two views of a sample next to each other.

@@ -22,9 +22,7 @@ class Taps:
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" refer to
             the submodule itself.
-        view_layout: How the submodules receive the two views of N samples. "calls": one call per view. "halves": one
-            call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N rows, the two
-            views of a sample next to each other.
+        view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
     """
 
     def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
@@ -96,13 +94,10 @@ class Taps:
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
-        """Pass an input through the model, or through encoder and projector if both are in `taps`.
-
-        If the model has no `forward`, the input passes through the submodules of h and z.
-        """
+        """Pass an input through the encoder and the projector if `taps` has both, else through the whole model."""
         if self._modules.keys() >= {"encoder", "projector"}:
             self._sources["projector"](self._sources["encoder"](x).flatten(1))
-        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:
+        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:  # the model has none
             h = self._sources["h"](x).flatten(1)
             if "z" in self._sources:
                 self._sources["z"](h)

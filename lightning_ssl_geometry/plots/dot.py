@@ -41,7 +41,7 @@ class Dot:
         text: Text on the right.
         color: A key of `COLORS`.
         tip: Tooltip of the dot.
-        bounds: Least and greatest possible value. The error bar ends there.
+        bounds: Least and greatest possible value. A longer error bar is cut there.
     """
 
     label: str

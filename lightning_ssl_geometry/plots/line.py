@@ -49,8 +49,8 @@ class Curve:
         faint: Draw a thin line in the background, without a label.
         tips: R tooltip texts, or none.
         spread: (R,), half the height of a band around the line. NaN: a gap in the band. None: no band.
-        factor: Draw the band from y / spread to y * spread, for a `spread` in units of log y.
-        bounds: Least and greatest possible value. The band ends there.
+        factor: Draw the band from y / spread to y * spread. `spread` is then exp of a deviation of log y.
+        bounds: Least and greatest possible value. A wider band is cut there.
         stepped: Draw a histogram: y[r] is the height from x[r] to x[r + 1].
     """
 

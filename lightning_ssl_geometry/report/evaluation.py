@@ -45,7 +45,7 @@ def shown_accuracy(row: Evaluation) -> str:
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
     """Group the accuracies of a run by labels per class, starting with all labels.
 
-    If `run` and the runs `beside` it have several data splits, the groups are also per split.
+    If `run` and the runs `beside` it have several data splits, each split has its own groups.
     """
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}

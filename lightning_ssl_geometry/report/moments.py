@@ -49,10 +49,7 @@ class _Line:
 
 
 def moment_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw vectors at the start, middle and end of training. Several quantities in a figure: only at the end.
-
-    A single run has one figure per stage. Groups have one figure, of the stage that most groups have.
-    """
+    """Draw vectors at the start, middle and end of training, or only at the end if there are several."""
     stages = sorted({stage for member in plan.drawn for stage in member.names.get(0, {})}, key=stage_order)
     if not view.alone:
         stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]
