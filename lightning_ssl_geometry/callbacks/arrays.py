@@ -35,7 +35,7 @@ class ArrayFiles:
         Args:
             name: Path in `geometry` without the file ending, such as `val/log_spectrum_h`.
             epoch: Number of the epoch, from 0.
-            step: Number of optimizer steps done. In a fit, a vector is logged at the step before.
+            step: Number of optimizer steps done. In a fit, the loggers get `step` - 1.
             values: (K,), or with more axes. A ValueError if it is a scalar, or its length differs from earlier rows.
         """
         if values.ndim == 0:

@@ -55,8 +55,7 @@ class GeometryMonitor(StageCallback):
             first step (logged at step 0) and after epochs. Before the first step, new batch norms get statistics of
             training batches (:func:`calibrated`).
         every_n_steps: Observe every n-th training batch of an epoch, including the first. None: the largest n <= 50
-            that gives max(4 D, 1,024) rows per epoch (:class:`Filling`). A measured matrix
-            rank is at most the number of rows.
+            with at least max(4 D, 1,024) rows per epoch (:class:`Filling`). No rank exceeds the number of rows.
         probe_size: Number of "probe" samples per process, evenly spread over the validation set, rounded up to whole
             batches.
         probe_every_n_epochs: Observe "probe" after every n-th epoch, and after the last.

@@ -27,7 +27,7 @@ class QuantitiesFile:
     """Collects the descriptions of logged names, and writes them to `geometry/quantities.json`.
 
     A description is a :class:`Declared`. It comes from a callback, from the LightningModule, or from the file of an
-    earlier part of the run. If several describe one name, they count in this order.
+    earlier part of the run. If several describe one name, the first in this order is used.
 
     Args:
         files: The files of the run.

@@ -171,7 +171,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a line of 24 pixels. It begins `offset` pixels from the point `at` in the coordinates `within`."""
+    """Draw a line of 24 pixels. It begins `offset` pixels from the point `at`, in the coordinate system `within`."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 

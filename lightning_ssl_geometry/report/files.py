@@ -68,7 +68,7 @@ class Reads:
     notes: list[str] = field(default_factory=list)
 
     def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """Read a file by `read`. If that fails, return `without`. If the file is missing, note the text `missing`."""
+        """Read a file by `read`. If that fails, return `without`. If it is missing, add the note `missing`."""
         path = self.folder / name
         if not is_there(path):
             self.notes.extend([missing] if missing else [])
